@@ -1,0 +1,1 @@
+"""Structure-preserving simulation of noisy, damped mechanical systems."""

@@ -1,0 +1,234 @@
+"""Certificates: what a tableau provably keeps and how fast it converges, from its numbers alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+
+from dalembert.elementary_weights import expand
+from dalembert.methods.coefficients import Convergence, columns, number_text
+from dalembert.methods.tableau import (
+    ExplicitTableau,
+    ExplicitWeakTableau,
+    MeanSquareTableau,
+    Method,
+    WeakTableau,
+)
+from dalembert.order_conditions import TOLERANCE, WeakOrder, order_conditions, weak_order
+from dalembert.structure_conditions import (
+    WEAK_CONDITION_4,
+    mean_square_residuals,
+    structure_residuals,
+)
+
+#: Kinds of noise, from the easiest for a method to the hardest.
+NOISE_KINDS = ("one", "additive", "commuting", "general")
+#: Residuals up to this are rounding.
+STRUCTURE_TOLERANCE = 1e-14
+
+Orders = dict[str, float | None]
+Section = tuple[str, list[tuple[str, ...]]]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What the coefficients of a method decide; ``str()`` is a table.
+
+    Attributes:
+        method: the tableau.
+        lagrange_dalembert: whether every condition that applies holds to rounding (1e-14).
+        residuals: largest residual of each Lagrange–d'Alembert condition, by its formula.
+        not_counted: conditions that are shown but do not apply.
+        convergence_residuals: the sums of the mean-square convergence theorem, or the conditions
+            for weak order one.
+        order: order of convergence by kind of noise, in the sense of ``convergence``; None where
+            the method does not converge to the Stratonovich solution, cannot be used, or where the
+            coefficients do not decide.
+        weak_order: the same for weak convergence, up to two.
+        notes: what the numbers do not say.
+    """
+
+    method: Method
+    lagrange_dalembert: bool
+    residuals: dict[str, float]
+    not_counted: frozenset[str]
+    convergence_residuals: dict[str, float]
+    order: Orders
+    weak_order: Orders
+    notes: tuple[str, ...]
+
+    @property
+    def convergence(self) -> Convergence:
+        """The sense of ``order``: "mean-square" or "weak"."""
+        return self.method.convergence
+
+    def __str__(self) -> str:
+        lines = [self._title(), ""]
+        for title, rows in self._sections():
+            widths = [max(map(columns, column)) for column in zip(*rows, strict=True)]
+            lines.append(title)
+            for row in rows:
+                cells = [c + " " * (w - columns(c)) for c, w in zip(row, widths, strict=True)]
+                lines.append("  " + "  ".join(cells).rstrip())
+            lines.append("")
+        lines += [f"- {note}" for note in self.notes]
+        return "\n".join(lines).rstrip()
+
+    def _repr_html_(self) -> str:
+        parts = [f"<b>{escape(self._title())}</b>"]
+        for title, rows in self._sections():
+            body = "".join(
+                "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
+                for row in rows
+            )
+            parts.append(f"<p>{escape(title)}</p><table>{body}</table>")
+        parts.append("<ul>" + "".join(f"<li>{escape(note)}</li>" for note in self.notes) + "</ul>")
+        return "".join(parts)
+
+    def _title(self) -> str:
+        s = self.method.stages
+        stages = "1 stage" if s == 1 else f"{s} stages"
+        return f"Certificate of {self.method.name} ({self.method.family}, {stages})"
+
+    def _sections(self) -> list[Section]:
+        kept = "kept" if self.lagrange_dalembert else "NOT kept"
+        structure: list[tuple[str, ...]] = [
+            (label, f"{value:.1e}", self._verdict(label, value, STRUCTURE_TOLERANCE))
+            for label, value in self.residuals.items()
+        ]
+        sums: list[tuple[str, ...]] = [
+            (label, f"{value:.1e}", self._verdict(label, value, TOLERANCE))
+            for label, value in self.convergence_residuals.items()
+        ]
+        orders: list[tuple[str, ...]] = [("", *NOISE_KINDS)]
+        if self.convergence == "mean-square":
+            orders.append(("mean-square", *_order_texts(self.order)))
+        orders.append(("weak", *_order_texts(self.weak_order)))
+        return [
+            (f"Lagrange–d'Alembert structure: {kept}", structure),
+            (f"Convergence ({self.convergence})", sums),
+            ("Order by kind of noise", orders),
+        ]
+
+    def _verdict(self, label: str, value: float, tolerance: float) -> str:
+        if label in self.not_counted:
+            return "does not apply"
+        return "ok" if value <= tolerance else "FAILS"
+
+
+def certify(method: Method) -> Certificate:
+    """Decide from the coefficients of ``method`` what it keeps and its orders of convergence.
+
+    Works for the named methods and for tableaus of your own alike.
+    """
+    families = (MeanSquareTableau, WeakTableau, ExplicitTableau, ExplicitWeakTableau)
+    if not isinstance(method, families):
+        raise TypeError(
+            f"certify needs a tableau, got {method!r}; write for example certify(midpoint()) "
+            "or certify(MeanSquareTableau(...))"
+        )
+    residuals = structure_residuals(method)
+    not_counted = frozenset({WEAK_CONDITION_4} if _takes_one_noise(method) else ())
+    kept = all(
+        value <= STRUCTURE_TOLERANCE
+        for label, value in residuals.items()
+        if label not in not_counted
+    )
+    weak, weak_notes = _weak_orders(method)
+    if isinstance(method, (MeanSquareTableau, ExplicitTableau)):
+        sums = mean_square_residuals(method)
+        order, notes = _mean_square_orders(sums)
+    else:
+        sums = _weak_sums(method)
+        order, notes = dict(weak), ()
+    return Certificate(
+        method=method,
+        lagrange_dalembert=kept,
+        residuals=residuals,
+        not_counted=not_counted,
+        convergence_residuals=sums,
+        order=order,
+        weak_order=weak,
+        notes=(*_structure_notes(method, not_counted), *notes, *weak_notes),
+    )
+
+
+def _takes_one_noise(method: Method) -> bool:
+    return isinstance(method, WeakTableau) and method.max_noises == 1
+
+
+def _structure_notes(method: Method, not_counted: frozenset[str]) -> tuple[str, ...]:
+    if not_counted:
+        return (f"condition 4 couples different noises; {method.name} takes one noise only",)
+    if isinstance(method, (ExplicitTableau, ExplicitWeakTableau)):
+        return ("no explicit method meets condition 1: 0 = α_i² for every i, but Σ α_i = 1",)
+    return ()
+
+
+def _mean_square_orders(sums: dict[str, float]) -> tuple[Orders, tuple[str, ...]]:
+    """The convergence theorem; 1.0 is the most that it promises, also to methods that read ΔZ."""
+    failing = [label for label, value in sums.items() if value > TOLERANCE]
+    if not failing:
+        return {"one": 1.0, "additive": 1.0, "commuting": 1.0, "general": 0.5}, ()
+    note = (
+        "does not converge to the Stratonovich solution unless the noise is additive: "
+        + "; ".join(failing)
+        + (" fails" if len(failing) == 1 else " fail")
+    )
+    return {"one": None, "additive": 1.0, "commuting": None, "general": None}, (note,)
+
+
+def _weak_sums(method: WeakTableau | ExplicitWeakTableau) -> dict[str, float]:
+    """The conditions for weak order one, with two noises where the method takes them."""
+    noises = 1 if _takes_one_noise(method) else 2
+    conditions = list(order_conditions(expand(method, noises), "general", 1))
+    sums = {f"E[{c.forest}] = {number_text(c.exact)}": c.residual for c in conditions if c.exact}
+    others = [c.residual for c in conditions if not c.exact]
+    if others:
+        sums[f"E = 0 for {len(others)} other products of trees"] = max(others)
+    return sums
+
+
+def _weak_orders(method: Method) -> tuple[Orders, tuple[str, ...]]:
+    one, additive = weak_order(method, "one"), weak_order(method, "additive")
+    found = {"one": one, "additive": additive}
+    orders = {
+        "one": _number(one),
+        "additive": _number(additive),
+        "commuting": None,
+        "general": None,
+    }
+    notes: list[str] = []
+    if not _takes_one_noise(method):
+        found["general"] = general = weak_order(method, "general")
+        # Commuting noises lie between one noise and general ones.
+        orders["general"] = orders["commuting"] = _number(general)
+        if general.order < one.order:
+            notes.append(
+                f"weak order for commuting noises: at least {general.order}, as for general ones, "
+                f"and at most {one.order}, as for one; the coefficients alone do not decide"
+            )
+    notes += [_obstacle(kind, result) for kind, result in found.items() if result.violations]
+    return orders, tuple(notes)
+
+
+def _number(result: WeakOrder) -> float | None:
+    return float(result.order) if result.order else None
+
+
+def _obstacle(kind: str, result: WeakOrder) -> str:
+    count = len(result.violations)
+    conditions = "1 condition" if count == 1 else f"{count} conditions"
+    simplest = min(result.violations, key=lambda c: (c.weight, len(c.forest)))
+    return (
+        f"weak order {result.order + 1} for noise of kind '{kind}' is stopped by {conditions}, "
+        f"among them {simplest}"
+    )
+
+
+def _order_texts(orders: Orders) -> list[str]:
+    texts = []
+    for kind in NOISE_KINDS:
+        value = orders[kind]
+        texts.append("-" if value is None else number_text(value))
+    return texts

@@ -1,0 +1,104 @@
+"""How a traced function depends on its arguments: not at all, affinely, or otherwise.
+
+The analysis walks the jaxpr once and is conservative: what it does not know counts as nonlinear.
+It is what lets a step drop terms that vanish, order its stages and solve linear equations in one
+Newton step.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core as jcore
+
+__all__ = ["Degree", "degree", "sub_jaxpr"]
+
+
+class Degree(IntEnum):
+    """Dependence on the chosen arguments, from none to arbitrary."""
+
+    ZERO = 0
+    CONSTANT = 1
+    AFFINE = 2
+    NONLINEAR = 3
+
+
+# Linear in the first operand; the others (indices, sizes) must not depend on the arguments.
+_LINEAR_IN_FIRST = frozenset(
+    "neg reduce_sum broadcast_in_dim reshape squeeze transpose slice rev copy copy_p cumsum "
+    "expand_dims dynamic_slice gather split tile unstack real imag convert_element_type".split()
+)
+_SUMS = frozenset("add sub add_any concatenate stack pad".split())
+_PRODUCTS = frozenset("mul dot_general".split())
+
+
+def degree(fun: Callable[..., Any], args: Sequence[Any], wrt: Sequence[int]) -> Degree:
+    """The degree of `fun(*args)` in the arguments numbered `wrt`, the others held fixed."""
+    closed = jax.make_jaxpr(fun)(*args)
+    inputs = [
+        Degree.AFFINE if i in wrt else Degree.CONSTANT
+        for i, arg in enumerate(args)
+        for _ in jax.tree.leaves(arg)
+    ]
+    outputs = _propagate(closed.jaxpr, [_constant(c) for c in closed.consts], inputs)
+    return max(outputs, default=Degree.ZERO)
+
+
+def sub_jaxpr(eqn: Any) -> Any | None:
+    """The closed jaxpr that a call-like equation (jit, custom_jvp, remat, …) would execute."""
+    for name in ("call_jaxpr", "fun_jaxpr", "jaxpr"):
+        inner = eqn.params.get(name)
+        if isinstance(inner, jcore.ClosedJaxpr):
+            return inner
+        if isinstance(inner, jcore.Jaxpr):
+            return jcore.ClosedJaxpr(inner, ())
+    return None
+
+
+def _constant(value: Any) -> Degree:
+    if isinstance(value, jax.core.Tracer):
+        return Degree.CONSTANT
+    return Degree.CONSTANT if np.any(np.asarray(value)) else Degree.ZERO
+
+
+def _propagate(jaxpr: Any, consts: list[Degree], inputs: list[Degree]) -> list[Degree]:
+    known = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *inputs], strict=True))
+
+    def read(var: Any) -> Degree:
+        return _constant(var.val) if isinstance(var, jcore.Literal) else known[var]
+
+    for eqn in jaxpr.eqns:
+        known.update(zip(eqn.outvars, _outputs(eqn, [read(v) for v in eqn.invars]), strict=True))
+    return [read(v) for v in jaxpr.outvars]
+
+
+def _outputs(eqn: Any, inputs: list[Degree]) -> list[Degree]:
+    inner = sub_jaxpr(eqn)
+    if inner is not None and eqn.primitive.name not in ("scan", "while", "cond"):
+        return _propagate(inner.jaxpr, [_constant(c) for c in inner.consts], inputs)
+    return [_one_output(eqn, inputs)] * len(eqn.outvars)
+
+
+def _one_output(eqn: Any, inputs: list[Degree]) -> Degree:
+    name = eqn.primitive.name
+    if name in _LINEAR_IN_FIRST and max(inputs[1:], default=Degree.ZERO) <= Degree.CONSTANT:
+        return inputs[0]
+    if name in _SUMS:
+        return max(inputs)
+    if name in _PRODUCTS:
+        return _product(*inputs)
+    if name == "div" and inputs[1] <= Degree.CONSTANT:
+        return inputs[0]
+    if name == "select_n" and inputs[0] <= Degree.CONSTANT:
+        return max(inputs[1:])
+    if name == "integer_pow" and eqn.params["y"] == 1:
+        return inputs[0]
+    return Degree.CONSTANT if max(inputs, default=Degree.ZERO) <= Degree.CONSTANT else Degree.NONLINEAR
+
+
+def _product(x: Degree, y: Degree) -> Degree:
+    if Degree.ZERO in (x, y):
+        return Degree.ZERO
+    return max(x, y) if min(x, y) <= Degree.CONSTANT else Degree.NONLINEAR

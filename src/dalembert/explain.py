@@ -1,0 +1,71 @@
+"""Say in words how a step is computed and why it may be computed that way."""
+
+from dalembert.dependence import Degree
+from dalembert.plan import Node
+from dalembert.stages import stage_system
+from dalembert.stepper import BlockSolver, Stepper
+
+__all__ = ["describe"]
+
+
+def describe(stepper: Stepper) -> str:
+    """The findings about the system, the simplified stages and the order of work."""
+    system, plan = stepper.system, stepper.plan
+    stages = stage_system(stepper.method, system.noises)
+    before = len(stages.q_rows) + len(stages.p_rows) - 4
+    used = {node for block in plan.blocks for node in (*block.unknowns, *block.explicit)}
+    after = len(used - {plan.new_q, plan.new_p})
+    lines = [
+        f"{stepper.method.name} on {system.name} (dim {system.dim}, {_count(system.noises, 'noise')})",
+        f"  terms: {_terms(stepper)}",
+        f"  stage vectors: {before} in the tableau, {after} needed besides the new state",
+    ]
+    for number, solver in enumerate(stepper.solvers, 1):
+        lines.append(f"  {number}. {_block(solver, stepper)}")
+    unknowns = [len(s.block.unknowns) * system.dim for s in stepper.solvers if s.block.unknowns]
+    lines.append(f"  equations to solve: {' + '.join(map(str, unknowns)) or 'none, explicit'}")
+    lines.append(f"  regime: {_regime(stepper)}")
+    return "\n".join(lines)
+
+
+def _terms(stepper: Stepper) -> str:
+    words = {Degree.ZERO: "", Degree.CONSTANT: "", Degree.AFFINE: "linear", Degree.NONLINEAR: ""}
+    parts = []
+    for (kind, r), dependence in stepper.dependence.items():
+        name = kind if kind[0] in "HF" else f"{kind[0]}{r + 1}{kind[1:]}"
+        if dependence.vanishes:
+            parts.append(f"{name} = 0")
+            continue
+        arguments = [
+            f"{variable}" + (f" ({words[d]})" if words[d] else "")
+            for variable, d in (("q", dependence.on_q), ("p", dependence.on_p))
+            if d > Degree.CONSTANT
+        ]
+        parts.append(f"{name}({', '.join(arguments)})" if arguments else f"{name} constant")
+    return "; ".join(parts)
+
+
+def _block(solver: BlockSolver, stepper: Stepper) -> str:
+    explicit = ", ".join(_name(node, stepper) for node in solver.block.explicit)
+    if not solver.block.unknowns:
+        return f"explicit: {explicit}"
+    unknowns = ", ".join(_name(node, stepper) for node in solver.block.unknowns)
+    how = "linear, one Newton step" if solver.affine else "nonlinear, Newton"
+    then = f"; {explicit} by substitution" if explicit else ""
+    return f"solve for {unknowns} ({how}){then}"
+
+
+def _name(node: Node, stepper: Stepper) -> str:
+    if node in (stepper.plan.new_q, stepper.plan.new_p):
+        return f"{node.kind}_new"
+    return f"{node.kind.upper()}{node.number}"
+
+
+def _regime(stepper: Stepper) -> str:
+    if stepper.is_scalar:
+        return "scalars, written out"
+    return f"arrays, matrix-free Newton–Krylov ({stepper.notice})"
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

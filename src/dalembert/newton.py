@@ -1,0 +1,120 @@
+"""Newton's method for one block of stage equations: fast first, then safe where needed.
+
+A fixed small number of Newton steps, written out on scalars, serves nearly every path. What they
+leave unconverged goes on in a damped Newton loop; in an ensemble that loop runs only if some path
+needs it, and leaves the others as they are. Derivatives of a solution come from the implicit
+function theorem, so they cost one linear solve and do not depend on how the solution was found.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.scipy.sparse.linalg import gmres
+
+from dalembert import scalars
+
+__all__ = [
+    "FAST_STEPS",
+    "Report",
+    "damped_newton",
+    "dense_solve",
+    "fixed_newton",
+    "krylov_solve",
+    "tolerance",
+]
+
+FAST_STEPS = 3
+"""Newton steps on the fast path for nonlinear equations; linear ones take one."""
+
+MAX_ITERATIONS = 50
+DAMPING = tuple(0.5**k for k in range(8))
+"""Fractions of the Newton step that the damped loop tries."""
+
+
+class Report(NamedTuple):
+    """What a solver has to say about its result."""
+
+    iterations: Any
+    residual: Any
+
+
+def tolerance(dtype: Any) -> float:
+    """The relative residual below which a stage solve counts as converged.
+
+    Newton ends at a few roundings; 256 of them leave room for sums of a few dozen terms.
+    """
+    return 256 * float(np.finfo(dtype).eps)
+
+
+def fixed_newton(
+    linearise: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
+    guess: np.ndarray,
+    iterations: int,
+) -> np.ndarray:
+    """A fixed number of Newton steps on scalars, written out without a loop or a branch."""
+    u = guess
+    for _ in range(iterations):
+        residual, matrix = linearise(u)
+        correction = scalars.solve_linear(matrix, residual)
+        u = scalars.vector(scalars.sub(x, d) for x, d in zip(u, correction, strict=True))
+    return u
+
+
+def damped_newton(
+    residual: Callable[[jax.Array], jax.Array],
+    measure: Callable[[jax.Array], jax.Array],
+    solve: Callable[[Callable[..., Any], jax.Array], jax.Array],
+    start: jax.Array,
+) -> tuple[jax.Array, Report]:
+    """Newton steps, each the best of several lengths, until the residual stops falling.
+
+    A start that has converged already is returned as it is, and so is one that is not finite:
+    no Newton step can come from it.
+
+    Args:
+        residual: the equations, (n,) → (n,).
+        measure: the largest residual relative to the size of the state.
+        solve: solves a linear system given through its products.
+        start: where to begin.
+    """
+    limit = tolerance(start.dtype)
+    goal = limit / 32
+    fractions = jnp.asarray(DAMPING, start.dtype)
+
+    def error(u: jax.Array) -> jax.Array:
+        return jnp.nan_to_num(measure(u), nan=jnp.inf, posinf=jnp.inf)
+
+    def unfinished(state: tuple[Any, ...]) -> jax.Array:
+        _, best, k, falling = state
+        wanted = jnp.where(k == 0, limit, goal).astype(best.dtype)
+        return falling & jnp.isfinite(best) & (best > wanted) & (k < MAX_ITERATIONS)
+
+    def improve(state: tuple[Any, ...]) -> tuple[Any, ...]:
+        u, best, k, _ = state
+        value, product = jax.linearize(residual, u)
+        trials = u + fractions[:, None] * solve(product, -value)[None, :]
+        errors = jax.vmap(error)(trials)
+        choice = jnp.argmin(errors)
+        falling = errors[choice] < best
+        u = jnp.where(falling, trials[choice], u)
+        return u, jnp.minimum(errors[choice], best), k + falling.astype(k.dtype), falling
+
+    first = (start, error(start), jnp.zeros((), jnp.int32), jnp.array(True))
+    u, best, k, _ = lax.while_loop(unfinished, improve, first)
+    return u, Report(k, best)
+
+
+def krylov_solve(product: Callable[[jax.Array], jax.Array], rhs: jax.Array) -> jax.Array:
+    """Solve a large linear system by GMRES, without forming its matrix."""
+    target = float(jnp.finfo(rhs.dtype).eps) * 16
+    return gmres(product, rhs, tol=target, atol=0.0, restart=min(rhs.size, 40), maxiter=10)[0]
+
+
+def dense_solve(product: Callable[[jax.Array], jax.Array], rhs: jax.Array) -> jax.Array:
+    """Solve a small linear system that is known through its products, with pivoting."""
+    matrix = jax.vmap(product, out_axes=1)(jnp.eye(rhs.size, dtype=rhs.dtype))
+    return jnp.linalg.solve(matrix, rhs)

@@ -1,0 +1,392 @@
+"""Increments of the noise as pure functions of (seed, path number, step number).
+
+A step never draws random numbers: it is given `Increments`. What it is given is decided here, by
+one frozen record per kind of noise (`Gaussian`, `ThreePoint`, `Zero`, `Recorded`), each with
+
+    offers      the fields of `Increments` that a method may ask for
+    draw(...)   the increments of one path and one step; safe under jit, vmap and scan
+    check(...)  what can be wrong with a run, said before it is compiled
+    describe()  one line of provenance
+
+The bits come from `dalembert.philox`, whose docstring gives the counter layout. On the CPU a
+float64 draw has the same bits whatever is compiled around it (eager, jit, vmap, scan, any size);
+in float32 the CPU's logarithm can differ in its last bit between kernels of a few numbers and
+larger ones. Other devices have other logarithms and sines: there the random words are the same
+and the normal numbers agree to rounding.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from math import isfinite, sqrt
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dalembert.philox import (
+    MAX_NOISES,
+    MAX_PATHS,
+    MAX_STEPS,
+    Array,
+    Integer,
+    Stream,
+    normal_pair,
+    path_words,
+    plain_integer,
+    rounded,
+    seed_words,
+    stream_words,
+    x64_is_on,
+)
+from dalembert.precision import as_dtype, cast, with_precision
+
+__all__ = [
+    "Gaussian",
+    "Increments",
+    "Noise",
+    "Recorded",
+    "ThreePoint",
+    "Zero",
+    "brownian_path",
+    "coarsen",
+    "enumerate_three_point",
+    "initial_key",
+]
+
+# 3⁸·2⁷ = 839,808 outcomes; one noise more and the array of mixed increments takes gigabytes.
+MAX_ENUMERATED_NOISES = 8
+
+
+class Increments(NamedTuple):
+    """What one step takes: the noise over a time step h, for m noises.
+
+    dW         (…, m) Wiener increments ΔW, or the three-point variables Î
+    dZ         (…, m) ΔZ = ∫(W − W_k) dt over the step, or None
+    mixed      (…, m, m) the I_kl of Rößler's class, zero on the diagonal, or None
+    truncated  (…) how many components of dW were truncated, or None if none can be
+    """
+
+    dW: Array
+    dZ: Array | None = None
+    mixed: Array | None = None
+    truncated: Array | None = None
+
+
+class Noise(Protocol):
+    """A kind of noise. `check` takes the keywords dt, steps, paths and noises in every kind."""
+
+    @property
+    def offers(self) -> frozenset[str]: ...
+
+    @property
+    def check(self) -> Callable[..., None]: ...
+
+    def draw(
+        self, seed: Integer, path: Integer, step: Integer, dt: Any, noises: int, dtype: Any
+    ) -> Increments: ...
+
+    def describe(self) -> str: ...
+
+
+def _check_run(dt: float, steps: int = 1, paths: int = 1, noises: int = 1) -> None:
+    """Refuse a step size that is not positive and sizes that the counter cannot number."""
+    if not (dt > 0 and isfinite(dt)):
+        raise ValueError(f"dt={dt}: the step size must be positive and finite")
+    plain_integer(steps, "steps", MAX_STEPS)
+    plain_integer(paths, "paths", MAX_PATHS)
+    plain_integer(noises, "noises", MAX_NOISES)
+
+
+def _usable(dtype: Any) -> np.dtype:
+    """The dtype of a draw, refused where JAX would silently turn it into another."""
+    chosen = as_dtype(dtype)
+    if chosen == np.float64 and not x64_is_on():
+        raise ValueError(
+            "float64 increments were asked for while x64 is off: draw them inside "
+            "`with jax.enable_x64(True):`, or ask for dtype=float32"
+        )
+    return chosen
+
+
+def _bound(k: float, dt: Any, dtype: np.dtype) -> jax.Array:
+    """A = √(2 k h |ln h|), the largest |ΔW| that truncation leaves."""
+    # A known dt is not left to the compiler, whose folded logarithm may differ from its own.
+    numpy = jnp if isinstance(dt, jax.Array) else np
+    h = numpy.asarray(dt, dtype if numpy is jnp else np.float64)
+    return jnp.asarray(numpy.sqrt(2 * k * h * numpy.abs(numpy.log(h))), dtype)
+
+
+def _mixed(three: Any, two: Any, numpy: Any = jnp) -> Any:
+    """I_kl = Î_k Ĩ_l for l < k, −Î_l Ĩ_k for l > k: a lower triangle minus its transpose."""
+    lower = numpy.tril(three[..., :, None] * two[..., None, :], -1)
+    return lower - numpy.swapaxes(lower, -1, -2)
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """ΔW = √h χ and ΔZ = h^{3/2}/2 (χ + η/√3) with χ, η independent N(0, 1).
+
+    truncation=k (k ≥ 1, off by default) replaces ΔW outside [−A, A] by ±A, A = √(2 k h |ln h|), for
+    implicit methods whose equations need bounded increments (Milstein, Repin, Tretyakov 2002), and
+    counts how often. It bounds ΔW alone: the ΔZ of the same path would no longer have the joint law
+    that a method relies on, so truncated noise offers no ΔZ.
+    """
+
+    truncation: float | None = None
+
+    def __post_init__(self) -> None:
+        k = self.truncation
+        if k is not None and (isinstance(k, bool) or not (k >= 1 and isfinite(k))):
+            raise ValueError(
+                f"truncation={k}: the bound sqrt(2 k dt |ln dt|) needs k >= 1; "
+                "write truncation=1 or more, or None for no truncation"
+            )
+
+    @property
+    def offers(self) -> frozenset[str]:
+        return frozenset({"dW", "dZ"} if self.truncation is None else {"dW"})
+
+    def draw(
+        self, seed: Integer, path: Integer, step: Integer, dt: Any, noises: int, dtype: Any
+    ) -> Increments:
+        """The increments of one path over one step."""
+        dtype = _usable(dtype)
+        words = stream_words(Stream.GAUSSIAN, seed, path, step, noises)
+        chi, eta = normal_pair(words, dtype)
+        h = jnp.asarray(dt, dtype)
+        dW = rounded(jnp.sqrt(h) * chi)
+        if self.truncation is not None:
+            bound = _bound(self.truncation, dt, dtype)
+            count = jnp.sum(jnp.abs(dW) > bound, dtype=jnp.int32)
+            return Increments(jnp.clip(dW, -bound, bound), truncated=count)
+        dZ = h * jnp.sqrt(h) / 2 * (chi + rounded(eta * (1 / sqrt(3))))
+        return Increments(dW, rounded(dZ))
+
+    def check(self, dt: float, steps: int = 1, paths: int = 1, noises: int = 1) -> None:
+        """Refuse a step size or a size of run for which this noise is not defined."""
+        _check_run(dt, steps, paths, noises)
+        if self.truncation is not None and dt >= 1:
+            raise ValueError(
+                f"dt={dt} with truncation={self.truncation}: the bound sqrt(2 k dt |ln dt|) needs "
+                "dt < 1; take a smaller step, rescale time, or switch truncation off"
+            )
+
+    def describe(self) -> str:
+        tail = "" if self.truncation is None else f", truncated with k = {self.truncation:g}"
+        return f"Gaussian increments, Philox 4x32-10 and Box-Muller{tail}"
+
+
+@dataclass(frozen=True)
+class ThreePoint:
+    """Î_k = ±√(3h) with probability 1/6 each, else 0; mixed I_kl from Ĩ_k = ±√h.
+
+        I_kl = Î_k Ĩ_l for l < k,  −Î_l Ĩ_k for l > k,  0 for l = k
+
+    so I_kl is antisymmetric. Î_k and Ĩ_k use different random words. The events of Î_k are
+    comparisons of a 32-bit word, so 1/6 is met to within 2⁻³³ (error 7.8e−11).
+    """
+
+    offers: ClassVar[frozenset[str]] = frozenset({"dW", "mixed"})
+    check = staticmethod(_check_run)
+
+    def draw(
+        self, seed: Integer, path: Integer, step: Integer, dt: Any, noises: int, dtype: Any
+    ) -> Increments:
+        """The increments of one path over one step."""
+        dtype = _usable(dtype)
+        value, sign, _, _ = stream_words(Stream.THREE_POINT, seed, path, step, noises)
+        sixth = round(2**32 / 6)
+        h = jnp.asarray(dt, dtype)
+        large, small = jnp.sqrt(3 * h), jnp.sqrt(h)
+        lower = jnp.where(value < np.uint32(2 * sixth), -large, jnp.zeros_like(large))
+        three = jnp.where(value < np.uint32(sixth), large, lower)
+        two = jnp.where(sign < np.uint32(2**31), small, -small)
+        return Increments(three, mixed=_mixed(three, two))
+
+    def describe(self) -> str:
+        return "three-point increments, Philox 4x32-10"
+
+
+@dataclass(frozen=True)
+class Zero:
+    """No noise: a method's step becomes its deterministic limit."""
+
+    offers: ClassVar[frozenset[str]] = frozenset({"dW", "dZ", "mixed"})
+    check = staticmethod(_check_run)
+
+    def draw(
+        self, seed: Integer, path: Integer, step: Integer, dt: Any, noises: int, dtype: Any
+    ) -> Increments:
+        """Zeros of the shapes of one path over one step."""
+        zeros = jnp.zeros(noises, _usable(dtype))
+        return Increments(zeros, zeros, jnp.zeros((noises, noises), zeros.dtype))
+
+    def describe(self) -> str:
+        return "zero noise"
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """Increments given as arrays: dW of shape (steps, m) for all paths, or (paths, steps, m).
+
+    The other fields have the same leading axes. Inside a compiled run an index past the end cannot
+    be reported, so call `check` before.
+    """
+
+    increments: Increments
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.increments, Increments):
+            raise TypeError(
+                f"recorded noise was given a {type(self.increments).__name__}: "
+                "write Recorded(Increments(dW)) with dW of shape (steps, m) or (paths, steps, m)"
+            )
+
+    @property
+    def offers(self) -> frozenset[str]:
+        given = {name for name, field in self.increments._asdict().items() if field is not None}
+        return frozenset(given - {"truncated"})
+
+    def draw(
+        self, seed: Integer, path: Integer, step: Integer, dt: Any, noises: int, dtype: Any
+    ) -> Increments:
+        """The recorded increments of one path and one step; seed and dt are not used."""
+        self._check_shapes(noises)
+        dtype = _usable(dtype)
+        index = (step,) if np.ndim(self.increments.dW) == 2 else (path, step)
+
+        def at(field: Any) -> Any:
+            return None if field is None else jnp.asarray(field)[index]
+
+        dW, dZ, mixed, truncated = map(at, self.increments)
+        return Increments(*cast((dW, dZ, mixed), dtype), truncated=truncated)
+
+    def check(self, steps: int, paths: int, noises: int, dt: float | None = None) -> None:
+        """Refuse a run that asks for more than was recorded."""
+        self._check_shapes(noises)
+        shape = np.shape(self.increments.dW)
+        if steps > shape[-2]:
+            raise ValueError(
+                f"the run takes {steps} steps and {shape[-2]} are recorded: "
+                "shorten the run or record more steps"
+            )
+        if len(shape) == 3 and paths > shape[0]:
+            raise ValueError(
+                f"the run has {paths} paths and {shape[0]} are recorded: take fewer paths, record "
+                "more, or give dW of shape (steps, m) to share one recording among all paths"
+            )
+
+    def describe(self) -> str:
+        return f"recorded increments of shape {np.shape(self.increments.dW)}"
+
+    def _check_shapes(self, noises: int) -> None:
+        shape = np.shape(self.increments.dW)
+        if len(shape) not in (2, 3):
+            raise ValueError(f"recorded dW has shape {shape}: give (steps, m) or (paths, steps, m)")
+        if shape[-1] != noises:
+            raise ValueError(
+                f"recorded dW has shape {shape}, so {shape[-1]} noises, and the system has {noises}"
+            )
+        wanted = {"dZ": shape, "mixed": (*shape, noises), "truncated": shape[:-1]}
+        for name, needed in wanted.items():
+            field = getattr(self.increments, name)
+            if field is not None and np.shape(field) != needed:
+                raise ValueError(
+                    f"recorded {name} has shape {np.shape(field)}: beside dW of shape {shape} it "
+                    f"must have shape {needed}"
+                )
+
+
+def initial_key(seed: Integer, path: Integer) -> jax.Array:
+    """A `jax.random` key for the initial state of a path, a pure function of (seed, path)."""
+    first, second, _, _ = stream_words(Stream.INITIAL, seed, path, 0, 1)
+    return jax.random.wrap_key_data(jnp.concatenate([first, second]), impl="threefry2x32")
+
+
+def brownian_path(
+    seed: Integer, path: Integer, dt: float, steps: int, noises: int, dtype: Any = np.float64
+) -> Increments:
+    """ΔW and ΔZ of one path over `steps` steps, shape (steps, noises): those that a run draws.
+
+    The fine path for `coarsen` and `Recorded`. NumPy arrays unless x64 is switched on globally.
+    """
+    Gaussian().check(dt, steps=steps, noises=noises)
+
+    def draw(seed: Integer, path: Integer) -> Increments:
+        words = seed_words(seed), path_words(path)
+        return _gaussian_path(*words, dt, steps=steps, noises=noises, dtype=as_dtype(dtype))
+
+    return with_precision(draw, seed, path, dtype=dtype)
+
+
+@partial(jax.jit, static_argnames=("steps", "noises", "dtype"))
+def _gaussian_path(
+    seed: Any, path: Any, dt: Any, *, steps: int, noises: int, dtype: np.dtype
+) -> Increments:
+    number = jnp.arange(steps, dtype=jnp.uint32)
+    return jax.vmap(lambda step: Gaussian().draw(seed, path, step, dt, noises, dtype))(number)
+
+
+def coarsen(increments: Increments, dt: float, factor: int) -> Increments:
+    """The same Brownian path at the step size factor·dt; time is axis −2 of dW and dZ.
+
+    With h = dt and the fine steps i = 0, …, factor − 1 of one coarse step,
+
+        ΔW = Σ_i ΔW_i,   ΔZ = Σ_i [ΔZ_i + (factor − 1 − i) h ΔW_i],
+
+    both exact. Counts of truncations add up. `mixed` is dropped: products of three-point variables
+    have no sum that is one. NumPy arrays unless x64 is switched on globally.
+    """
+    _check_run(dt)
+    plain_integer(factor, "factor", MAX_STEPS)
+    if np.ndim(increments.dW) < 2:
+        raise ValueError(
+            f"dW has shape {np.shape(increments.dW)}: give dW of shape (..., steps, m)"
+        )
+    steps = np.shape(increments.dW)[-2]
+    if factor == 0 or steps % factor:
+        raise ValueError(f"factor={factor} does not divide the {steps} steps of the increments")
+    later = np.arange(factor - 1, -1, -1)[:, None] * dt
+
+    def grouped(field: Any, axis: int) -> jax.Array:
+        field = jnp.asarray(field)
+        axis %= field.ndim
+        shape = (*field.shape[:axis], steps // factor, factor, *field.shape[axis + 1 :])
+        return field.reshape(shape)
+
+    def coarse(fine: Increments) -> Increments:
+        dW, dZ, _, truncated = fine
+        dW = grouped(dW, -2)
+        if dZ is not None:
+            shift = jnp.broadcast_to(jnp.asarray(later, dW.dtype), dW.shape) * dW
+            dZ = jnp.sum(grouped(dZ, -2) + shift, axis=-2)
+        if truncated is not None:
+            truncated = jnp.sum(grouped(truncated, -1), axis=-1, dtype=jnp.int32)
+        return Increments(jnp.sum(dW, axis=-2), dZ, None, truncated)
+
+    return with_precision(coarse, increments, dtype=increments.dW.dtype)
+
+
+def enumerate_three_point(noises: int, dt: float) -> tuple[Increments, np.ndarray]:
+    """Every outcome of `ThreePoint` over one step and its probability, as NumPy arrays.
+
+    There are 3^m 2^{m−1} outcomes (leading axis): all values of Î, and the signs of Ĩ_1, …,
+    Ĩ_{m−1}, because I_kl never contains Ĩ_m. A weighted sum over them is an exact expectation.
+    """
+    _check_run(dt, noises=noises)
+    if noises > MAX_ENUMERATED_NOISES:
+        raise ValueError(
+            f"noises={noises} has 3**{noises} * 2**{noises - 1} outcomes: enumerate at most "
+            f"{MAX_ENUMERATED_NOISES} noises, or sample with ThreePoint"
+        )
+    signs = max(noises - 1, 0)
+    outcomes = list(product(*[(1, 0, -1)] * noises, *[(1, -1)] * signs))
+    table = np.array(outcomes, dtype=np.float64).reshape(len(outcomes), noises + signs)
+    three = sqrt(3 * dt) * table[:, :noises]
+    # Ĩ_m is multiplied by nothing; a zero fills its place.
+    two = sqrt(dt) * np.pad(table[:, noises:], ((0, 0), (0, noises - signs)))
+    weights = np.prod(np.where(table[:, :noises] == 0, 4, 1), axis=1)
+    return Increments(three, mixed=_mixed(three, two, np)), weights / (6**noises * 2**signs)

@@ -1,0 +1,232 @@
+"""Weak order decided by the tableau alone, for every family.
+
+Both the exact solution and one step of a method are series over rooted trees whose nodes are
+coloured 0 (the drift, weight 1) or r (noise r, weight ½). A method has weak order p exactly when,
+for every product of trees (a forest) of total weight up to p + ½, the expected product of its
+coefficients equals that of the exact solution. The conditions are sufficient for every system,
+and necessary if the fields are arbitrary.
+
+The coefficient of a tree in the exact solution is a sum of iterated Stratonovich integrals J_w
+over words w, products of integrals are sums over shuffles, and with h = 1
+
+    E[J_w] = 1 / (2^k n!)   if w is made of n blocks, k of them pairs rr of one noise and the
+    others single 0, E[J_w] = 0              otherwise.
+
+Reference: Roessler2007, whose conditions for order two are the ones found here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from math import factorial
+from typing import Literal
+
+from dalembert.elementary_weights import Expansion, Forest, Tree, expand
+from dalembert.methods.coefficients import number_text
+from dalembert.methods.tableau import ExplicitWeakTableau, Method, WeakTableau
+
+NoiseKind = Literal["none", "one", "additive", "general"]
+Word = tuple[int, ...]
+
+#: Orders above two are not examined: the random variables would need more moments.
+HIGHEST_ORDER = 2
+#: Largest difference of expectations that is put down to rounding.
+TOLERANCE = 1e-12
+
+# Two noises are enough where odd trees vanish: forests of weight two have at most four noise
+# nodes, in which every noise occurs an even number of times, iijj at worst. Rößler's stages Ĥᵏ
+# give an expectation to forests with an odd number of nodes of noise k: kiijj at worst, three
+# noises.
+_NOISES: dict[NoiseKind, int] = {"none": 0, "one": 1, "additive": 2, "general": 2}
+_NOISES_OF_ROSSLER = 3
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One order condition: a forest in bracket notation and both expectations.
+
+    0 is the drift, 1 and 2 are noises: "0[1 1]" is the drift differentiated twice in the
+    direction of noise 1. Kinds of field with coefficients of their own are written behind the
+    colour: "0(H_p)".
+    """
+
+    forest: str
+    weight: float
+    method: float
+    exact: float
+
+    @property
+    def residual(self) -> float:
+        """How far the method is from the exact value."""
+        return abs(self.method - self.exact)
+
+    def __str__(self) -> str:
+        return f"E[{self.forest}] = {number_text(self.method)}, exact {number_text(self.exact)}"
+
+
+@dataclass(frozen=True)
+class WeakOrder:
+    """The highest weak order up to two that a tableau attains for a kind of noise.
+
+    ``violations`` are the conditions that stop the next order; empty at the highest order examined.
+    """
+
+    noise: NoiseKind
+    order: int
+    violations: tuple[Condition, ...]
+
+    def __str__(self) -> str:
+        lines = [f"weak order {self.order}, noise: {self.noise}"]
+        if self.violations:
+            lines.append(f"order {self.order + 1} is stopped by")
+            lines += [f"  {condition}" for condition in self.violations]
+        return "\n".join(lines)
+
+
+def weak_order(method: Method, noise: NoiseKind = "general") -> WeakOrder:
+    """Find the weak order of ``method`` from its coefficients.
+
+    ``noise`` is "one" (a single noise), "additive" (several, with constant fields), "general"
+    (several, arbitrary) or "none" (the ordinary differential equation).
+    """
+    if noise not in _NOISES:
+        raise ValueError(f"noise must be one of {', '.join(_NOISES)}; got {noise!r}")
+    noises = _NOISES[noise]
+    if isinstance(method, ExplicitWeakTableau) and noise == "general":
+        noises = _NOISES_OF_ROSSLER
+    if isinstance(method, WeakTableau) and method.max_noises is not None:
+        if noise == "general":
+            method.check_noises(noises)
+        noises = min(noises, method.max_noises)
+    return weak_order_of(expand(method, noises), noise)
+
+
+def weak_order_of(expansion: Expansion, noise: NoiseKind) -> WeakOrder:
+    """The same for a step that is already expanded."""
+    violations: tuple[Condition, ...] = ()
+    order = 0
+    while order < HIGHEST_ORDER and not violations:
+        # Order p needs the local error to be O(h^(p+1)), so weights up to p + 1/2 must agree.
+        found = order_conditions(expansion, noise, order + 1)
+        violations = tuple(c for c in found if c.residual > TOLERANCE)
+        order += not violations
+    return WeakOrder(noise, order, violations)
+
+
+def order_conditions(expansion: Expansion, noise: NoiseKind, order: int) -> Iterator[Condition]:
+    """The conditions that weak order ``order`` adds to those of the order below."""
+    # An odd number of half units is an odd number of noise nodes.
+    weights = (2 * order,) if expansion.odd_vanish else (2 * order, 2 * order + 1)
+    for half_units in weights:
+        for forest in _forests(expansion, half_units, noise == "additive"):
+            coloured = _recolour(expansion, forest)
+            if expansion.odd_vanish and _has_odd_noise(coloured):
+                continue
+            yield Condition(
+                " · ".join(_brackets(expansion, tree) for tree in forest),
+                half_units / 2,
+                expansion.expectation(forest),
+                exact_expectation(coloured),
+            )
+
+
+@cache
+def exact_expectation(forest: Forest) -> float:
+    """E of the product of the exact solution's coefficients, for trees of colours and h = 1."""
+    return sum(count * _expected_integral(word) for word, count in _words(forest).items())
+
+
+def _expected_integral(word: Word) -> float:
+    blocks = pairs = position = 0
+    while position < len(word):
+        if word[position] == 0:
+            position += 1
+        elif word[position : position + 2] == (word[position],) * 2:
+            position += 2
+            pairs += 1
+        else:
+            return 0.0
+        blocks += 1
+    return 1.0 / (2**pairs * factorial(blocks))
+
+
+@cache
+def _words(forest: Forest) -> Counter[Word]:
+    """The product of the trees as a sum of iterated integrals, outermost letter last."""
+    total = Counter({(): 1})
+    for root, subtrees in forest:
+        tree = {(*word, root): count for word, count in _words(subtrees).items()}
+        merged: Counter[Word] = Counter()
+        for left, n in total.items():
+            for right, k in tree.items():
+                for word, count in _shuffle(left, right).items():
+                    merged[word] += n * k * count
+        total = merged
+    return total
+
+
+@cache
+def _shuffle(left: Word, right: Word) -> Counter[Word]:
+    if not left or not right:
+        return Counter({left + right: 1})
+    total: Counter[Word] = Counter()
+    for word, count in _shuffle(left[:-1], right).items():
+        total[(*word, left[-1])] += count
+    for word, count in _shuffle(left, right[:-1]).items():
+        total[(*word, right[-1])] += count
+    return total
+
+
+def _forests(expansion: Expansion, half_units: int, noise_is_leaf: bool) -> Iterator[Forest]:
+    """All multisets of trees of the given total weight, each in ascending order."""
+    cost = [1 if channel.colour else 2 for channel in expansion.channels]
+
+    @cache
+    def trees(weight: int) -> tuple[Tree, ...]:
+        return tuple(
+            (root, below)
+            for root, own in enumerate(cost)
+            if own == weight or (own < weight and not (own == 1 and noise_is_leaf))
+            for below in forests(weight - own)
+        )
+
+    @cache
+    def forests(weight: int) -> tuple[Forest, ...]:
+        if weight == 0:
+            return ((),)
+        return tuple(
+            (*rest, tree)
+            for last in range(1, weight + 1)
+            for tree in trees(last)
+            for rest in forests(weight - last)
+            if not rest or rest[-1] <= tree
+        )
+
+    yield from forests(half_units)
+
+
+def _recolour(expansion: Expansion, forest: Forest) -> Forest:
+    """Replace channels by colours: the exact solution does not know the kinds of field."""
+    coloured = (
+        (expansion.channels[root].colour, _recolour(expansion, below)) for root, below in forest
+    )
+    return tuple(sorted(coloured))
+
+
+def _has_odd_noise(forest: Forest) -> bool:
+    nodes: Counter[int] = Counter()
+    waiting = list(forest)
+    while waiting:
+        colour, below = waiting.pop()
+        nodes[colour] += 1
+        waiting += below
+    return any(count % 2 for colour, count in nodes.items() if colour)
+
+
+def _brackets(expansion: Expansion, tree: Tree) -> str:
+    root, below = tree
+    inner = " ".join(_brackets(expansion, subtree) for subtree in below)
+    return expansion.channels[root].label + (f"[{inner}]" if below else "")

@@ -1,0 +1,192 @@
+"""Philox 4x32-10: random bits as a pure function of (seed, path, step, noise index).
+
+A counter-based generator has no state to carry: it is a fixed permutation of a 128-bit counter
+under a 64-bit key. Every number the library draws comes from one block of four words at
+
+    key      k0, k1   seed: low word, high word
+    counter  c0, c1   path number: low word, high word
+             c2       step number
+             c3       stream tag (high 8 bits) | noise index (low 24 bits)
+
+so two draws share bits only if seed, path, step, noise index and stream all agree. The words are
+the same on every device and with x64 on or off.
+
+Reference: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
+"""
+
+from enum import IntEnum
+from math import pi
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Array: TypeAlias = jax.Array | np.ndarray
+Integer: TypeAlias = int | np.integer | Array | tuple[Array, Array]
+Words: TypeAlias = tuple[Array, Array, Array, Array]
+
+MAX_SEED = 2**64
+MAX_PATHS = 2**63
+MAX_STEPS = 2**32
+MAX_NOISES = 2**24
+
+ROUNDS = 10
+MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+WEYL = (0x9E3779B9, 0xBB67AE85)
+
+
+class Stream(IntEnum):
+    """What a block of four words is used for: its tag keeps the uses independent."""
+
+    GAUSSIAN = 0
+    THREE_POINT = 1
+    INITIAL = 2
+
+
+def x64_is_on() -> bool:
+    """True where JAX keeps 64-bit types: globally, or in an `enable_x64` context."""
+    return jnp.result_type(float) == np.float64
+
+
+def _multiply_wide(a: int, b: Array) -> tuple[Array, Array]:
+    """High and low word of the 64-bit product a·b, by a uint64 product (needs x64)."""
+    product = jnp.asarray(b, jnp.uint64) * np.uint64(a)
+    return (product >> np.uint64(32)).astype(jnp.uint32), product.astype(jnp.uint32)
+
+
+def _multiply_halves(a: int, b: Array) -> tuple[Array, Array]:
+    """High and low word of the 64-bit product a·b, by 16-bit halves in uint32 alone."""
+    half, mask = np.uint32(16), np.uint32(0xFFFF)
+    a_low, a_high = np.uint32(a & 0xFFFF), np.uint32(a >> 16)
+    b_low, b_high = b & mask, b >> half
+    cross = a_low * b_high
+    # At most 0xffff + 0xffff + 0xffff² = 2³² − 1: the middle sum cannot overflow.
+    middle = ((a_low * b_low) >> half) + (cross & mask) + a_high * b_low
+    high = a_high * b_high + (cross >> half) + (middle >> half)
+    return high, b * np.uint32(a)
+
+
+def philox4x32(key: tuple[Any, Any], counter: tuple[Any, Any, Any, Any]) -> Words:
+    """Four uint32 words from a key of two words and a counter of four, elementwise.
+
+    Scalars and arrays of one shape may be mixed; integers must lie in [0, 2³²).
+    """
+    multiply = _multiply_wide if x64_is_on() else _multiply_halves
+    k0, k1 = (jnp.asarray(word, jnp.uint32) for word in key)
+    c0, c1, c2, c3 = (jnp.asarray(word, jnp.uint32) for word in counter)
+    for _ in range(ROUNDS):
+        high0, low0 = multiply(MULTIPLIERS[0], c0)
+        high1, low1 = multiply(MULTIPLIERS[1], c2)
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+        k0, k1 = k0 + np.uint32(WEYL[0]), k1 + np.uint32(WEYL[1])
+    return c0, c1, c2, c3
+
+
+def rounded(x: Array) -> Array:
+    """x itself, as a value that no compiler can fuse into a following sum.
+
+    XLA contracts a product and a sum into one fused multiply-add where they meet in one kernel, so
+    the last bit of a·b + c depends on what else is compiled with it; `optimization_barrier` is
+    dropped on CPU. A maximum with a number below all values that occur is kept by every backend.
+    """
+    return jnp.maximum(x, jnp.asarray(-(2.0**100), x.dtype))
+
+
+def uniforms(words: Words, dtype: Any) -> tuple[Array, Array]:
+    """Two independent uniform numbers in (0, 1] from four words.
+
+    float64: ((53 high bits of a word pair) + 1)·2⁻⁵³, exact. float32: (first word + ½)·2⁻³², one
+    rounding; so a float32 number is the float64 one to single precision.
+    """
+    w0, w1, w2, w3 = words
+    return _uniform(w0, w1, np.dtype(dtype)), _uniform(w2, w3, np.dtype(dtype))
+
+
+def _uniform(high: Array, low: Array, dtype: np.dtype) -> Array:
+    # Every product below is exact, so that fused multiply-adds cannot change a bit.
+    if dtype == np.float64:
+        tail = (low >> np.uint32(11)).astype(dtype) + 1.0
+        return (high.astype(dtype) * 2.0**21 + tail) * 2.0**-53
+    head = (high >> np.uint32(16)).astype(dtype) * 2.0**16
+    tail = (high & np.uint32(0xFFFF)).astype(dtype) + 0.5
+    return (head + tail) * 2.0**-32
+
+
+def normal_pair(words: Words, dtype: Any) -> tuple[Array, Array]:
+    """Two independent N(0, 1) numbers from four words (Box–Muller).
+
+    The largest possible value is √(106 ln 2) = 8.57 in float64, √(66 ln 2) = 6.76 in float32.
+    """
+    u, v = uniforms(words, dtype)
+    radius = jnp.sqrt(-2.0 * jnp.log(u))
+    angle = rounded(v * (2.0 * pi))
+    return rounded(radius * jnp.cos(angle)), rounded(radius * jnp.sin(angle))
+
+
+def seed_words(seed: Any) -> Any:
+    """A seed in [0, 2⁶⁴) as an array of two uint32 words, low first; such an array as it is.
+
+    Draws take these words wherever they take a seed; unlike a Python integer they can be an
+    argument of a compiled function, so that a new seed compiles nothing.
+    """
+    is_array = isinstance(seed, np.ndarray | jax.Array)
+    if is_array and seed.shape == (2,) and seed.dtype == np.uint32:
+        return seed
+    return np.array(_split(plain_integer(seed, "seed", MAX_SEED)), np.uint32)
+
+
+def path_words(path: Any) -> tuple[Any, Any]:
+    """A path number in [0, 2⁶³) as two uint32 words, low first; such a tuple as it is."""
+    if isinstance(path, tuple):
+        return path
+    if not isinstance(path, jax.Array):
+        return _split(plain_integer(path, "path", MAX_PATHS))
+    _require_integer_scalar(path, "path")
+    low = path.astype(jnp.uint32)
+    if path.dtype.itemsize < 8:
+        return low, np.uint32(0)
+    return low, (path.astype(jnp.uint64) >> np.uint64(32)).astype(jnp.uint32)
+
+
+def stream_words(stream: Stream, seed: Integer, path: Integer, step: Integer, noises: int) -> Words:
+    """The four words of each of `noises` noise indices, at one path and one step.
+
+    `path` and `step` are scalars, Python integers (checked) or traced ones (used modulo 2⁶⁴ and
+    2³²); `seed` and `path` may be given as their words. Each result has the shape (noises,).
+    """
+    if not 0 <= noises < MAX_NOISES:
+        raise ValueError(f"noises={noises}: the number of noises must lie in [0, 2**24)")
+    key = seed_words(seed)
+    index = jnp.arange(noises, dtype=jnp.uint32) | np.uint32(stream << 24)
+    low, high = path_words(path)
+    return philox4x32((key[0], key[1]), (low, high, _step_word(step), index))
+
+
+def plain_integer(value: Any, name: str, limit: int) -> int:
+    """The Python integer of a concrete value in [0, limit)."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name}={value!r}: give an integer, for example {name}=0")
+    if not 0 <= value < limit:
+        bits = limit.bit_length() - 1
+        raise ValueError(f"{name}={value}: give an integer in [0, 2**{bits})")
+    return int(value)
+
+
+def _split(value: int) -> tuple[np.uint32, np.uint32]:
+    return np.uint32(value & 0xFFFFFFFF), np.uint32(value >> 32)
+
+
+def _step_word(step: Any) -> Any:
+    if not isinstance(step, jax.Array):
+        return plain_integer(step, "step", MAX_STEPS)
+    _require_integer_scalar(step, "step")
+    return step.astype(jnp.uint32)
+
+
+def _require_integer_scalar(value: jax.Array, name: str) -> None:
+    if value.ndim != 0 or not jnp.issubdtype(value.dtype, jnp.integer):
+        raise TypeError(
+            f"{name} has shape {value.shape} and dtype {value.dtype}: a draw is for one {name}; "
+            "give an integer scalar and use jax.vmap for many"
+        )

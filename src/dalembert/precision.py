@@ -1,0 +1,62 @@
+"""float64 without a global switch.
+
+A run or a step on concrete numbers is computed in float64 inside a context, whatever the
+global setting of JAX is. With that setting off, a float64 `jax.Array` would silently become
+float32 in the caller's next operation, so concrete results are then handed out as NumPy arrays.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+__all__ = ["as_dtype", "cast", "is_traced", "with_precision"]
+
+
+def is_traced(*trees: Any) -> bool:
+    """True if any leaf belongs to a surrounding jit, vmap or grad."""
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
+
+
+def as_dtype(dtype: Any) -> np.dtype:
+    """The floating type of a run: float64 or float32, and a clear error for anything else."""
+    try:
+        chosen = np.dtype(dtype)
+    except TypeError:
+        chosen = None
+    if chosen not in (np.dtype(np.float64), np.dtype(np.float32)):
+        raise TypeError(f"dtype must be float64 or float32, not {dtype!r}.")
+    return chosen
+
+
+def cast(tree: Any, dtype: np.dtype) -> Any:
+    """Floating leaves in the given type; integers, booleans and keys as they are."""
+
+    def leaf(x: Any) -> Any:
+        if isinstance(x, float):
+            return np.asarray(x, dtype)
+        if hasattr(x, "dtype") and jax.numpy.issubdtype(x.dtype, np.floating):
+            return x.astype(dtype)
+        return x
+
+    return jax.tree.map(leaf, tree)
+
+
+def with_precision(fun: Callable[..., Any], *args: Any, dtype: Any = np.float64) -> Any:
+    """Call `fun(*args)` in float64 (or float32) if the arguments are concrete.
+
+    Inside a transformation the surrounding trace has already fixed the types, so `fun` is called
+    as it is.
+    """
+    if is_traced(args):
+        return fun(*args)
+    dtype = as_dtype(dtype)
+    globally_on = bool(jax.config.read("jax_enable_x64"))
+    with jax.enable_x64(dtype == np.float64):
+        result = fun(*cast(args, dtype))
+        return result if globally_on else jax.tree.map(_to_numpy, result)
+
+
+def _to_numpy(leaf: Any) -> Any:
+    return np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf

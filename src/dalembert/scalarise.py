@@ -1,0 +1,289 @@
+"""Turn a function of small arrays into straight-line code on scalars.
+
+The function is traced once and its jaxpr is interpreted over NumPy arrays of scalars: one traced
+value per component. Slices, stacks, reductions and small products disappear into bookkeeping,
+known zeros and ones fold away, and what is left is elementwise, so that XLA fuses a whole step of
+an ensemble into one loop.
+"""
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+from jax.extend import core as jcore
+
+from dalembert import scalars
+from dalembert.dependence import sub_jaxpr
+
+__all__ = ["NotScalarError", "components", "scalarise", "stack"]
+
+MAX_SCALARS = 20_000
+"""Scalars per function beyond which straight-line code compiles too slowly to be of use."""
+
+
+class NotScalarError(Exception):
+    """The function uses an operation that has no straight-line form."""
+
+
+def components(x: Any) -> np.ndarray:
+    """An array as a NumPy array of scalars: numbers if it is known, traced values if not."""
+    if isinstance(x, np.ndarray) and x.dtype == object:
+        return x
+    known = not isinstance(x, jax.Array)
+    values = np.asarray(x) if known else x
+    out = np.empty(values.shape, object)
+    for index in np.ndindex(values.shape):
+        out[index] = values.dtype.type(values[index]) if known else values[index]
+    return out
+
+
+def stack(x: np.ndarray, dtype: Any = None) -> jax.Array:
+    """The inverse of `components`; entries keep their own type unless one is given."""
+    flat = [jax.numpy.asarray(v, dtype) for v in x.ravel()]
+    return jax.numpy.stack(flat).reshape(x.shape) if flat else jax.numpy.zeros(x.shape, dtype)
+
+
+def scalarise(fun: Callable[..., Any], *like: Any) -> Callable[..., Any]:
+    """`fun` for arguments of the shapes and types of `like`, as code on arrays of scalars.
+
+    Raises:
+        NotScalarError: if an operation in `fun` has no straight-line form.
+    """
+    closed, shape = jax.make_jaxpr(fun, return_shape=True)(*like)
+    out_tree = jax.tree.structure(shape)
+    consts = [components(c) for c in closed.consts]
+
+    def straight(*args: Any) -> Any:
+        leaves = [components(leaf) for leaf in jax.tree.leaves(args)]
+        budget = _Budget()
+        return jax.tree.unflatten(out_tree, _interpret(closed.jaxpr, consts, leaves, budget))
+
+    def dry_run(*args: Any) -> Any:
+        return [jax.numpy.asarray(x) for leaf in jax.tree.leaves(straight(*args)) for x in leaf.ravel()]
+
+    jax.eval_shape(dry_run, *like)
+    return straight
+
+
+class _Budget:
+    def __init__(self) -> None:
+        self.left = MAX_SCALARS
+
+    def spend(self, count: int) -> None:
+        self.left -= count
+        if self.left < 0:
+            raise NotScalarError(f"more than {MAX_SCALARS} scalar operations")
+
+
+def _interpret(jaxpr: Any, consts: list[Any], args: list[Any], budget: _Budget) -> list[Any]:
+    values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
+
+    def read(var: Any) -> np.ndarray:
+        if isinstance(var, jcore.Literal):
+            return components(np.asarray(var.val, var.aval.dtype))
+        return values[var]
+
+    for eqn in jaxpr.eqns:
+        outs = _apply(eqn, [read(v) for v in eqn.invars], budget)
+        values.update(zip(eqn.outvars, outs, strict=True))
+    return [read(v) for v in jaxpr.outvars]
+
+
+def _apply(eqn: Any, args: list[np.ndarray], budget: _Budget) -> list[np.ndarray]:
+    name = eqn.primitive.name
+    budget.spend(sum(int(np.prod(v.aval.shape)) for v in eqn.outvars))
+    if all(scalars.is_known(x) for arg in args for x in arg.ravel()):
+        return _evaluate(eqn, args)
+    inner = sub_jaxpr(eqn)
+    if inner is not None and name not in ("scan", "while"):
+        return _interpret(inner.jaxpr, [components(c) for c in inner.consts], args, budget)
+    if name in _FOLDED:
+        return [_elementwise(_FOLDED[name], args)]
+    if name in _MOVES:
+        return _move(eqn, args)
+    if name in _REDUCTIONS:
+        return [_reduce(_REDUCTIONS[name], args[0], eqn.params["axes"])]
+    if name in _SPECIAL:
+        return [_SPECIAL[name](eqn, args)]
+    if name in _ELEMENTWISE:
+        return [_elementwise(lambda *x: eqn.primitive.bind(*x, **eqn.params), args)]
+    raise NotScalarError(name)
+
+
+def _elementwise(op: Callable[..., Any], args: list[np.ndarray]) -> np.ndarray:
+    args = list(np.broadcast_arrays(*args))
+    out = np.empty(args[0].shape, object)
+    for index in np.ndindex(out.shape):
+        out[index] = op(*(arg[index] for arg in args))
+    return out
+
+
+def _evaluate(eqn: Any, args: list[np.ndarray]) -> list[np.ndarray]:
+    """Compute now what does not depend on any traced value."""
+    known = [a.astype(v.aval.dtype) for a, v in zip(args, eqn.invars, strict=True)]
+    with jax.ensure_compile_time_eval():
+        out = eqn.primitive.bind(*known, **eqn.params)
+    return [components(np.asarray(x)) for x in (out if eqn.primitive.multiple_results else [out])]
+
+
+def _move(eqn: Any, args: list[np.ndarray]) -> list[np.ndarray]:
+    """Apply an operation that only moves entries by letting it move their numbers instead."""
+    moved = _MOVES[eqn.primitive.name]
+    data = args if moved is None else args[:moved]
+    rest = [] if moved is None else args[moved:]
+    if not all(scalars.is_known(x) for arg in rest for x in arg.ravel()):
+        raise NotScalarError(f"{eqn.primitive.name} at traced positions")
+    pool = np.concatenate([arg.ravel() for arg in data])
+    starts = np.cumsum([0, *(arg.size for arg in data)])
+    numbers = [
+        np.arange(start, start + arg.size, dtype=np.int32).reshape(arg.shape)
+        for start, arg in zip(starts[:-1], data, strict=True)
+    ]
+    positions = [
+        a.astype(v.aval.dtype) for a, v in zip(rest, eqn.invars[len(data) :], strict=True)
+    ]
+    with jax.ensure_compile_time_eval():
+        out = eqn.primitive.bind(*numbers, *positions, **eqn.params)
+    chosen = [np.asarray(x) for x in (out if eqn.primitive.multiple_results else [out])]
+    if any(np.any((c < 0) | (c >= pool.size)) for c in chosen):
+        raise NotScalarError(f"{eqn.primitive.name} out of bounds")
+    return [pool[c] if c.shape else _wrap(pool[int(c)]) for c in chosen]
+
+
+def _wrap(x: Any) -> np.ndarray:
+    out = np.empty((), object)
+    out[()] = x
+    return out
+
+
+def _reduce(op: Callable[..., Any], x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    kept = [axis for axis in range(x.ndim) if axis not in axes]
+    rows = np.transpose(x, [*kept, *axes]).reshape([*(x.shape[axis] for axis in kept), -1])
+    out = np.empty(rows.shape[:-1], object)
+    for index in np.ndindex(out.shape):
+        out[index] = reduce(op, rows[index])
+    return out
+
+
+def _dot_general(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
+    (contract_x, contract_y), (batch_x, batch_y) = eqn.params["dimension_numbers"]
+
+    def arrange(x: np.ndarray, contract: Any, batch: Any) -> tuple[np.ndarray, list[int]]:
+        free = [axis for axis in range(x.ndim) if axis not in (*contract, *batch)]
+        shape = [int(np.prod([x.shape[a] for a in axes])) for axes in (batch, free, contract)]
+        return np.transpose(x, [*batch, *free, *contract]).reshape(shape), free
+
+    x, free_x = arrange(args[0], contract_x, batch_x)
+    y, free_y = arrange(args[1], contract_y, batch_y)
+    out = np.empty((x.shape[0], x.shape[1], y.shape[1]), object)
+    for b, i, j in np.ndindex(out.shape):
+        products = [scalars.mul(u, v) for u, v in zip(x[b, i], y[b, j], strict=True)]
+        out[b, i, j] = reduce(scalars.add, products)
+    shape = [args[0].shape[a] for a in (*batch_x, *free_x)] + [args[1].shape[a] for a in free_y]
+    return out.reshape(shape)
+
+
+def _cumsum(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
+    axis = eqn.params["axis"]
+    x = np.moveaxis(args[0], axis, 0)
+    x = x[::-1] if eqn.params["reverse"] else x
+    out = [x[0]]
+    for row in x[1:]:
+        out.append(_elementwise(scalars.add, [out[-1], row]))
+    total = np.stack(out[::-1] if eqn.params["reverse"] else out)
+    return np.moveaxis(total, 0, axis)
+
+
+def _scatter_add(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
+    """operand + Σ updates, found by scattering the unit vectors one by one."""
+    operand, indices, updates = args
+    if not all(scalars.is_known(x) for x in indices.ravel()):
+        raise NotScalarError("scatter at traced positions")
+    positions = indices.astype(eqn.invars[1].aval.dtype)
+    out = operand.copy()
+    for k, update in enumerate(updates.ravel()):
+        unit = np.zeros(updates.size, np.float32)
+        unit[k] = 1
+        with jax.ensure_compile_time_eval():
+            place = eqn.primitive.bind(
+                np.zeros(operand.shape, np.float32),
+                positions,
+                unit.reshape(updates.shape),
+                **eqn.params,
+            )
+        for index in np.argwhere(np.asarray(place)):
+            out[tuple(index)] = scalars.add(out[tuple(index)], update)
+    return out
+
+
+def _select(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
+    def choose(which: Any, *cases: Any) -> Any:
+        if scalars.is_known(which):
+            return cases[int(which)]
+        return lax.select_n(which, *cases)
+
+    return _elementwise(choose, args)
+
+
+def _integer_pow(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
+    return _elementwise(lambda x: lax.integer_pow(x, eqn.params["y"]), args)
+
+
+_FOLDED: dict[str, Callable[..., Any]] = {
+    "add": scalars.add,
+    "add_any": scalars.add,
+    "sub": scalars.sub,
+    "mul": scalars.mul,
+    "div": scalars.div,
+    "neg": scalars.neg,
+    "copy": lambda x: x,
+    "copy_p": lambda x: x,
+}
+
+# How many leading operands carry data; the rest are positions. None: all of them.
+_MOVES: dict[str, int | None] = {
+    "broadcast_in_dim": 1,
+    "reshape": 1,
+    "squeeze": 1,
+    "transpose": 1,
+    "slice": 1,
+    "rev": 1,
+    "expand_dims": 1,
+    "split": 1,
+    "dynamic_slice": 1,
+    "gather": 1,
+    "tile": 1,
+    "unstack": 1,
+    "concatenate": None,
+    "stack": None,
+    "pad": None,
+    "dynamic_update_slice": 2,
+}
+
+_REDUCTIONS: dict[str, Callable[..., Any]] = {
+    "reduce_sum": scalars.add,
+    "reduce_prod": scalars.mul,
+    "reduce_max": lax.max,
+    "reduce_min": lax.min,
+    "reduce_and": lax.bitwise_and,
+    "reduce_or": lax.bitwise_or,
+}
+
+_SPECIAL: dict[str, Callable[[Any, list[np.ndarray]], np.ndarray]] = {
+    "dot_general": _dot_general,
+    "cumsum": _cumsum,
+    "scatter-add": _scatter_add,
+    "scatter_add": _scatter_add,
+    "select_n": _select,
+    "integer_pow": _integer_pow,
+}
+
+_ELEMENTWISE = frozenset(
+    "abs acos acosh and asin asinh atan atan2 atanh cbrt ceil clamp convert_element_type cos cosh "
+    "digamma eq erf erf_inv erfc exp exp2 expm1 floor ge gt igamma igammac is_finite le lgamma log "
+    "log1p logistic lt max min ne nextafter not or pow reduce_precision rem round rsqrt sign sin "
+    "sinh sqrt square stop_gradient tan tanh xor bessel_i0e bessel_i1e".split()
+)

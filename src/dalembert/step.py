@@ -1,0 +1,130 @@
+"""One step of any method on any system, with known increments, and a report on its solution."""
+
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dalembert.noise import Increments
+from dalembert.precision import as_dtype, cast, is_traced, with_precision
+from dalembert.stepper import StepInfo, Stepper, make_stepper
+from dalembert.system import System
+
+__all__ = ["check_method", "explain", "step", "vector"]
+
+
+def step(
+    system: System,
+    method: Any,
+    q: Any,
+    p: Any,
+    dt: Any,
+    dW: Any,
+    *,
+    shortcuts: bool = True,
+    dtype: Any = np.float64,
+) -> tuple[Any, Any, StepInfo]:
+    """Advance one path by one step with known increments.
+
+    Args:
+        system: what to simulate.
+        method: a tableau, e.g. `da.midpoint()`.
+        q: positions, shape (dim,).
+        p: momenta, shape (dim,).
+        dt: step size, > 0.
+        dW: Wiener increments, or three-point variables for weak methods, shape (noises,); an
+            `Increments` record where the method needs more (ΔZ for E1, Î_kl for RS1 and RS2 with
+            several noises).
+        shortcuts: False solves all stages at once without using any structure (for checking).
+        dtype: type of the computation if the arguments are concrete; inside jit, vmap or grad the
+            type of `q` counts.
+
+    Returns:
+        New q, new p, and a `StepInfo` (converged, iterations, residual). Works under `jax.jit`,
+        `jax.vmap` and `jax.grad`. If JAX's float64 mode is off and the arguments are concrete,
+        the results are NumPy arrays, because JAX would round float64 arrays in later operations.
+    """
+    check_method(system, method)
+    if not is_traced(dt) and not (np.ndim(dt) == 0 and np.isfinite(dt) and dt > 0):
+        raise ValueError(f"dt must be a positive number, not {dt!r}.")
+    increments = as_increments(system, method, dW)
+    arguments = (vector("q", q, system.dim), vector("p", p, system.dim), increments, system.params)
+    traced = is_traced(arguments, dt)
+    kind = np.dtype(arguments[0].dtype) if traced else as_dtype(dtype)
+
+    def run(q: Any, p: Any, increments: Increments, params: Any, dt: Any) -> Any:
+        stepper = make_stepper(system, method, kind, shortcuts)
+        return _compiled(stepper)(*cast((q, p, increments, params), kind), jnp.asarray(dt, kind))
+
+    return with_precision(run, *arguments, dt, dtype=kind)
+
+
+@lru_cache(maxsize=256)
+def _compiled(stepper: Stepper) -> Any:
+    def run(q: Any, p: Any, increments: Increments, params: Any, dt: Any) -> Any:
+        q, p, info = stepper.advance(stepper.enter(q), stepper.enter(p), dt, increments, params)
+        return stepper.leave(q), stepper.leave(p), info
+
+    return jax.jit(run)
+
+
+def explain(system: System, method: Any) -> str:
+    """What the library found out about the stage equations of a method on a system."""
+    from dalembert.explain import describe
+
+    check_method(system, method)
+    with jax.enable_x64(True):
+        return describe(make_stepper(system, method, np.float64))
+
+
+def check_method(system: System, method: Any) -> None:
+    """Refuse, with the reason, a method that cannot take the system's noise."""
+    if not isinstance(system, System):
+        raise TypeError(f"system must be a da.System, not {type(system).__name__}.")
+    if not hasattr(method, "check_noises"):
+        hint = " Call the function to get its tableau." if callable(method) else ""
+        raise TypeError(f"method must be a tableau such as da.midpoint(), not {method!r}.{hint}")
+    method.check_noises(system.noises)
+
+
+def vector(name: str, value: Any, dim: int) -> Any:
+    """A real vector of shape (dim,), or an error that says what to write instead."""
+    if not is_traced(value):
+        value = np.asarray(value)
+    if not jnp.issubdtype(value.dtype, np.floating):
+        raise TypeError(
+            f"{name} has {value.dtype} entries; real numbers are needed. "
+            "Write them as floats, e.g. 2.0 instead of 2."
+        )
+    if value.shape != (dim,):
+        raise ValueError(f"{name} must have shape ({dim},), not {value.shape}.")
+    return value
+
+
+def as_increments(system: System, method: Any, dW: Any) -> Increments:
+    """Increments as a record with everything that the method needs, checked."""
+    record = dW if isinstance(dW, Increments) else Increments(dW=dW)
+    noises = system.noises
+    given = record.dW if is_traced(record.dW) else np.asarray(record.dW)
+    if given.shape == () and noises == 1:
+        given = given.reshape(1)
+    if given.shape != (noises,):
+        raise ValueError(
+            f"dW must have shape ({noises},), one increment per Wiener process of "
+            f"{system.name!r}, not {given.shape}."
+        )
+    shapes = {"dZ": (noises,), "mixed": (noises, noises)}
+    for name in sorted(method.needs(noises) - {"dW"}):
+        value = getattr(record, name)
+        if value is None:
+            raise ValueError(
+                f"{method.name} also needs the increments {name}: pass "
+                f"da.Increments(dW=…, {name}=…) instead of dW alone."
+            )
+        if np.shape(value) != shapes[name]:
+            raise ValueError(f"{name} must have shape {shapes[name]}, not {np.shape(value)}.")
+    if not jnp.issubdtype(given.dtype, np.floating):
+        given = given.astype(np.float64)
+    return record._replace(dW=given, truncated=None)

@@ -1,0 +1,388 @@
+"""A method made for a system: the compiled form of one step.
+
+The stage equations are planned once (`plan.py`). In the scalar regime every value is a NumPy array
+of scalars and a step is straight-line code; in the array regime values are arrays of shape (dim,)
+and implicit blocks are solved matrix-free.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from dalembert import newton, scalars
+from dalembert.dependence import Degree, degree
+from dalembert.newton import Report
+from dalembert.noise import Increments
+from dalembert.plan import Block, Dependence, Node, Plan, make_plan
+from dalembert.scalarise import NotScalarError, components, scalarise, stack
+from dalembert.stages import Entry, Increment, stage_system
+from dalembert.system import DRIFT_TERMS, NOISE_TERMS, System, Term
+
+__all__ = ["StepInfo", "Stepper", "make_stepper"]
+
+MAX_SCALAR_DIM = 8
+MAX_SCALAR_UNKNOWNS = 16
+"""Beyond these the code of a written-out elimination grows too long to compile quickly."""
+
+OLD_Q, OLD_P = Node("q", 0), Node("p", 0)
+
+
+class StepInfo(NamedTuple):
+    """What a person needs to trust a step.
+
+    Attributes:
+        converged: whether every stage equation was solved to rounding.
+        iterations: Newton iterations, the largest number over all blocks (0 if explicit).
+        residual: largest residual of a stage equation relative to the size of the state.
+    """
+
+    converged: Any
+    iterations: Any
+    residual: Any
+
+
+class Surroundings(NamedTuple):
+    """What the equations of a block refer to, besides its unknowns."""
+
+    rows: dict[Node, Any]
+    increments: dict[Increment, Any]
+    params: Any
+
+
+class Equations(NamedTuple):
+    """The equations of one block as functions of (unknowns, surroundings)."""
+
+    residual: Callable[..., Any]
+    linearise: Callable[..., Any]
+    measure: Callable[..., Any]
+    complete: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class BlockSolver:
+    """One block with its equations on arrays and, in the scalar regime, on scalars."""
+
+    block: Block
+    affine: bool
+    arrays: Equations
+    scalars: Equations | None
+
+    def solve(self, guess: list[Any], around: Surroundings) -> tuple[list[Any], Report]:
+        """Values of the unknown rows, and how well they satisfy the equations."""
+        if not self.block.unknowns:
+            return [], Report(0, 0.0)
+        if self.scalars is None:
+            u, report = self._solve_vector(jnp.concatenate(guess), around)
+        else:
+            u, report = self._solve_scalars(self.scalars, np.concatenate(guess), around)
+        return list(u.reshape(len(guess), -1)), report
+
+    def _solve_vector(self, guess: jax.Array, around: Surroundings) -> tuple[jax.Array, Report]:
+        def residual(u: jax.Array) -> jax.Array:
+            return self.arrays.residual(u, around)
+
+        def solve(_: Any, u: jax.Array) -> tuple[jax.Array, Report]:
+            return newton.damped_newton(
+                residual, lambda u: self.arrays.measure(u, around), newton.krylov_solve, u
+            )
+
+        u, report = lax.custom_root(residual, guess, solve, newton.krylov_solve, has_aux=True)
+        return u, Report(*report)
+
+    def _solve_scalars(
+        self, equations: Equations, guess: np.ndarray, around: Surroundings
+    ) -> tuple[np.ndarray, Report]:
+        """Unknowns stay apart, so that nothing is stacked unless the damped loop is entered."""
+        dtype = guess[0].dtype
+        steps = 1 if self.affine else newton.FAST_STEPS
+        ordinary = _as_arrays(around)
+
+        def residual(u: tuple[Any, ...]) -> tuple[Any, ...]:
+            return _as_tuple(equations.residual(scalars.vector(u), around), dtype)
+
+        def solve(_: Any, u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Report]:
+            start = scalars.vector(u)
+            found = newton.fixed_newton(lambda u: equations.linearise(u, around), start, steps)
+            better = equations.measure(found, around)[()] <= equations.measure(start, around)[()]
+            start = jnp.where(better, stack(found, dtype), stack(start, dtype))
+            found, report = newton.damped_newton(
+                lambda u: self.arrays.residual(u, ordinary),
+                lambda u: self.arrays.measure(u, ordinary),
+                newton.dense_solve,
+                start,
+            )
+            return tuple(found), Report(report.iterations + steps, report.residual)
+
+        def tangent_solve(product: Callable[..., Any], rhs: tuple[Any, ...]) -> tuple[Any, ...]:
+            def product_of_vector(v: jax.Array) -> jax.Array:
+                return jnp.stack(product(tuple(v)))
+
+            return tuple(newton.dense_solve(product_of_vector, jnp.stack(rhs)))
+
+        u, report = lax.custom_root(
+            residual, _as_tuple(guess, dtype), solve, tangent_solve, has_aux=True
+        )
+        return scalars.vector(u), Report(*report)
+
+
+def _as_tuple(u: np.ndarray, dtype: Any) -> tuple[Any, ...]:
+    return tuple(jnp.asarray(x, dtype) for x in u)
+
+
+def _as_arrays(around: Surroundings) -> Surroundings:
+    return jax.tree.map(stack, around)
+
+
+@dataclass(frozen=True, eq=False)
+class Stepper:
+    """One step of a method on a system, for values in the representation of its regime."""
+
+    system: System
+    method: Any
+    plan: Plan
+    dependence: Mapping[Term, Dependence]
+    solvers: tuple[BlockSolver, ...]
+    notice: str
+    dtype: np.dtype
+
+    @property
+    def is_scalar(self) -> bool:
+        """True in the scalar regime."""
+        return not self.notice
+
+    def enter(self, x: Any) -> Any:
+        """A value in the representation of the regime."""
+        return jax.tree.map(components, x) if self.is_scalar else x
+
+    def leave(self, x: Any) -> Any:
+        """A value as an ordinary array again."""
+        return stack(x, self.dtype) if self.is_scalar else x
+
+    def advance(
+        self, q: Any, p: Any, dt: Any, increments: Increments, params: Any
+    ) -> tuple[Any, Any, StepInfo]:
+        """One step of one path, for values that have been entered."""
+        names = {entry.increment for row in self.plan.rows.values() for entry in row}
+        values = self.enter(increment_values(names, dt, increments, self.dtype))
+        around = Surroundings({OLD_Q: q, OLD_P: p}, values, self.enter(params))
+        reports = [Report(0, 0.0)]
+        for solver in self.solvers:
+            unknowns = solver.block.unknowns
+            guess = [around.rows[Node(node.kind, 0)] for node in unknowns]
+            found, report = solver.solve(guess, around)
+            around = around._replace(
+                rows=around.rows | dict(zip(unknowns, found, strict=True))
+            )
+            complete = (solver.scalars or solver.arrays).complete
+            around = around._replace(rows=around.rows | complete(around))
+            reports.append(report)
+        residual = jnp.max(jnp.stack([jnp.asarray(r.residual, self.dtype) for r in reports]))
+        iterations = jnp.max(jnp.stack([jnp.asarray(r.iterations, jnp.int32) for r in reports]))
+        info = StepInfo(residual <= newton.tolerance(self.dtype), iterations, residual)
+        return around.rows[self.plan.new_q], around.rows[self.plan.new_p], info
+
+
+def increment_values(
+    names: set[Increment], dt: Any, increments: Increments, dtype: Any
+) -> dict[Increment, Any]:
+    """The numbers that the entries of a step are multiplied by."""
+    dt = jnp.asarray(dt, dtype)
+
+    def value(name: Increment) -> Any:
+        match name:
+            case ("dt",):
+                return dt
+            case ("sqrt_dt",):
+                return jnp.sqrt(dt)
+            case ("dW", r):
+                return increments.dW[r]
+            case ("dZ/dt", r):
+                return increments.dZ[r] / dt
+            case ("mixed", k, other):
+                return increments.mixed[k, other] / jnp.sqrt(dt)
+        raise AssertionError(name)
+
+    return {name: value(name) for name in sorted(names)}
+
+
+class _Functions:
+    """The equations of a plan on arrays of shape (dim,), for one path."""
+
+    def __init__(self, system: System, plan: Plan) -> None:
+        self.system, self.plan = system, plan
+        entries = {entry.term for row in plan.rows.values() for entry in row}
+        # Jitted only so that each term is traced once, however many rows it appears in.
+        self.terms = {term: jax.jit(_given(system.term(term))) for term in entries}
+
+    def rows(self, nodes: Iterable[Node], around: Surroundings) -> dict[Node, Any]:
+        """Rows in the given order: old state + Σ increment · (Σ weight · term)."""
+        known, evaluated = dict(around.rows), {}
+
+        def term(entry: Entry) -> Any:
+            place = entry[:3]
+            if place not in evaluated:
+                q, p = known[Node("q", entry.q_row)], known[Node("p", entry.p_row)]
+                evaluated[place] = self.terms[entry.term](q, p, around.params)
+            value = evaluated[place]
+            return value if entry.weight == 1 else jnp.asarray(entry.weight, value.dtype) * value
+
+        def row(node: Node) -> Any:
+            total = known[Node(node.kind, 0)]
+            entries = sorted(self.plan.rows[node], key=lambda e: e.increment)
+            for increment, group in groupby(entries, key=lambda e: e.increment):
+                parts = [term(entry) for entry in group]
+                total = total + around.increments[increment] * sum(parts[1:], parts[0])
+            return total
+
+        found = {}
+        for node in nodes:
+            found[node] = row(node)
+            known.setdefault(node, found[node])
+        return found
+
+    def complete(self, block: Block, around: Surroundings) -> dict[Node, Any]:
+        """The explicit rows of a block, its unknowns being among the surroundings."""
+        return self.rows(block.explicit, around)
+
+    def residual(self, block: Block, u: Any, around: Surroundings) -> Any:
+        """Unknown rows minus what the equations say they are."""
+        around = self._with_unknowns(block, u, around)
+        found = self.rows((*block.explicit, *block.unknowns), around)
+        return jnp.concatenate([around.rows[node] - found[node] for node in block.unknowns])
+
+    def linearise(self, block: Block, u: Any, around: Surroundings) -> tuple[Any, Any]:
+        """The residual and its Jacobian, column by column along constant unit vectors."""
+        residual, product = jax.linearize(lambda u: self.residual(block, u, around), u)
+        columns = [product(e) for e in np.eye(u.size, dtype=u.dtype)]
+        return residual, jnp.stack(columns, axis=1)
+
+    def measure(self, block: Block, u: Any, around: Surroundings) -> Any:
+        """The largest residual; positions relative to positions, momenta to momenta."""
+        shape = (len(block.unknowns), self.system.dim)
+        sizes = jnp.abs(self.residual(block, u, around)).reshape(shape)
+        values, tiny = jnp.abs(u).reshape(shape), jnp.finfo(u.dtype).tiny
+        worst = []
+        for kind in ("q", "p"):
+            rows = [i for i, node in enumerate(block.unknowns) if node.kind == kind]
+            if rows:
+                old = jnp.max(jnp.abs(around.rows[Node(kind, 0)]))
+                scale = jnp.maximum(old, jnp.max(jnp.stack([jnp.max(values[i]) for i in rows])))
+                largest = jnp.max(jnp.stack([jnp.max(sizes[i]) for i in rows]))
+                worst.append(largest / jnp.maximum(scale, tiny))
+        return jnp.max(jnp.stack(worst))
+
+    def _with_unknowns(self, block: Block, u: Any, around: Surroundings) -> Surroundings:
+        dim = self.system.dim
+        unknowns = {n: u[i * dim : (i + 1) * dim] for i, n in enumerate(block.unknowns)}
+        return around._replace(rows=around.rows | unknowns)
+
+
+def _given(term: Callable[..., Any] | None) -> Callable[..., Any]:
+    assert term is not None, "terms that are zero have been dropped from the plan"
+    return term
+
+
+def find_dependence(system: System, like: tuple[Any, Any, Any]) -> dict[Term, Dependence]:
+    """How every term of the equations depends on q and p."""
+    terms = [(kind, 0) for kind in DRIFT_TERMS]
+    terms += [(kind, r) for r in range(system.noises) for kind in NOISE_TERMS]
+    found = {}
+    for term in terms:
+        fun = system.term(term)
+        found[term] = (
+            Dependence(Degree.ZERO, Degree.ZERO)
+            if fun is None
+            else Dependence(degree(fun, like, (0,)), degree(fun, like, (1,)))
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class _Key:
+    """A system as a cache key: its functions and the types of its parameters."""
+
+    system: System
+
+    def _identity(self) -> tuple[Any, ...]:
+        leaves, tree = jax.tree.flatten(self.system.params)
+        types = tuple((np.shape(x), str(getattr(x, "dtype", type(x)))) for x in leaves)
+        return (self.system.key, tree, types)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+
+def make_stepper(system: System, method: Any, dtype: Any, shortcuts: bool = True) -> Stepper:
+    """The step of a method on a system; made once for the same functions and types."""
+    return _make_stepper(_Key(system), method, np.dtype(dtype), shortcuts)
+
+
+@lru_cache(maxsize=256)
+def _make_stepper(key: _Key, method: Any, dtype: np.dtype, shortcuts: bool) -> Stepper:
+    system = key.system
+    stages = stage_system(method, system.noises)
+    method.check_noises(system.noises)
+    z = jax.ShapeDtypeStruct((system.dim,), dtype)
+    params = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), _param_dtype(x, dtype)), system.params)
+    dependence = find_dependence(system, (z, z, params))
+    plan = make_plan(stages, dependence, shortcuts)
+    largest = system.dim * max(len(block.unknowns) for block in plan.blocks)
+    notice = ""
+    if system.dim > MAX_SCALAR_DIM or largest > MAX_SCALAR_UNKNOWNS:
+        notice = f"{max(largest, system.dim)} components are too many to write out"
+    solvers: tuple[BlockSolver, ...] = ()
+    if not notice:
+        try:
+            solvers = _solvers(system, plan, z, params, shortcuts, scalar=True)
+        except NotScalarError as error:
+            notice = f"no straight-line form for: {error}"
+    if notice:
+        solvers = _solvers(system, plan, z, params, shortcuts, scalar=False)
+    return Stepper(system, method, plan, dependence, solvers, notice, dtype)
+
+
+def _param_dtype(x: Any, dtype: np.dtype) -> Any:
+    kind = jnp.result_type(x)
+    return dtype if jnp.issubdtype(kind, np.floating) else kind
+
+
+def _solvers(
+    system: System, plan: Plan, z: Any, params: Any, shortcuts: bool, scalar: bool
+) -> tuple[BlockSolver, ...]:
+    functions = _Functions(system, plan)
+    number = jax.ShapeDtypeStruct((), z.dtype)
+    increments = {e.increment: number for row in plan.rows.values() for e in row}
+    rows: dict[Node, Any] = {OLD_Q: z, OLD_P: z}
+    solvers = []
+    for block in plan.blocks:
+        around = Surroundings(dict(rows), increments, params)
+        rows |= dict.fromkeys(block.unknowns, z)
+        known = Surroundings(dict(rows), increments, params)
+        rows |= dict.fromkeys(block.explicit, z)
+        u = jax.ShapeDtypeStruct((len(block.unknowns) * system.dim,), z.dtype)
+        arrays = Equations(
+            *(partial(getattr(functions, name), block) for name in Equations._fields)
+        )
+        solved = bool(block.unknowns)
+        affine = solved and degree(arrays.residual, (u, around), (0,)) <= Degree.AFFINE
+        written_out = None
+        if scalar:
+            arguments = Equations((u, around), (u, around), (u, around), (known,))
+            written_out = Equations(
+                *(
+                    scalarise(fun, *like) if solved or name == "complete" else fun
+                    for name, fun, like in zip(Equations._fields, arrays, arguments, strict=True)
+                )
+            )
+        solvers.append(BlockSolver(block, affine and shortcuts, arrays, written_out))
+    return tuple(solvers)

@@ -1,0 +1,107 @@
+"""Langevin dynamics in any potential: friction and noise in balance at one temperature."""
+
+from collections.abc import Callable, Hashable
+from functools import cache, lru_cache
+from numbers import Integral
+from typing import Any
+
+import jax.numpy as jnp
+
+from dalembert.system import System
+from dalembert.systems._parameters import Params, exact, parameters, require
+
+__all__ = ["gibbs_weight", "harmonic", "langevin"]
+
+Potential = Callable[[Any], Any]
+
+
+def harmonic(q: Any) -> Any:
+    """The harmonic potential U(q) = |q|²/2."""
+    return jnp.dot(q, q) / 2
+
+
+# Compiled steps are found again by the identity of a system's functions, so equal arguments
+# must give the same functions.
+def _hamiltonian(potential: Potential) -> Callable[..., Any]:
+    build = _new_hamiltonian
+    return build(potential) if isinstance(potential, Hashable) else build.__wrapped__(potential)
+
+
+@lru_cache(maxsize=64)
+def _new_hamiltonian(potential: Potential) -> Callable[..., Any]:
+    def H(q: Any, p: Any, params: Params) -> Any:
+        return jnp.dot(p, p) / (2 * params["mass"]) + potential(q)
+
+    return H
+
+
+@cache
+def _noise(i: int) -> Callable[..., Any]:
+    def h(q: Any, p: Any, params: Params) -> Any:
+        return -jnp.sqrt(2 * params["gamma"] * params["mass"] * params["temperature"]) * q[i]
+
+    return h
+
+
+def _F(q: Any, p: Any, params: Params) -> Any:
+    return -params["gamma"] * p
+
+
+def langevin(
+    potential: Potential = harmonic,
+    dim: int = 1,
+    gamma: Any = 1.0,
+    temperature: Any = 1.0,
+    mass: Any = 1.0,
+) -> System:
+    """Langevin equation with one additive noise per degree of freedom.
+
+        dq = (p/m) dt
+        dp = (−∇U(q) − γ p) dt + √(2γmT) dW,     W of dimension dim
+
+        H = |p|²/(2m) + U(q),   F = −γ p,   h_i = −√(2γmT) q_i,   f_i = 0
+
+    Args:
+        potential: U(q) -> scalar, an energy, written with jax.numpy; harmonic by default.
+        dim: number of degrees of freedom.
+        gamma: friction γ ≥ 0, a rate.
+        temperature: T ≥ 0, an energy (Boltzmann's constant is 1).
+        mass: m > 0.
+
+    Invariants: none.
+    Exact results: for γ, T > 0 the density exp(−H/T)/Z is stationary (`gibbs_weight`), so
+    ⟨p_i²⟩ = m T and ⟨p_i p_j⟩ = ⟨p_i q_j⟩ = 0 in every potential, and ⟨q_i²⟩ = T in the
+    harmonic one.
+    Source: `MilsteinTretyakov2003`; with this friction it is conformally symplectic,
+    `KrausTyranowski2021`, section 2.4.
+    """
+    if not callable(potential):
+        raise TypeError(
+            f"potential must be a function U(q) -> scalar, not {potential!r}: "
+            "write for example lambda q: jnp.sum(q**4) / 4."
+        )
+    require("gamma", gamma, "at least 0", lambda v: v >= 0, "it is a friction rate")
+    require("temperature", temperature, "at least 0", lambda v: v >= 0, "the noise is √(2γmT)")
+    require("mass", mass, "above 0", lambda v: v > 0, "the velocity is p/mass")
+    return System(
+        H=_hamiltonian(potential),
+        F=_F,
+        h=[_noise(i) for i in range(dim)] if isinstance(dim, Integral) else [],
+        dim=dim,
+        params=parameters(gamma=gamma, temperature=temperature, mass=mass),
+        name="langevin",
+    )
+
+
+def gibbs_weight(
+    q: Any,
+    p: Any,
+    potential: Potential = harmonic,
+    temperature: Any = 1.0,
+    mass: Any = 1.0,
+) -> Any:
+    """The stationary density up to its normalisation, exp(−H(q, p)/T), at one point (q, p)."""
+    require("temperature", temperature, "above 0", lambda v: v > 0, "the weight is exp(-H/T)")
+    require("mass", mass, "above 0", lambda v: v > 0, "the velocity is p/mass")
+    H = _hamiltonian(potential)
+    return exact(lambda q, p, T, m: jnp.exp(-H(q, p, {"mass": m}) / T), q, p, temperature, mass)

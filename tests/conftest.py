@@ -1,0 +1,70 @@
+"""Strict settings for every test.
+
+float64 is on and nothing is promoted in silence: neither types nor ranks. Tests run on the CPU
+unless DALEMBERT_TEST_GPU is set; those marked `gpu` are skipped where there is no GPU.
+"""
+
+import os
+from collections.abc import Iterator
+
+USE_GPU = bool(os.environ.get("DALEMBERT_TEST_GPU"))
+
+# Also for the processes that tests start, and before JAX reads them.
+os.environ["MPLBACKEND"] = "Agg"
+if USE_GPU:
+    # Several workers share one GPU: none may take most of its memory in advance.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+else:
+    os.environ["JAX_PLATFORMS"] = "cpu"
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Each worker would otherwise start as many threads as there are cores. NPROC is read by XLA.
+    os.environ.setdefault("NPROC", "2")
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+
+import hypothesis  # noqa: E402
+import jax  # noqa: E402
+import pytest  # noqa: E402
+
+STRICT = {
+    "jax_enable_x64": True,
+    "jax_numpy_dtype_promotion": "strict",
+    "jax_numpy_rank_promotion": "raise",
+}
+
+
+def _be_strict() -> None:
+    for name, value in STRICT.items():
+        jax.config.update(name, value)
+
+
+_be_strict()
+
+# Compiling takes longer than any deadline; random examples must not depend on the day.
+hypothesis.settings.register_profile("dalembert", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("dalembert")
+
+
+@pytest.fixture(autouse=True)
+def strict_jax() -> Iterator[None]:
+    """Put the settings back after a test that changed them."""
+    yield
+    _be_strict()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests marked `gpu` where there is no GPU to run them."""
+    gpu_items = [item for item in items if item.get_closest_marker("gpu")]
+    if gpu_items and not _has_gpu():
+        skip = pytest.mark.skip(reason="needs DALEMBERT_TEST_GPU=1 and a GPU")
+        for item in gpu_items:
+            item.add_marker(skip)
+
+
+def _has_gpu() -> bool:
+    if not USE_GPU:
+        return False
+    try:
+        return bool(jax.devices("gpu"))
+    except RuntimeError:
+        return False

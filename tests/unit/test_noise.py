@@ -1,0 +1,727 @@
+"""Noise: known answers, laws, purity, coarsening, enumeration, errors.
+
+Statistical checks use fixed seeds and allow 5 standard errors: a false alarm has probability 5.7e-7
+per check, under 1e-4 for all checks of this file together, and would not come and go from run to
+run. Every kind of check is also made to fail on a law that is wrong by a little.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from dalembert import philox
+from dalembert.noise import (
+    Gaussian,
+    Increments,
+    Recorded,
+    ThreePoint,
+    Zero,
+    brownian_path,
+    coarsen,
+    enumerate_three_point,
+    initial_key,
+)
+from dalembert.philox import (
+    Stream,
+    normal_pair,
+    path_words,
+    philox4x32,
+    seed_words,
+    stream_words,
+    uniforms,
+)
+
+ONES = 0xFFFFFFFF
+SIGMAS = 5.0
+P_VALUE = 5.7e-7
+DT = 0.25
+KINDS = [Gaussian(), Gaussian(truncation=1), ThreePoint(), Zero()]
+KIND_NAMES = ["gaussian", "truncated", "three-point", "zero"]
+
+
+def sample(noise, paths, noises=1, dt=DT, seed=1, step=7, dtype=np.float64):
+    """Increments of many paths at one step, as NumPy arrays."""
+    draw = jax.jit(jax.vmap(lambda path: noise.draw(seed, path, step, dt, noises, dtype)))
+    return jax.tree.map(np.asarray, draw(jnp.arange(paths)))
+
+
+def sigmas(values, expected):
+    """How many standard errors the mean of independent values lies from what is expected."""
+    return abs(np.mean(values) - expected) / (np.std(values) / np.sqrt(np.size(values)))
+
+
+def same_bits(a, b):
+    """Equal, with the sign of zero and every last bit."""
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return all(
+        np.asarray(x).dtype == np.asarray(y).dtype
+        and np.asarray(x).tobytes() == np.asarray(y).tobytes()
+        for x, y in pairs
+    )
+
+
+# --- Philox ---------------------------------------------------------------------------------------
+
+KNOWN_ANSWERS = {
+    "zeros": ((0, 0), (0, 0, 0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+    "ones": ((ONES,) * 2, (ONES,) * 4, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+    "pi": (
+        (0xA4093822, 0x299F31D0),
+        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+        (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+    ),
+}
+
+
+@pytest.mark.parametrize("x64", [True, False])
+@pytest.mark.parametrize("case", KNOWN_ANSWERS)
+def test_philox_known_answers(case, x64):
+    key, counter, expected = KNOWN_ANSWERS[case]
+    with jax.enable_x64(x64):
+        words = philox4x32(key, counter)
+        assert all(word.dtype == jnp.uint32 for word in words)
+        assert tuple(int(word) for word in words) == expected
+        assert (
+            tuple(int(word) for word in jax.jit(philox4x32)(*map(_u32, (key, counter)))) == expected
+        )
+
+
+def _u32(words):
+    return tuple(np.uint32(word) for word in words)
+
+
+def test_nine_rounds_miss_the_known_answer(monkeypatch):
+    monkeypatch.setattr(philox, "ROUNDS", 9)
+    key, counter, expected = KNOWN_ANSWERS["pi"]
+    assert tuple(int(word) for word in philox4x32(key, counter)) != expected
+
+
+def test_products_agree_with_and_without_64_bit_integers():
+    edges = np.array([0, 1, 0xFFFF, 0x10000, 0x10001, 0x7FFFFFFF, 0x80000000, ONES], np.uint32)
+    random = np.random.default_rng(0).integers(0, 2**32, 10_000, dtype=np.uint32)
+    b = jnp.asarray(np.concatenate([edges, random]))
+    for a in (*philox.MULTIPLIERS, ONES, 1, 0x10000):
+        exact = [a * int(x) for x in np.asarray(b)]
+        for multiply in (philox._multiply_wide, philox._multiply_halves):
+            high, low = multiply(a, b)
+            assert high.dtype == low.dtype == jnp.uint32
+            assert np.asarray(high).tolist() == [x >> 32 for x in exact]
+            assert np.asarray(low).tolist() == [x & ONES for x in exact]
+
+
+def test_words_are_the_same_with_x64_on_and_off():
+    counter = tuple(np.random.default_rng(1).integers(0, 2**32, (4, 5000), dtype=np.uint32))
+    on = philox4x32((11, 12), counter)
+    with jax.enable_x64(False):
+        off = philox4x32((11, 12), counter)
+    assert same_bits(on, off)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_uniforms_stay_in_the_half_open_interval(dtype):
+    lowest, highest = (jnp.zeros((), jnp.uint32),) * 4, (jnp.asarray(ONES, jnp.uint32),) * 4
+    smallest = {np.float64: 2.0**-53, np.float32: 2.0**-33}[dtype]
+    assert [float(u) for u in uniforms(lowest, dtype)] == [smallest] * 2
+    assert [float(u) for u in uniforms(highest, dtype)] == [1.0] * 2
+    assert all(np.isfinite(normal_pair(words, dtype)).all() for words in (lowest, highest))
+
+
+def test_float64_uniforms_have_53_bits():
+    words = tuple(jnp.asarray(word, jnp.uint32) for word in (0, 1 << 11, 1 << 31, (1 << 11) - 1))
+    assert [float(u) for u in uniforms(words, np.float64)] == [2 * 2.0**-53, 0.5 + 2.0**-53]
+
+
+# --- the counter ----------------------------------------------------------------------------------
+
+
+def test_counter_layout():
+    seed, path, step = 0x1122334455667788, 0x0123456789ABCDEF, 42
+    words = stream_words(Stream.THREE_POINT, seed, path, step, 3)
+    for k in range(3):
+        counter = (0x89ABCDEF, 0x01234567, step, Stream.THREE_POINT << 24 | k)
+        expected = philox4x32((0x55667788, 0x11223344), counter)
+        assert [int(word[k]) for word in words] == [int(word) for word in expected]
+
+
+def test_path_numbers_of_every_integer_type_agree():
+    def words(path):
+        return stream_words(Stream.GAUSSIAN, 0, path, 0, 2)
+
+    for path in (0, 5, 2**31 + 3, 2**40 + 3, 2**63 - 1):
+        forms = [np.int64(path), jnp.asarray(path, jnp.int64)]
+        forms += [jnp.asarray(path, jnp.uint32)] if path < 2**32 else []
+        assert all(same_bits(words(path), words(form)) for form in forms)
+        assert same_bits(words(path), words(path_words(path)))
+    assert not same_bits(words(3), words(2**40 + 3))
+    with jax.enable_x64(False):
+        narrow = words(2**40 + 3)
+    assert same_bits(narrow, words(2**40 + 3))
+
+
+def test_seed_words_stand_for_the_seed_and_can_be_traced():
+    seed = 2**63 + 17
+    draw = jax.jit(lambda words: Gaussian().draw(words, 3, 4, DT, 2, np.float64))
+    assert same_bits(draw(seed_words(seed)), Gaussian().draw(seed, 3, 4, DT, 2, np.float64))
+    assert not same_bits(draw(seed_words(17)), draw(seed_words(seed)))
+    draw(seed_words(99))
+    assert draw._cache_size() == 1
+
+
+def test_streams_do_not_share_words():
+    words = [np.asarray(stream_words(stream, 0, 0, 0, 4)) for stream in Stream]
+    assert len(np.unique(words)) == np.size(words)
+
+
+# --- purity ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("noises", [1, 3])
+@pytest.mark.parametrize("noise", KINDS, ids=KIND_NAMES)
+def test_eager_jit_vmap_scan_and_loop_agree_bit_for_bit(noise, noises):
+    def draw(path, step):
+        return noise.draw(3, path, step, DT, noises, np.float64)
+
+    def scan(path):
+        return jax.lax.scan(lambda carry, step: (carry, draw(path, step)), 0, jnp.arange(3))[1]
+
+    def stack(results):
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *results)
+
+    paths, steps = range(13), range(3)
+    compiled = jax.jit(draw)
+    eager = stack([stack([draw(i, n) for n in steps]) for i in paths])
+    looped = stack([stack([compiled(i, n) for n in steps]) for i in paths])
+    mapped = jax.vmap(lambda i: jax.vmap(lambda n: draw(i, n))(jnp.arange(3)))(jnp.arange(13))
+    scanned = jax.jit(jax.vmap(scan))(jnp.arange(13))
+    assert same_bits(eager, looped)
+    assert same_bits(eager, mapped)
+    assert same_bits(eager, scanned)
+
+
+def test_gaussian_bits_do_not_depend_on_what_is_compiled_around_them():
+    def drift(path):
+        increments = Gaussian().draw(3, path, 2, 0.3, 1, np.float64)
+        return increments, 2.0 * increments.dW + 1.0, increments.dZ - 3.0 * increments.dW
+
+    paths = jnp.arange(1003)
+    alone = jax.vmap(lambda path: Gaussian().draw(3, path, 2, 0.3, 1, np.float64))(paths)
+    assert same_bits(alone, jax.jit(jax.vmap(drift))(paths)[0])
+    traced = jax.jit(
+        lambda dt: jax.vmap(lambda i: Gaussian().draw(3, i, 2, dt, 1, np.float64))(paths)
+    )
+    assert same_bits(alone, traced(0.3))
+
+
+def test_float32_draws_are_the_float64_draws_in_single_precision():
+    double, single = (sample(Gaussian(), 10_001, 2, dtype=t) for t in (np.float64, np.float32))
+    assert single.dW.dtype == single.dZ.dtype == np.float32
+    difference = np.abs(double.dW - single.dW)
+    # Where u is near 1, √(−2 ln u) magnifies the rounding of u: the largest error is far above ε.
+    assert np.median(difference) < 1e-7 and difference.max() < 1e-3
+    tiny = np.stack([Gaussian().draw(1, i, 7, DT, 2, np.float32).dW for i in range(50)])
+    np.testing.assert_allclose(tiny, single.dW[:50], rtol=4 * np.finfo(np.float32).eps)
+    with jax.enable_x64(False):
+        off = sample(Gaussian(), 10_001, 2, dtype=np.float32)
+    np.testing.assert_allclose(off.dW, single.dW, rtol=4 * np.finfo(np.float32).eps)
+
+
+@pytest.mark.parametrize("noise", [Gaussian(), ThreePoint()], ids=["gaussian", "three-point"])
+def test_seed_path_step_and_index_all_matter(noise):
+    def row(seed, path, step):
+        steps = jnp.arange(64) + step * 64
+        return np.asarray(
+            jax.vmap(lambda n: noise.draw(seed, path, n, DT, 2, np.float64).dW)(steps)
+        )
+
+    base = row(0, 0, 0)
+    assert same_bits(base, row(0, 0, 0))
+    for other in (row(1, 0, 0), row(2**32, 0, 0), row(0, 1, 0), row(0, 2**32, 0), row(0, 0, 1)):
+        assert np.mean(base == other) < 0.75
+    assert np.mean(base[:, 0] == base[:, 1]) < 0.75
+
+
+def test_initial_keys_are_pure_and_distinct():
+    keys = jax.vmap(lambda path: initial_key(5, path))(jnp.arange(1000))
+    assert jnp.issubdtype(keys.dtype, jax.dtypes.prng_key)
+    data = np.asarray(jax.random.key_data(keys))
+    assert len(np.unique(data, axis=0)) == 1000
+    assert same_bits(data[17], jax.random.key_data(initial_key(5, 17)))
+    assert not same_bits(data[17], jax.random.key_data(initial_key(6, 17)))
+    normals = np.asarray(jax.vmap(jax.random.normal)(keys))
+    assert sigmas(normals, 0) < SIGMAS and sigmas(normals**2, 1) < SIGMAS
+
+
+# --- the Gaussian law -----------------------------------------------------------------------------
+
+GAUSSIAN_MOMENTS = {
+    "E dW": (lambda w, z: w, 0),
+    "E dW^2": (lambda w, z: w**2, DT),
+    "E dW^3": (lambda w, z: w**3, 0),
+    "E dW^4": (lambda w, z: w**4, 3 * DT**2),
+    "E dZ": (lambda w, z: z, 0),
+    "E dZ^2": (lambda w, z: z**2, DT**3 / 3),
+    "E dW dZ": (lambda w, z: w * z, DT**2 / 2),
+    "E dZ^4": (lambda w, z: z**4, 3 * (DT**3 / 3) ** 2),
+    "E dW^2 dZ^2": (lambda w, z: w**2 * z**2, DT * DT**3 / 3 + 2 * (DT**2 / 2) ** 2),
+}
+
+
+@pytest.fixture(scope="module")
+def gaussian():
+    """(ΔW, ΔZ) over a step DT: drawn in either type, and coarsened from five steps of DT/5."""
+    double, single = (sample(Gaussian(), 2**20, dtype=dtype) for dtype in (np.float64, np.float32))
+    fine = jax.jit(jax.vmap(lambda i: brownian_path(13, i, DT / 5, 5, 1)))(jnp.arange(2**18))
+    drawn = {"float64": double, "float32": single, "coarsened": coarsen(fine, DT / 5, 5)}
+    return {key: [np.asarray(x, np.float64) for x in each[:2]] for key, each in drawn.items()}
+
+
+@pytest.mark.parametrize("origin", ["float64", "float32", "coarsened"])
+@pytest.mark.parametrize("name", GAUSSIAN_MOMENTS)
+def test_gaussian_moments(name, origin, gaussian):
+    moment, expected = GAUSSIAN_MOMENTS[name]
+    assert sigmas(moment(*gaussian[origin]), expected) < SIGMAS
+
+
+def test_gaussian_moments_can_fail(gaussian):
+    w, z = gaussian["float64"]
+    assert sigmas(1.02 * w**2, DT) > SIGMAS
+    without_eta = DT / 2 * w
+    assert sigmas(without_eta**2, DT**3 / 3) > SIGMAS
+    assert sigmas(w * without_eta, DT**2 / 2) < SIGMAS, "E dW dZ alone does not see η"
+    foreign = np.roll(z, 1)
+    assert sigmas(w * foreign, DT**2 / 2) > SIGMAS
+    assert sigmas((w + 0.01 * np.sqrt(DT)), 0) > SIGMAS
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_normals_pass_kolmogorov_smirnov(dtype):
+    drawn = sample(Gaussian(), 2**20, dt=1.0, seed=4, dtype=dtype)
+    chi = drawn.dW[:, 0].astype(np.float64)
+    eta = np.sqrt(3) * (2 * drawn.dZ[:, 0].astype(np.float64) - chi)
+    for normals in (chi, eta):
+        assert stats.kstest(normals, "norm").pvalue > P_VALUE
+        assert stats.kstest(1.02 * normals, "norm").pvalue < P_VALUE
+    # The angle and the radius of the pair are independent and uniform, exponential.
+    assert stats.kstest(np.arctan2(eta, chi), "uniform", (-np.pi, 2 * np.pi)).pvalue > P_VALUE
+    assert stats.kstest((chi**2 + eta**2) / 2, "expon").pvalue > P_VALUE
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_normals_have_the_right_tails(dtype):
+    size = 2**22
+    normals = sample(Gaussian(), size, dt=1.0, seed=5, dtype=dtype).dW[:, 0]
+    for threshold in (2.0, 3.0, 4.0, 4.5):
+        probability = stats.norm.sf(threshold)
+        error = np.sqrt(size * probability)
+        for count in (np.sum(normals > threshold), np.sum(normals < -threshold)):
+            assert abs(count - size * probability) < SIGMAS * error
+    uniform = np.random.default_rng(0).random((size // 4, 12), dtype=np.float32)
+    thin = uniform.sum(axis=1) - 6
+    expected = size / 4 * stats.norm.sf(3.5)
+    assert abs(np.sum(thin > 3.5) - expected) > SIGMAS * np.sqrt(expected)
+
+
+@pytest.mark.parametrize("noise", [Gaussian(), ThreePoint()], ids=["gaussian", "three-point"])
+def test_no_correlation_across_path_step_and_index(noise):
+    def draw(path, step):
+        return noise.draw(6, path, step, 1.0, 3, np.float64).dW
+
+    steps, paths = jnp.arange(512), jnp.arange(512)
+    x = np.asarray(jax.jit(jax.vmap(lambda i: jax.vmap(lambda n: draw(i, n))(steps)))(paths))
+    for power in (1, 2):
+        y = x**power - np.mean(x**power)
+        for axis in range(3):
+            for lag in (1, 2):
+                count = y.shape[axis] - lag
+                early, late = (np.take(y, np.arange(count) + by, axis) for by in (0, lag))
+                assert sigmas(early * late, 0) < SIGMAS
+                assert sigmas(early * (late + 0.02 * early), 0) > SIGMAS
+
+
+# --- truncation -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("k", [1, 2.5])
+def test_truncation_bounds_and_counts(k, dtype):
+    dt, noises, paths = 0.3, 3, 2**17
+    free = sample(Gaussian(), paths, noises, dt, dtype=dtype)
+    cut = sample(Gaussian(truncation=k), paths, noises, dt, dtype=dtype)
+    bound = dtype(np.sqrt(2 * k * dt * abs(np.log(dt))))
+    outside = np.abs(free.dW) > bound
+    assert cut.dZ is None and cut.mixed is None and cut.truncated.dtype == np.int32
+    assert np.abs(cut.dW).max() == bound
+    assert np.array_equal(cut.truncated, outside.sum(axis=1))
+    assert np.array_equal(cut.dW[~outside], free.dW[~outside])
+    assert np.array_equal(cut.dW[outside], np.copysign(bound, free.dW[outside]))
+    probability = 2 * stats.norm.sf(bound / np.sqrt(dt))
+    total = paths * noises
+    error = np.sqrt(total * probability * (1 - probability))
+    assert abs(cut.truncated.sum() - total * probability) < SIGMAS * error
+    without_the_two = 2 * stats.norm.sf(bound / np.sqrt(2 * dt))
+    assert abs(cut.truncated.sum() - total * without_the_two) > SIGMAS * error
+    assert sigmas(cut.dW, 0) < SIGMAS
+
+
+def test_truncated_variance_is_the_closed_form():
+    dt = 0.3
+    a = np.sqrt(2 * abs(np.log(dt)))
+    inside = 1 - 2 * stats.norm.sf(a) - 2 * a * stats.norm.pdf(a)
+    expected = dt * (inside + 2 * a**2 * stats.norm.sf(a))
+    squares = sample(Gaussian(truncation=1), 2**20, dt=dt).dW ** 2
+    assert sigmas(squares, expected) < SIGMAS
+    assert sigmas(squares, dt) > SIGMAS
+
+
+def test_truncation_is_off_by_default_and_said_in_offers():
+    assert Gaussian().truncation is None
+    assert Gaussian().draw(0, 0, 0, DT, 1, np.float64).truncated is None
+    assert Gaussian().offers == {"dW", "dZ"} and Gaussian(truncation=1).offers == {"dW"}
+
+
+# --- the three-point law --------------------------------------------------------------------------
+
+
+def three_point_moments(drawn, h):
+    """Values whose means are known: Î alone, and the products of Rößler's class for two noises."""
+    first, second = drawn.dW[:, 0], drawn.dW[:, 1]
+    lower, upper = drawn.mixed[:, 1, 0], drawn.mixed[:, 0, 1]
+    return {
+        "E I": (first, 0),
+        "E I^2": (first**2, h),
+        "E I^3": (first**3, 0),
+        "E I^4": (first**4, 3 * h**2),
+        "E I^6": (first**6, 9 * h**3),
+        "E I_1 I_2": (first * second, 0),
+        "E I_21": (lower, 0),
+        "E I_21^2": (lower**2, h**2),
+        "E I_21 I_12": (lower * upper, -(h**2)),
+        "E I_2 I_1 I_21": (second * first * lower, 0),
+        "E I_2 I_21": (second * lower, 0),
+    }
+
+
+def test_three_point_moments():
+    moments = three_point_moments(sample(ThreePoint(), 2**20, 2), DT)
+    for name, (values, expected) in moments.items():
+        assert sigmas(values, expected) < SIGMAS, name
+
+
+def test_three_point_moments_can_fail():
+    drawn = sample(ThreePoint(), 2**20, 2)
+    assert sigmas(1.02 * drawn.dW[:, 0] ** 2, DT) > SIGMAS
+    # The other convention, −I_k Ĩ_l for l > k: I_kl and I_lk are then uncorrelated.
+    other_two = np.sqrt(DT) * np.where(np.random.default_rng(0).random(2**20) < 0.5, 1, -1)
+    upper = -drawn.dW[:, 0] * other_two
+    other = drawn._replace(mixed=drawn.mixed.copy())
+    other.mixed[:, 0, 1] = upper
+    values, expected = three_point_moments(other, DT)["E I_21 I_12"]
+    assert sigmas(values, expected) > SIGMAS
+
+
+def test_three_point_values_and_probabilities():
+    drawn = sample(ThreePoint(), 2**21)
+    values, counts = np.unique(drawn.dW, return_counts=True)
+    np.testing.assert_array_equal(values, np.array([-1, 0, 1]) * np.sqrt(3 * DT))
+    expected = drawn.dW.size * np.array([1, 4, 1]) / 6
+    assert stats.chisquare(counts, expected).pvalue > P_VALUE
+    wrong = drawn.dW.size * np.array([0.98, 4.04, 0.98]) / 6
+    assert stats.chisquare(counts, wrong).pvalue < P_VALUE
+    assert abs(round(2**32 / 6) / 2**32 - 1 / 6) < 2.0**-33
+
+
+def test_mixed_increments_follow_the_antisymmetric_convention():
+    noises = 4
+    drawn = sample(ThreePoint(), 1000, noises)
+    words = jax.vmap(lambda i: stream_words(Stream.THREE_POINT, 1, i, 7, noises))(jnp.arange(1000))
+    two = np.sqrt(DT) * np.where(np.asarray(words[1]) < 2**31, 1, -1)
+    for k in range(noises):
+        for l in range(noises):
+            below, above = drawn.dW[:, k] * two[:, l], -drawn.dW[:, l] * two[:, k]
+            expected = below if l < k else above if l > k else np.zeros(1000)
+            np.testing.assert_allclose(drawn.mixed[:, k, l], expected, rtol=1e-15)
+    np.testing.assert_array_equal(drawn.mixed, -np.swapaxes(drawn.mixed, 1, 2))
+    other_convention = -drawn.dW[:, 0] * two[:, 1]
+    assert not np.allclose(drawn.mixed[:, 0, 1], other_convention)
+
+
+def test_signs_are_independent_of_values():
+    words = jax.vmap(lambda i: stream_words(Stream.THREE_POINT, 1, i, 7, 1))(jnp.arange(2**18))
+    value, sign = (np.asarray(word)[:, 0] for word in words[:2])
+    kind = np.digitize(value, [round(2**32 / 6), 2 * round(2**32 / 6)])
+    table = np.array([[np.sum((kind == i) & (sign >> 31 == j)) for j in (0, 1)] for i in range(3)])
+    assert stats.chi2_contingency(table).pvalue > P_VALUE
+    spoiled = np.where(np.arange(2**18) % 20 == 0, np.where(kind == 0, 0, 2**31), sign)
+    table = np.array(
+        [[np.sum((kind == i) & (spoiled >> 31 == j)) for j in (0, 1)] for i in range(3)]
+    )
+    assert stats.chi2_contingency(table).pvalue < P_VALUE
+
+
+# --- enumeration ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("noises", [0, 1, 2, 3])
+def test_enumeration_is_a_probability(noises):
+    outcomes, weights = enumerate_three_point(noises, DT)
+    size = 3**noises * 2 ** max(noises - 1, 0)
+    assert outcomes.dW.shape == (size, noises) and outcomes.mixed.shape == (size, noises, noises)
+    assert abs(weights.sum() - 1) < 1e-15 and (weights > 0).all()
+    every = np.concatenate([outcomes.dW, outcomes.mixed.reshape(size, noises**2)], axis=1)
+    assert len(np.unique(outcomes.dW, axis=0)) == 3**noises
+    assert len(np.unique(every, axis=0)) <= size
+
+
+def test_enumeration_gives_exact_moments():
+    outcomes, weights = enumerate_three_point(2, DT)
+    for name, (values, expected) in three_point_moments(outcomes, DT).items():
+        assert weights @ values == pytest.approx(expected, abs=1e-15), name
+    uniform = np.full_like(weights, 1 / len(weights))
+    assert abs(uniform @ outcomes.dW[:, 0] ** 2 - DT) > 0.1 * DT
+
+
+def test_enumeration_holds_every_draw_with_its_frequency():
+    outcomes, weights = enumerate_three_point(2, DT)
+    drawn = sample(ThreePoint(), 2**18, 2)
+
+    def codes(increments):
+        """One integer per distinct (Î, I_kl)."""
+        columns = [increments.dW[:, 0], increments.dW[:, 1], increments.mixed[:, 1, 0]]
+        return sum((np.sign(column).astype(int) + 1) * 3**i for i, column in enumerate(columns))
+
+    expected = np.bincount(codes(outcomes), weights, minlength=27)
+    counts = np.bincount(codes(drawn), minlength=27)
+    assert counts[expected == 0].sum() == 0
+    possible = expected > 0
+    assert (
+        stats.chisquare(counts[possible], drawn.dW.shape[0] * expected[possible]).pvalue > P_VALUE
+    )
+
+
+# --- zero and recorded ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_zero_noise_offers_everything_and_is_zero(dtype):
+    drawn = Zero().draw(0, 0, 0, DT, 2, dtype)
+    assert (drawn.dW.shape, drawn.dZ.shape, drawn.mixed.shape) == ((2,), (2,), (2, 2))
+    fields = (drawn.dW, drawn.dZ, drawn.mixed)
+    assert all(field.dtype == dtype and not field.any() for field in fields)
+    assert Zero().offers == {"dW", "dZ", "mixed"} and drawn.truncated is None
+
+
+def test_recorded_noise_replays_a_run_bit_for_bit():
+    paths, steps, noises = 3, 5, 2
+    draw = jax.vmap(
+        lambda i: jax.vmap(lambda n: Gaussian().draw(8, i, n, DT, noises, np.float64))(
+            jnp.arange(steps)
+        )
+    )
+    recorded = Recorded(jax.tree.map(np.asarray, draw(jnp.arange(paths))))
+    replay = jax.jit(lambda i, n: recorded.draw(0, i, n, DT, noises, np.float64))
+    for i in range(paths):
+        for n in range(steps):
+            assert same_bits(replay(i, n), Gaussian().draw(8, i, n, DT, noises, np.float64))
+    assert recorded.offers == {"dW", "dZ"}
+    recorded.check(steps, paths, noises)
+
+
+def test_recorded_path_is_shared_by_all_paths():
+    dW = np.arange(10.0).reshape(5, 2)
+    recorded = Recorded(Increments(dW, mixed=np.zeros((5, 2, 2)), truncated=np.arange(5)))
+    recorded.check(steps=5, paths=10**6, noises=2, dt=DT)
+    drawn = jax.vmap(lambda i: recorded.draw(0, i, 3, DT, 2, np.float32))(jnp.arange(4))
+    assert drawn.dW.dtype == np.float32 and drawn.dZ is None
+    np.testing.assert_array_equal(drawn.dW, np.broadcast_to(dW[3], (4, 2)))
+    assert drawn.truncated.tolist() == [3] * 4
+    assert recorded.offers == {"dW", "mixed"}
+
+
+# --- paths and coarsening -------------------------------------------------------------------------
+
+
+def test_brownian_path_is_what_a_run_draws():
+    path = brownian_path(9, 2**33 + 1, DT, 20, 3)
+    assert path.dW.shape == path.dZ.shape == (20, 3)
+    for n in (0, 7, 19):
+        row = Gaussian().draw(9, 2**33 + 1, n, DT, 3, np.float64)
+        assert same_bits((path.dW[n], path.dZ[n]), (row.dW, row.dZ))
+    mapped = jax.jit(jax.vmap(lambda i: brownian_path(9, i, DT, 20, 3)))(jnp.arange(4) + 2**33)
+    assert same_bits(mapped.dZ[1], path.dZ)
+
+
+def test_paths_are_float64_without_a_global_switch():
+    on = brownian_path(9, 1, DT, 16, 2)
+    jax.config.update("jax_enable_x64", False)
+    off = brownian_path(9, 1, DT, 16, 2)
+    coarse = coarsen(off, DT, 4)
+    outcomes, weights = enumerate_three_point(2, DT)
+    for array in (*off[:2], *coarse[:2], outcomes.dW, outcomes.mixed, weights):
+        assert isinstance(array, np.ndarray) and array.dtype == np.float64
+    assert same_bits(on, off)
+    assert brownian_path(9, 1, DT, 16, 2, np.float32).dW.dtype == np.float32
+    assert coarsen(Increments(np.ones((4, 1), np.float32)), DT, 2).dW.dtype == np.float32
+
+
+def test_coarsening_two_halves_is_the_formula():
+    fine = brownian_path(10, 0, DT, 12, 2)
+    coarse = coarsen(fine, DT, 2)
+    (wa, wb), (za, zb) = ((x[0::2], x[1::2]) for x in (fine.dW, fine.dZ))
+    np.testing.assert_allclose(coarse.dW, wa + wb, rtol=1e-15)
+    np.testing.assert_allclose(coarse.dZ, za + zb + DT * wa, rtol=1e-14)
+    assert not np.allclose(coarse.dZ, za + zb + DT * wb)
+
+
+@pytest.mark.parametrize(("first", "second"), [(2, 2), (3, 4), (4, 3), (1, 12), (12, 1)])
+def test_coarsening_twice_is_coarsening_once(first, second):
+    fine = brownian_path(11, 0, DT, 24, 2)
+    fine = jax.tree.map(lambda x: jnp.stack([x, 2.0 * x]), fine)
+    twice = coarsen(coarsen(fine, DT, first), first * DT, second)
+    once = coarsen(fine, DT, first * second)
+    assert once.dW.shape == (2, 24 // (first * second), 2)
+    np.testing.assert_allclose(twice.dW, once.dW, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(twice.dZ, once.dZ, rtol=0, atol=1e-14)
+    if first > 1 and second > 1:
+        forgetful = coarsen(coarsen(fine, DT, first), DT, second)
+        assert not np.allclose(forgetful.dZ, once.dZ)
+
+
+def test_coarse_dZ_is_the_time_integral_of_the_fine_path():
+    steps, paths, duration = 1024, 64, 2.0
+    dt = duration / steps
+    fine = jax.jit(jax.vmap(lambda i: brownian_path(12, i, dt, steps, 1)))(jnp.arange(paths))
+    exact = np.asarray(coarsen(fine, dt, steps).dZ)[:, 0, 0]
+    W = np.concatenate([np.zeros((paths, 1)), np.cumsum(fine.dW[:, :, 0], axis=1)], axis=1)
+    riemann = np.trapezoid(W, dx=dt, axis=1)
+    # Given W at the grid, each ΔZ_i is independent with variance dt³/12.
+    scatter = np.sqrt(steps * dt**3 / 12)
+    assert sigmas((riemann - exact) ** 2, scatter**2) < SIGMAS
+    assert np.abs(riemann - exact).max() < SIGMAS * scatter
+    no_memory = np.sum(fine.dZ[:, :, 0], axis=1)
+    assert np.abs(riemann - no_memory).max() > SIGMAS * scatter
+
+
+def test_coarsening_adds_counts_and_drops_mixed():
+    fine = Increments(np.ones((6, 2)), None, np.ones((6, 2, 2)), np.arange(6))
+    coarse = coarsen(fine, DT, 3)
+    assert coarse.dZ is None and coarse.mixed is None
+    assert coarse.truncated.tolist() == [3, 12]
+    np.testing.assert_array_equal(coarse.dW, np.full((2, 2), 3.0))
+
+
+# --- descriptions and errors ----------------------------------------------------------------------
+
+
+def test_descriptions_are_one_line_and_distinct():
+    lines = [noise.describe() for noise in (*KINDS, Recorded(Increments(np.zeros((4, 1)))))]
+    assert len(set(lines)) == 5 and not any("\n" in line for line in lines)
+    assert "k = 1" in Gaussian(truncation=1).describe() and "(4, 1)" in lines[-1]
+
+
+def test_kinds_are_static_arguments_and_accept_one_form_of_check():
+    assert Gaussian(truncation=2) == Gaussian(truncation=2) and hash(ThreePoint()) == hash(
+        ThreePoint()
+    )
+    for noise in (*KINDS, Recorded(Increments(np.zeros((4, 1))))):
+        hash(noise)
+        noise.check(dt=0.1, steps=4, paths=3, noises=1)
+
+
+@pytest.mark.parametrize("k", [0.5, 0, -1, np.nan, np.inf, True])
+def test_truncation_below_one_is_refused(k):
+    with pytest.raises(ValueError, match=r"truncation=.* needs k >= 1; write truncation=1"):
+        Gaussian(truncation=k)
+
+
+@pytest.mark.parametrize("dt", [1.0, 2.5])
+def test_truncation_with_a_step_of_one_or_more_is_refused(dt):
+    with pytest.raises(ValueError, match=rf"dt={dt} with truncation=1: .*needs dt < 1"):
+        Gaussian(truncation=1).check(dt)
+    Gaussian().check(dt)
+
+
+@pytest.mark.parametrize("noise", KINDS, ids=KIND_NAMES)
+def test_runs_beyond_the_counter_are_refused(noise):
+    for dt in (0.0, -0.1, np.nan, np.inf):
+        with pytest.raises(ValueError, match="the step size must be positive and finite"):
+            noise.check(dt)
+    for sizes in ({"steps": 2**32}, {"paths": 2**63}, {"noises": 2**24}, {"steps": -1}):
+        with pytest.raises(ValueError, match=r"give an integer in \[0, 2\*\*"):
+            noise.check(0.1, **sizes)
+    with pytest.raises(TypeError, match=r"steps=1\.5: give an integer"):
+        noise.check(0.1, steps=1.5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((-1, 0, 0), ValueError, r"seed=-1: give an integer in \[0, 2\*\*64\)"),
+        ((2**64, 0, 0), ValueError, r"seed=18446744073709551616: .*2\*\*64"),
+        ((0.5, 0, 0), TypeError, "seed=0.5: give an integer, for example seed=0"),
+        ((True, 0, 0), TypeError, "seed=True: give an integer"),
+        ((0, -1, 0), ValueError, "path=-1: give an integer"),
+        ((0, 2**63, 0), ValueError, r"path=9223372036854775808: .*2\*\*63"),
+        ((0, 0, 2**32), ValueError, r"step=4294967296: .*2\*\*32"),
+        ((0, 1.0, 0), TypeError, "path=1.0: give an integer"),
+        ((0, jnp.arange(3), 0), TypeError, r"path has shape \(3,\).*use jax.vmap"),
+        ((0, 0, jnp.asarray([0.5])), TypeError, r"step has shape \(1,\) and dtype float64"),
+    ],
+)
+def test_draws_outside_the_counter_are_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
+        Gaussian().draw(*arguments, DT, 1, np.float64)
+
+
+@pytest.mark.parametrize("noise", KINDS, ids=KIND_NAMES)
+def test_types_that_cannot_be_drawn_are_refused(noise):
+    with pytest.raises(TypeError, match="dtype must be float64 or float32"):
+        noise.draw(0, 0, 0, DT, 1, np.int32)
+    with (
+        jax.enable_x64(False),
+        pytest.raises(ValueError, match=r"float64 .* while x64 is off: draw them inside `with jax"),
+    ):
+        noise.draw(0, 0, 0, DT, 1, np.float64)
+
+
+def test_recordings_that_do_not_fit_are_refused():
+    many = Recorded(Increments(np.zeros((2, 5, 1))))
+    with pytest.raises(ValueError, match="takes 6 steps and 5 are recorded: shorten"):
+        many.check(6, 2, 1)
+    with pytest.raises(ValueError, match="has 3 paths and 2 are recorded: take fewer"):
+        many.check(5, 3, 1)
+    with pytest.raises(ValueError, match=r"\(2, 5, 1\), so 1 noises, and the system has 2"):
+        many.check(5, 2, 2)
+    with pytest.raises(ValueError, match="the system has 2"):
+        many.draw(0, 0, 0, DT, 2, np.float64)
+    with pytest.raises(ValueError, match=r"shape \(5,\): give \(steps, m\)"):
+        Recorded(Increments(np.zeros(5))).check(5, 1, 1)
+    with pytest.raises(
+        ValueError, match=r"recorded dZ has shape \(4, 1\).* must have shape \(5, 1\)"
+    ):
+        Recorded(Increments(np.zeros((5, 1)), np.zeros((4, 1)))).check(5, 1, 1)
+    with pytest.raises(TypeError, match=r"given a ndarray: write Recorded\(Increments\(dW\)\)"):
+        Recorded(np.zeros((5, 1)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "factor", "error", "message"),
+    [
+        ((6, 1), 4, ValueError, "factor=4 does not divide the 6 steps"),
+        ((6, 1), 0, ValueError, "factor=0 does not divide"),
+        ((6, 1), -2, ValueError, "factor=-2: give an integer"),
+        ((6, 1), 2.0, TypeError, "factor=2.0: give an integer"),
+        ((6,), 2, ValueError, r"dW has shape \(6,\): give dW of shape \(..., steps, m\)"),
+    ],
+)
+def test_coarsening_that_cannot_be_is_refused(shape, factor, error, message):
+    with pytest.raises(error, match=message):
+        coarsen(Increments(np.zeros(shape)), DT, factor)
+
+
+def test_enumeration_of_too_many_noises_is_refused():
+    with pytest.raises(ValueError, match=r"noises=9 has .*at most 8 noises, or sample"):
+        enumerate_three_point(9, DT)
+    with pytest.raises(ValueError, match="noises=-1"):
+        stream_words(Stream.GAUSSIAN, 0, 0, 0, -1)
