@@ -1,1 +1,77 @@
-"""Structure-preserving simulation of noisy, damped mechanical systems."""
+"""Structure-preserving simulation of noisy, damped mechanical systems.
+
+import dalembert as da
+
+run = da.simulate(da.systems.damped_kubo(), da.midpoint(), ([2.0], [0.0]),
+                  dt=0.5, t_end=100.0, paths=1000)
+"""
+
+from dalembert import systems
+from dalembert.methods import (
+    METHODS,
+    ExplicitTableau,
+    ExplicitWeakTableau,
+    MeanSquareTableau,
+    WeakTableau,
+    dirk,
+    e1,
+    heun,
+    midpoint,
+    r2,
+    rs1,
+    rs2,
+    srkw1,
+    srkw2,
+    stormer_verlet,
+)
+from dalembert.noise import (
+    Gaussian,
+    Increments,
+    Recorded,
+    ThreePoint,
+    Zero,
+    brownian_path,
+    coarsen,
+    enumerate_three_point,
+)
+from dalembert.stepping.step import StepInfo, explain, step
+from dalembert.system import System
+from dalembert.systems import SYSTEMS
+from dalembert.theory.certify import Certificate, certify
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "METHODS",
+    "SYSTEMS",
+    "Certificate",
+    "ExplicitTableau",
+    "ExplicitWeakTableau",
+    "Gaussian",
+    "Increments",
+    "MeanSquareTableau",
+    "Recorded",
+    "StepInfo",
+    "System",
+    "ThreePoint",
+    "WeakTableau",
+    "Zero",
+    "__version__",
+    "brownian_path",
+    "certify",
+    "coarsen",
+    "dirk",
+    "e1",
+    "enumerate_three_point",
+    "explain",
+    "heun",
+    "midpoint",
+    "r2",
+    "rs1",
+    "rs2",
+    "srkw1",
+    "srkw2",
+    "step",
+    "stormer_verlet",
+    "systems",
+]

@@ -194,7 +194,7 @@ def _noise_lists(h: Any, f: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     for name, given in (("h", h), ("f", f)):
         if callable(given):
             raise TypeError(
-                f"{name} must be a list with one function per Wiener process: write {name}=[{name}]."
+                f"{name} must be a list, one function per Wiener process: write {name}=[{name}]."
             )
     if h is None or f is None:
         count = len(h if f is None else f) if (h is not None or f is not None) else 0
@@ -231,8 +231,8 @@ def _check_function(system: System, name: str, fun: Any, shape: tuple[int, ...])
             jax.errors.TracerIntegerConversionError,
         ) as error:
             raise TypeError(
-                f"{name} cannot be traced by JAX. Write it with jax.numpy instead of numpy or math, "
-                f"and jnp.where instead of `if` on values of q and p. ({_first_line(error)})"
+                f"{name} cannot be traced by JAX. Write it with jax.numpy instead of numpy or "
+                f"math, and jnp.where instead of `if` on values of q and p. ({_first_line(error)})"
             ) from error
         except Exception as error:
             raise TypeError(
@@ -246,7 +246,9 @@ def _check_function(system: System, name: str, fun: Any, shape: tuple[int, ...])
         )
     if out.shape != shape:
         wanted = "a scalar, shape ()" if shape == () else f"shape {shape}"
-        hint = " Sum over the components or take one of them, e.g. p[0]**2 / 2." if not shape else ""
+        hint = (
+            " Sum over the components or take one of them, e.g. p[0]**2 / 2." if not shape else ""
+        )
         raise ValueError(f"{name} must return {wanted}, but it returns shape {out.shape}.{hint}")
 
 

@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from dalembert.certify import Certificate, certify
 from dalembert.methods import (
     METHODS,
     MeanSquareTableau,
@@ -20,6 +19,7 @@ from dalembert.methods import (
     srkw2,
     stormer_verlet,
 )
+from dalembert.theory.certify import Certificate, certify
 
 STRUCTURED = [
     midpoint(),

@@ -9,7 +9,6 @@ import jax
 import numpy as np
 import pytest
 
-from dalembert.elementary_weights import expand
 from dalembert.methods import (
     METHODS,
     ExplicitTableau,
@@ -28,7 +27,8 @@ from dalembert.methods import (
     stormer_verlet,
 )
 from dalembert.methods.coefficients import number_text
-from dalembert.order_conditions import order_conditions
+from dalembert.theory.elementary_weights import expand
+from dalembert.theory.order_conditions import order_conditions
 
 ALL = [make() for make in METHODS.values()]
 by_name = pytest.mark.parametrize("method", ALL, ids=list(METHODS))

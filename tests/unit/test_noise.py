@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dalembert import philox
 from dalembert.noise import (
     Gaussian,
     Increments,
@@ -22,8 +21,9 @@ from dalembert.noise import (
     coarsen,
     enumerate_three_point,
     initial_key,
+    philox,
 )
-from dalembert.philox import (
+from dalembert.noise.philox import (
     Stream,
     normal_pair,
     path_words,

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dalembert.elementary_weights import expand, mixed_variable
 from dalembert.methods import (
     METHODS,
     MeanSquareTableau,
@@ -23,7 +22,8 @@ from dalembert.methods import (
     srkw2,
     stormer_verlet,
 )
-from dalembert.order_conditions import (
+from dalembert.theory.elementary_weights import expand, mixed_variable
+from dalembert.theory.order_conditions import (
     Condition,
     exact_expectation,
     order_conditions,

@@ -9,7 +9,7 @@ import numpy as np
 
 from dalembert.noise import Increments
 from dalembert.precision import as_dtype, cast, is_traced, with_precision
-from dalembert.stepper import StepInfo, Stepper, make_stepper
+from dalembert.stepping.stepper import StepInfo, Stepper, make_stepper
 from dalembert.system import System
 
 __all__ = ["check_method", "explain", "step", "vector"]
@@ -72,7 +72,7 @@ def _compiled(stepper: Stepper) -> Any:
 
 def explain(system: System, method: Any) -> str:
     """What the library found out about the stage equations of a method on a system."""
-    from dalembert.explain import describe
+    from dalembert.stepping.explain import describe
 
     check_method(system, method)
     with jax.enable_x64(True):

@@ -15,8 +15,8 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jcore
 
-from dalembert import scalars
-from dalembert.dependence import sub_jaxpr
+from dalembert.stepping import scalars
+from dalembert.stepping.dependence import sub_jaxpr
 
 __all__ = ["NotScalarError", "components", "scalarise", "stack"]
 
@@ -62,7 +62,9 @@ def scalarise(fun: Callable[..., Any], *like: Any) -> Callable[..., Any]:
         return jax.tree.unflatten(out_tree, _interpret(closed.jaxpr, consts, leaves, budget))
 
     def dry_run(*args: Any) -> Any:
-        return [jax.numpy.asarray(x) for leaf in jax.tree.leaves(straight(*args)) for x in leaf.ravel()]
+        return [
+            jax.numpy.asarray(x) for leaf in jax.tree.leaves(straight(*args)) for x in leaf.ravel()
+        ]
 
     jax.eval_shape(dry_run, *like)
     return straight
@@ -142,9 +144,7 @@ def _move(eqn: Any, args: list[np.ndarray]) -> list[np.ndarray]:
         np.arange(start, start + arg.size, dtype=np.int32).reshape(arg.shape)
         for start, arg in zip(starts[:-1], data, strict=True)
     ]
-    positions = [
-        a.astype(v.aval.dtype) for a, v in zip(rest, eqn.invars[len(data) :], strict=True)
-    ]
+    positions = [a.astype(v.aval.dtype) for a, v in zip(rest, eqn.invars[len(data) :], strict=True)]
     with jax.ensure_compile_time_eval():
         out = eqn.primitive.bind(*numbers, *positions, **eqn.params)
     chosen = [np.asarray(x) for x in (out if eqn.primitive.multiple_results else [out])]
@@ -282,8 +282,63 @@ _SPECIAL: dict[str, Callable[[Any, list[np.ndarray]], np.ndarray]] = {
 }
 
 _ELEMENTWISE = frozenset(
-    "abs acos acosh and asin asinh atan atan2 atanh cbrt ceil clamp convert_element_type cos cosh "
-    "digamma eq erf erf_inv erfc exp exp2 expm1 floor ge gt igamma igammac is_finite le lgamma log "
-    "log1p logistic lt max min ne nextafter not or pow reduce_precision rem round rsqrt sign sin "
-    "sinh sqrt square stop_gradient tan tanh xor bessel_i0e bessel_i1e".split()
+    [
+        "abs",
+        "acos",
+        "acosh",
+        "and",
+        "asin",
+        "asinh",
+        "atan",
+        "atan2",
+        "atanh",
+        "cbrt",
+        "ceil",
+        "clamp",
+        "convert_element_type",
+        "cos",
+        "cosh",
+        "digamma",
+        "eq",
+        "erf",
+        "erf_inv",
+        "erfc",
+        "exp",
+        "exp2",
+        "expm1",
+        "floor",
+        "ge",
+        "gt",
+        "igamma",
+        "igammac",
+        "is_finite",
+        "le",
+        "lgamma",
+        "log",
+        "log1p",
+        "logistic",
+        "lt",
+        "max",
+        "min",
+        "ne",
+        "nextafter",
+        "not",
+        "or",
+        "pow",
+        "reduce_precision",
+        "rem",
+        "round",
+        "rsqrt",
+        "sign",
+        "sin",
+        "sinh",
+        "sqrt",
+        "square",
+        "stop_gradient",
+        "tan",
+        "tanh",
+        "xor",
+        "bessel_i0e",
+        "bessel_i1e",
+    ]
 )

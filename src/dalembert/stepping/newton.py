@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 from jax.scipy.sparse.linalg import gmres
 
-from dalembert import scalars
+from dalembert.stepping import scalars
 
 __all__ = [
     "FAST_STEPS",
@@ -105,7 +105,8 @@ def damped_newton(
 
     first = (start, error(start), jnp.zeros((), jnp.int32), jnp.array(True))
     u, best, k, _ = lax.while_loop(unfinished, improve, first)
-    return u, Report(k, best)
+    # The count is a float because `lax.custom_root` differentiates everything that it returns.
+    return u, Report(k.astype(best.dtype), best)
 
 
 def krylov_solve(product: Callable[[jax.Array], jax.Array], rhs: jax.Array) -> jax.Array:

@@ -24,9 +24,9 @@ from functools import cache
 from math import factorial
 from typing import Literal
 
-from dalembert.elementary_weights import Expansion, Forest, Tree, expand
 from dalembert.methods.coefficients import number_text
 from dalembert.methods.tableau import ExplicitWeakTableau, Method, WeakTableau
+from dalembert.theory.elementary_weights import Expansion, Forest, Tree, expand
 
 NoiseKind = Literal["none", "one", "additive", "general"]
 Word = tuple[int, ...]

@@ -8,7 +8,7 @@ one frozen record per kind of noise (`Gaussian`, `ThreePoint`, `Zero`, `Recorded
     check(...)  what can be wrong with a run, said before it is compiled
     describe()  one line of provenance
 
-The bits come from `dalembert.philox`, whose docstring gives the counter layout. On the CPU a
+The bits come from `dalembert.noise.philox`, whose docstring gives the counter layout. On the CPU a
 float64 draw has the same bits whatever is compiled around it (eager, jit, vmap, scan, any size);
 in float32 the CPU's logarithm can differ in its last bit between kernels of a few numbers and
 larger ones. Other devices have other logarithms and sines: there the random words are the same
@@ -17,8 +17,6 @@ and the normal numbers agree to rounding.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from itertools import product
 from math import isfinite, sqrt
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -26,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.philox import (
+from dalembert.noise.philox import (
     MAX_NOISES,
     MAX_PATHS,
     MAX_STEPS,
@@ -34,14 +32,12 @@ from dalembert.philox import (
     Integer,
     Stream,
     normal_pair,
-    path_words,
     plain_integer,
     rounded,
-    seed_words,
     stream_words,
     x64_is_on,
 )
-from dalembert.precision import as_dtype, cast, with_precision
+from dalembert.precision import as_dtype, cast
 
 __all__ = [
     "Gaussian",
@@ -50,14 +46,8 @@ __all__ = [
     "Recorded",
     "ThreePoint",
     "Zero",
-    "brownian_path",
-    "coarsen",
-    "enumerate_three_point",
     "initial_key",
 ]
-
-# 3⁸·2⁷ = 839,808 outcomes; one noise more and the array of mixed increments takes gigabytes.
-MAX_ENUMERATED_NOISES = 8
 
 
 class Increments(NamedTuple):
@@ -91,7 +81,7 @@ class Noise(Protocol):
     def describe(self) -> str: ...
 
 
-def _check_run(dt: float, steps: int = 1, paths: int = 1, noises: int = 1) -> None:
+def check_run(dt: float, steps: int = 1, paths: int = 1, noises: int = 1) -> None:
     """Refuse a step size that is not positive and sizes that the counter cannot number."""
     if not (dt > 0 and isfinite(dt)):
         raise ValueError(f"dt={dt}: the step size must be positive and finite")
@@ -119,7 +109,7 @@ def _bound(k: float, dt: Any, dtype: np.dtype) -> jax.Array:
     return jnp.asarray(numpy.sqrt(2 * k * h * numpy.abs(numpy.log(h))), dtype)
 
 
-def _mixed(three: Any, two: Any, numpy: Any = jnp) -> Any:
+def mixed_increments(three: Any, two: Any, numpy: Any = jnp) -> Any:
     """I_kl = Î_k Ĩ_l for l < k, −Î_l Ĩ_k for l > k: a lower triangle minus its transpose."""
     lower = numpy.tril(three[..., :, None] * two[..., None, :], -1)
     return lower - numpy.swapaxes(lower, -1, -2)
@@ -167,7 +157,7 @@ class Gaussian:
 
     def check(self, dt: float, steps: int = 1, paths: int = 1, noises: int = 1) -> None:
         """Refuse a step size or a size of run for which this noise is not defined."""
-        _check_run(dt, steps, paths, noises)
+        check_run(dt, steps, paths, noises)
         if self.truncation is not None and dt >= 1:
             raise ValueError(
                 f"dt={dt} with truncation={self.truncation}: the bound sqrt(2 k dt |ln dt|) needs "
@@ -190,7 +180,7 @@ class ThreePoint:
     """
 
     offers: ClassVar[frozenset[str]] = frozenset({"dW", "mixed"})
-    check = staticmethod(_check_run)
+    check = staticmethod(check_run)
 
     def draw(
         self, seed: Integer, path: Integer, step: Integer, dt: Any, noises: int, dtype: Any
@@ -204,7 +194,7 @@ class ThreePoint:
         lower = jnp.where(value < np.uint32(2 * sixth), -large, jnp.zeros_like(large))
         three = jnp.where(value < np.uint32(sixth), large, lower)
         two = jnp.where(sign < np.uint32(2**31), small, -small)
-        return Increments(three, mixed=_mixed(three, two))
+        return Increments(three, mixed=mixed_increments(three, two))
 
     def describe(self) -> str:
         return "three-point increments, Philox 4x32-10"
@@ -215,7 +205,7 @@ class Zero:
     """No noise: a method's step becomes its deterministic limit."""
 
     offers: ClassVar[frozenset[str]] = frozenset({"dW", "dZ", "mixed"})
-    check = staticmethod(_check_run)
+    check = staticmethod(check_run)
 
     def draw(
         self, seed: Integer, path: Integer, step: Integer, dt: Any, noises: int, dtype: Any
@@ -304,89 +294,3 @@ def initial_key(seed: Integer, path: Integer) -> jax.Array:
     """A `jax.random` key for the initial state of a path, a pure function of (seed, path)."""
     first, second, _, _ = stream_words(Stream.INITIAL, seed, path, 0, 1)
     return jax.random.wrap_key_data(jnp.concatenate([first, second]), impl="threefry2x32")
-
-
-def brownian_path(
-    seed: Integer, path: Integer, dt: float, steps: int, noises: int, dtype: Any = np.float64
-) -> Increments:
-    """ΔW and ΔZ of one path over `steps` steps, shape (steps, noises): those that a run draws.
-
-    The fine path for `coarsen` and `Recorded`. NumPy arrays unless x64 is switched on globally.
-    """
-    Gaussian().check(dt, steps=steps, noises=noises)
-
-    def draw(seed: Integer, path: Integer) -> Increments:
-        words = seed_words(seed), path_words(path)
-        return _gaussian_path(*words, dt, steps=steps, noises=noises, dtype=as_dtype(dtype))
-
-    return with_precision(draw, seed, path, dtype=dtype)
-
-
-@partial(jax.jit, static_argnames=("steps", "noises", "dtype"))
-def _gaussian_path(
-    seed: Any, path: Any, dt: Any, *, steps: int, noises: int, dtype: np.dtype
-) -> Increments:
-    number = jnp.arange(steps, dtype=jnp.uint32)
-    return jax.vmap(lambda step: Gaussian().draw(seed, path, step, dt, noises, dtype))(number)
-
-
-def coarsen(increments: Increments, dt: float, factor: int) -> Increments:
-    """The same Brownian path at the step size factor·dt; time is axis −2 of dW and dZ.
-
-    With h = dt and the fine steps i = 0, …, factor − 1 of one coarse step,
-
-        ΔW = Σ_i ΔW_i,   ΔZ = Σ_i [ΔZ_i + (factor − 1 − i) h ΔW_i],
-
-    both exact. Counts of truncations add up. `mixed` is dropped: products of three-point variables
-    have no sum that is one. NumPy arrays unless x64 is switched on globally.
-    """
-    _check_run(dt)
-    plain_integer(factor, "factor", MAX_STEPS)
-    if np.ndim(increments.dW) < 2:
-        raise ValueError(
-            f"dW has shape {np.shape(increments.dW)}: give dW of shape (..., steps, m)"
-        )
-    steps = np.shape(increments.dW)[-2]
-    if factor == 0 or steps % factor:
-        raise ValueError(f"factor={factor} does not divide the {steps} steps of the increments")
-    later = np.arange(factor - 1, -1, -1)[:, None] * dt
-
-    def grouped(field: Any, axis: int) -> jax.Array:
-        field = jnp.asarray(field)
-        axis %= field.ndim
-        shape = (*field.shape[:axis], steps // factor, factor, *field.shape[axis + 1 :])
-        return field.reshape(shape)
-
-    def coarse(fine: Increments) -> Increments:
-        dW, dZ, _, truncated = fine
-        dW = grouped(dW, -2)
-        if dZ is not None:
-            shift = jnp.broadcast_to(jnp.asarray(later, dW.dtype), dW.shape) * dW
-            dZ = jnp.sum(grouped(dZ, -2) + shift, axis=-2)
-        if truncated is not None:
-            truncated = jnp.sum(grouped(truncated, -1), axis=-1, dtype=jnp.int32)
-        return Increments(jnp.sum(dW, axis=-2), dZ, None, truncated)
-
-    return with_precision(coarse, increments, dtype=increments.dW.dtype)
-
-
-def enumerate_three_point(noises: int, dt: float) -> tuple[Increments, np.ndarray]:
-    """Every outcome of `ThreePoint` over one step and its probability, as NumPy arrays.
-
-    There are 3^m 2^{m−1} outcomes (leading axis): all values of Î, and the signs of Ĩ_1, …,
-    Ĩ_{m−1}, because I_kl never contains Ĩ_m. A weighted sum over them is an exact expectation.
-    """
-    _check_run(dt, noises=noises)
-    if noises > MAX_ENUMERATED_NOISES:
-        raise ValueError(
-            f"noises={noises} has 3**{noises} * 2**{noises - 1} outcomes: enumerate at most "
-            f"{MAX_ENUMERATED_NOISES} noises, or sample with ThreePoint"
-        )
-    signs = max(noises - 1, 0)
-    outcomes = list(product(*[(1, 0, -1)] * noises, *[(1, -1)] * signs))
-    table = np.array(outcomes, dtype=np.float64).reshape(len(outcomes), noises + signs)
-    three = sqrt(3 * dt) * table[:, :noises]
-    # Ĩ_m is multiplied by nothing; a zero fills its place.
-    two = sqrt(dt) * np.pad(table[:, noises:], ((0, 0), (0, noises - signs)))
-    weights = np.prod(np.where(table[:, :noises] == 0, 4, 1), axis=1)
-    return Increments(three, mixed=_mixed(three, two, np)), weights / (6**noises * 2**signs)

@@ -27,11 +27,31 @@ class Degree(IntEnum):
 
 # Linear in the first operand; the others (indices, sizes) must not depend on the arguments.
 _LINEAR_IN_FIRST = frozenset(
-    "neg reduce_sum broadcast_in_dim reshape squeeze transpose slice rev copy copy_p cumsum "
-    "expand_dims dynamic_slice gather split tile unstack real imag convert_element_type".split()
+    [
+        "neg",
+        "reduce_sum",
+        "broadcast_in_dim",
+        "reshape",
+        "squeeze",
+        "transpose",
+        "slice",
+        "rev",
+        "copy",
+        "copy_p",
+        "cumsum",
+        "expand_dims",
+        "dynamic_slice",
+        "gather",
+        "split",
+        "tile",
+        "unstack",
+        "real",
+        "imag",
+        "convert_element_type",
+    ]
 )
-_SUMS = frozenset("add sub add_any concatenate stack pad".split())
-_PRODUCTS = frozenset("mul dot_general".split())
+_SUMS = frozenset(["add", "sub", "add_any", "concatenate", "stack", "pad"])
+_PRODUCTS = frozenset(["mul", "dot_general"])
 
 
 def degree(fun: Callable[..., Any], args: Sequence[Any], wrt: Sequence[int]) -> Degree:
@@ -95,7 +115,9 @@ def _one_output(eqn: Any, inputs: list[Degree]) -> Degree:
         return max(inputs[1:])
     if name == "integer_pow" and eqn.params["y"] == 1:
         return inputs[0]
-    return Degree.CONSTANT if max(inputs, default=Degree.ZERO) <= Degree.CONSTANT else Degree.NONLINEAR
+    return (
+        Degree.CONSTANT if max(inputs, default=Degree.ZERO) <= Degree.CONSTANT else Degree.NONLINEAR
+    )
 
 
 def _product(x: Degree, y: Degree) -> Degree:

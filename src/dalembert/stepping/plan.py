@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from dalembert.dependence import Degree
-from dalembert.stages import Entry, Row, StageSystem
+from dalembert.stepping.dependence import Degree
+from dalembert.stepping.stages import Entry, Row, StageSystem
 from dalembert.system import Term
 
 __all__ = ["Block", "Dependence", "Node", "Plan", "make_plan"]

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from dalembert.methods import ExplicitTableau, ExplicitWeakTableau, MeanSquareTableau, WeakTableau
 from dalembert.system import DRIFT_TERMS, NOISE_TERMS, Term
 
@@ -120,9 +118,7 @@ def _weak(t: WeakTableau, noises: int) -> StageSystem:
         return drift + noise
 
     drift_stages = [fields(t.a0[i], None, t.b0[i], t.b0[i]) for i in range(s)]
-    noise_stages = [
-        fields(t.a1[i], r, t.b1[i], t.b3[i]) for r in range(noises) for i in range(s)
-    ]
+    noise_stages = [fields(t.a1[i], r, t.b1[i], t.b3[i]) for r in range(noises) for i in range(s)]
     update = fields(t.alpha, None, t.beta, t.beta)
     return _assemble([*drift_stages, *noise_stages, update])
 
@@ -174,8 +170,8 @@ def _explicit_weak(t: ExplicitWeakTableau, noises: int) -> StageSystem:
     for k in range(noises):
         stages += [drift(t.A2[i]) + mixed(k, t.B2[i]) for i in range(s)]
     correction = [
-        _Field(r, hat(r, j), ("sqrt_dt",), _same(t.beta2[j])) for r in range(noises) for j in range(s)
+        _Field(r, hat(r, j), ("sqrt_dt",), _same(t.beta2[j]))
+        for r in range(noises)
+        for j in range(s)
     ]
     return _assemble([*stages, drift(t.alpha) + noise(lambda _: t.beta1) + correction])
-
-

@@ -16,13 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from dalembert import newton, scalars
-from dalembert.dependence import Degree, degree
-from dalembert.newton import Report
 from dalembert.noise import Increments
-from dalembert.plan import Block, Dependence, Node, Plan, make_plan
-from dalembert.scalarise import NotScalarError, components, scalarise, stack
-from dalembert.stages import Entry, Increment, stage_system
+from dalembert.stepping import newton, scalars
+from dalembert.stepping.dependence import Degree, degree
+from dalembert.stepping.newton import Report
+from dalembert.stepping.plan import Block, Dependence, Node, Plan, make_plan
+from dalembert.stepping.scalarise import NotScalarError, components, scalarise, stack
+from dalembert.stepping.stages import Entry, Increment, stage_system
 from dalembert.system import DRIFT_TERMS, NOISE_TERMS, System, Term
 
 __all__ = ["StepInfo", "Stepper", "make_stepper"]
@@ -118,7 +118,7 @@ class BlockSolver:
                 newton.dense_solve,
                 start,
             )
-            return tuple(found), Report(report.iterations + steps, report.residual)
+            return tuple(found), report._replace(iterations=report.iterations + steps)
 
         def tangent_solve(product: Callable[..., Any], rhs: tuple[Any, ...]) -> tuple[Any, ...]:
             def product_of_vector(v: jax.Array) -> jax.Array:
@@ -177,9 +177,7 @@ class Stepper:
             unknowns = solver.block.unknowns
             guess = [around.rows[Node(node.kind, 0)] for node in unknowns]
             found, report = solver.solve(guess, around)
-            around = around._replace(
-                rows=around.rows | dict(zip(unknowns, found, strict=True))
-            )
+            around = around._replace(rows=around.rows | dict(zip(unknowns, found, strict=True)))
             complete = (solver.scalars or solver.arrays).complete
             around = around._replace(rows=around.rows | complete(around))
             reports.append(report)
@@ -333,7 +331,9 @@ def _make_stepper(key: _Key, method: Any, dtype: np.dtype, shortcuts: bool) -> S
     stages = stage_system(method, system.noises)
     method.check_noises(system.noises)
     z = jax.ShapeDtypeStruct((system.dim,), dtype)
-    params = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), _param_dtype(x, dtype)), system.params)
+    params = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(np.shape(x), _param_dtype(x, dtype)), system.params
+    )
     dependence = find_dependence(system, (z, z, params))
     plan = make_plan(stages, dependence, shortcuts)
     largest = system.dim * max(len(block.unknowns) for block in plan.blocks)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 
-from dalembert.elementary_weights import expand
 from dalembert.methods.coefficients import Convergence, columns, number_text
 from dalembert.methods.tableau import (
     ExplicitTableau,
@@ -14,8 +13,9 @@ from dalembert.methods.tableau import (
     Method,
     WeakTableau,
 )
-from dalembert.order_conditions import TOLERANCE, WeakOrder, order_conditions, weak_order
-from dalembert.structure_conditions import (
+from dalembert.theory.elementary_weights import expand
+from dalembert.theory.order_conditions import TOLERANCE, WeakOrder, order_conditions, weak_order
+from dalembert.theory.structure_conditions import (
     WEAK_CONDITION_4,
     mean_square_residuals,
     structure_residuals,

@@ -1,9 +1,9 @@
 """Say in words how a step is computed and why it may be computed that way."""
 
-from dalembert.dependence import Degree
-from dalembert.plan import Node
-from dalembert.stages import stage_system
-from dalembert.stepper import BlockSolver, Stepper
+from dalembert.stepping.dependence import Degree
+from dalembert.stepping.plan import Node
+from dalembert.stepping.stages import stage_system
+from dalembert.stepping.stepper import BlockSolver, Stepper
 
 __all__ = ["describe"]
 
@@ -15,8 +15,9 @@ def describe(stepper: Stepper) -> str:
     before = len(stages.q_rows) + len(stages.p_rows) - 4
     used = {node for block in plan.blocks for node in (*block.unknowns, *block.explicit)}
     after = len(used - {plan.new_q, plan.new_p})
+    size = f"dim {system.dim}, {_count(system.noises, 'noise')}"
     lines = [
-        f"{stepper.method.name} on {system.name} (dim {system.dim}, {_count(system.noises, 'noise')})",
+        f"{stepper.method.name} on {system.name} ({size})",
         f"  terms: {_terms(stepper)}",
         f"  stage vectors: {before} in the tableau, {after} needed besides the new state",
     ]

@@ -1,0 +1,1 @@
+"""Many paths: the block kernel, streaming statistics, the ensemble and its result."""

@@ -1,0 +1,1 @@
+"""One step: from a tableau and a system to straight-line code that solves the stage equations."""

@@ -1,0 +1,1 @@
+"""The theorems about systems and methods, as functions that one can run."""
