@@ -7,6 +7,9 @@ run = da.simulate(da.systems.damped_kubo(), da.midpoint(), ([2.0], [0.0]),
 """
 
 from dalembert import systems
+from dalembert.ensemble.archive import load
+from dalembert.ensemble.run import Run
+from dalembert.ensemble.simulate import simulate
 from dalembert.methods import (
     METHODS,
     ExplicitTableau,
@@ -51,6 +54,7 @@ __all__ = [
     "Increments",
     "MeanSquareTableau",
     "Recorded",
+    "Run",
     "StepInfo",
     "System",
     "ThreePoint",
@@ -65,10 +69,12 @@ __all__ = [
     "enumerate_three_point",
     "explain",
     "heun",
+    "load",
     "midpoint",
     "r2",
     "rs1",
     "rs2",
+    "simulate",
     "srkw1",
     "srkw2",
     "step",

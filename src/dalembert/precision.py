@@ -24,7 +24,7 @@ def as_dtype(dtype: Any) -> np.dtype:
     try:
         chosen = np.dtype(dtype)
     except TypeError:
-        chosen = None
+        chosen = np.dtype(object)
     if chosen not in (np.dtype(np.float64), np.dtype(np.float32)):
         raise TypeError(f"dtype must be float64 or float32, not {dtype!r}.")
     return chosen

@@ -294,3 +294,11 @@ def initial_key(seed: Integer, path: Integer) -> jax.Array:
     """A `jax.random` key for the initial state of a path, a pure function of (seed, path)."""
     first, second, _, _ = stream_words(Stream.INITIAL, seed, path, 0, 1)
     return jax.random.wrap_key_data(jnp.concatenate([first, second]), impl="threefry2x32")
+
+
+# Kinds of noise travel into compiled functions as arguments: recorded arrays as data, the rest as
+# part of the type.
+jax.tree_util.register_dataclass(Gaussian, data_fields=[], meta_fields=["truncation"])
+jax.tree_util.register_dataclass(ThreePoint, data_fields=[], meta_fields=[])
+jax.tree_util.register_dataclass(Zero, data_fields=[], meta_fields=[])
+jax.tree_util.register_dataclass(Recorded, data_fields=["increments"], meta_fields=[])

@@ -47,7 +47,6 @@ _LINEAR_IN_FIRST = frozenset(
         "unstack",
         "real",
         "imag",
-        "convert_element_type",
     ]
 )
 _SUMS = frozenset(["add", "sub", "add_any", "concatenate", "stack", "pad"])
@@ -113,6 +112,8 @@ def _one_output(eqn: Any, inputs: list[Degree]) -> Degree:
         return inputs[0]
     if name == "select_n" and inputs[0] <= Degree.CONSTANT:
         return max(inputs[1:])
+    if name == "convert_element_type" and np.issubdtype(eqn.params["new_dtype"], np.inexact):
+        return inputs[0]
     if name == "integer_pow" and eqn.params["y"] == 1:
         return inputs[0]
     return (

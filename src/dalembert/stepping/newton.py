@@ -68,8 +68,9 @@ def damped_newton(
     residual: Callable[[jax.Array], jax.Array],
     measure: Callable[[jax.Array], jax.Array],
     solve: Callable[[Callable[..., Any], jax.Array], jax.Array],
-    start: jax.Array,
-) -> tuple[jax.Array, Report]:
+    start: Any,
+    error: Any,
+) -> tuple[Any, Report]:
     """Newton steps, each the best of several lengths, until the residual stops falling.
 
     A start that has converged already is returned as it is, and so is one that is not finite:
@@ -77,16 +78,14 @@ def damped_newton(
 
     Args:
         residual: the equations, (n,) → (n,).
-        measure: the largest residual relative to the size of the state.
+        measure: the size of the residual in units of the rounding that cannot be avoided.
         solve: solves a linear system given through its products.
-        start: where to begin.
+        start: where to begin, an array (n,) or a tuple of n scalars, which are kept apart.
+        error: the measure of the start.
     """
-    limit = tolerance(start.dtype)
+    is_tuple = isinstance(start, tuple)
+    limit = tolerance(error.dtype)
     goal = limit / 32
-    fractions = jnp.asarray(DAMPING, start.dtype)
-
-    def error(u: jax.Array) -> jax.Array:
-        return jnp.nan_to_num(measure(u), nan=jnp.inf, posinf=jnp.inf)
 
     def unfinished(state: tuple[Any, ...]) -> jax.Array:
         _, best, k, falling = state
@@ -95,15 +94,18 @@ def damped_newton(
 
     def improve(state: tuple[Any, ...]) -> tuple[Any, ...]:
         u, best, k, _ = state
+        u = jnp.stack(u) if is_tuple else u
         value, product = jax.linearize(residual, u)
-        trials = u + fractions[:, None] * solve(product, -value)[None, :]
-        errors = jax.vmap(error)(trials)
+        fractions = jnp.asarray(DAMPING, u.dtype)
+        trials = u[None, :] + fractions[:, None] * solve(product, -value)[None, :]
+        errors = jnp.nan_to_num(jax.vmap(measure)(trials), nan=jnp.inf, posinf=jnp.inf)
         choice = jnp.argmin(errors)
         falling = errors[choice] < best
         u = jnp.where(falling, trials[choice], u)
-        return u, jnp.minimum(errors[choice], best), k + falling.astype(k.dtype), falling
+        best = jnp.minimum(errors[choice], best)
+        return tuple(u) if is_tuple else u, best, k + falling.astype(k.dtype), falling
 
-    first = (start, error(start), jnp.zeros((), jnp.int32), jnp.array(True))
+    first = (start, error, jnp.zeros((), jnp.int32), jnp.array(True))
     u, best, k, _ = lax.while_loop(unfinished, improve, first)
     # The count is a float because `lax.custom_root` differentiates everything that it returns.
     return u, Report(k.astype(best.dtype), best)

@@ -97,11 +97,11 @@ def _interpret(jaxpr: Any, consts: list[Any], args: list[Any], budget: _Budget) 
 def _apply(eqn: Any, args: list[np.ndarray], budget: _Budget) -> list[np.ndarray]:
     name = eqn.primitive.name
     budget.spend(sum(int(np.prod(v.aval.shape)) for v in eqn.outvars))
-    if all(scalars.is_known(x) for arg in args for x in arg.ravel()):
-        return _evaluate(eqn, args)
     inner = sub_jaxpr(eqn)
     if inner is not None and name not in ("scan", "while"):
         return _interpret(inner.jaxpr, [components(c) for c in inner.consts], args, budget)
+    if all(scalars.is_known(x) for arg in args for x in arg.ravel()):
+        return _evaluate(eqn, args)
     if name in _FOLDED:
         return [_elementwise(_FOLDED[name], args)]
     if name in _MOVES:
@@ -145,8 +145,9 @@ def _move(eqn: Any, args: list[np.ndarray]) -> list[np.ndarray]:
         for start, arg in zip(starts[:-1], data, strict=True)
     ]
     positions = [a.astype(v.aval.dtype) for a, v in zip(rest, eqn.invars[len(data) :], strict=True)]
+    params = eqn.params | ({"fill_value": -1} if "fill_value" in eqn.params else {})
     with jax.ensure_compile_time_eval():
-        out = eqn.primitive.bind(*numbers, *positions, **eqn.params)
+        out = eqn.primitive.bind(*numbers, *positions, **params)
     chosen = [np.asarray(x) for x in (out if eqn.primitive.multiple_results else [out])]
     if any(np.any((c < 0) | (c >= pool.size)) for c in chosen):
         raise NotScalarError(f"{eqn.primitive.name} out of bounds")
@@ -188,12 +189,12 @@ def _dot_general(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
 
 def _cumsum(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
     axis = eqn.params["axis"]
-    x = np.moveaxis(args[0], axis, 0)
+    x = np.moveaxis(args[0], axis, 0)[:, None]
     x = x[::-1] if eqn.params["reverse"] else x
     out = [x[0]]
     for row in x[1:]:
         out.append(_elementwise(scalars.add, [out[-1], row]))
-    total = np.stack(out[::-1] if eqn.params["reverse"] else out)
+    total = np.concatenate(out[::-1] if eqn.params["reverse"] else out)
     return np.moveaxis(total, 0, axis)
 
 
@@ -202,14 +203,14 @@ def _scatter_add(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
     operand, indices, updates = args
     if not all(scalars.is_known(x) for x in indices.ravel()):
         raise NotScalarError("scatter at traced positions")
-    positions = indices.astype(eqn.invars[1].aval.dtype)
+    dtype, positions = eqn.invars[0].aval.dtype, indices.astype(eqn.invars[1].aval.dtype)
     out = operand.copy()
     for k, update in enumerate(updates.ravel()):
-        unit = np.zeros(updates.size, np.float32)
+        unit = np.zeros(updates.size, dtype)
         unit[k] = 1
         with jax.ensure_compile_time_eval():
             place = eqn.primitive.bind(
-                np.zeros(operand.shape, np.float32),
+                np.zeros(operand.shape, dtype),
                 positions,
                 unit.reshape(updates.shape),
                 **eqn.params,

@@ -88,10 +88,11 @@ class BlockSolver:
         def residual(u: jax.Array) -> jax.Array:
             return self.arrays.residual(u, around)
 
+        def measure(u: jax.Array) -> jax.Array:
+            return self.arrays.measure(u, around)
+
         def solve(_: Any, u: jax.Array) -> tuple[jax.Array, Report]:
-            return newton.damped_newton(
-                residual, lambda u: self.arrays.measure(u, around), newton.krylov_solve, u
-            )
+            return newton.damped_newton(residual, measure, newton.krylov_solve, u, measure(u))
 
         u, report = lax.custom_root(residual, guess, solve, newton.krylov_solve, has_aux=True)
         return u, Report(*report)
@@ -108,17 +109,18 @@ class BlockSolver:
             return _as_tuple(equations.residual(scalars.vector(u), around), dtype)
 
         def solve(_: Any, u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Report]:
-            start = scalars.vector(u)
-            found = newton.fixed_newton(lambda u: equations.linearise(u, around), start, steps)
-            better = equations.measure(found, around)[()] <= equations.measure(start, around)[()]
-            start = jnp.where(better, stack(found, dtype), stack(start, dtype))
+            guess = scalars.vector(u)
+            found = newton.fixed_newton(lambda u: equations.linearise(u, around), guess, steps)
+            is_finite = jnp.isfinite(sum(jnp.abs(x) for x in found))
+            start = scalars.vector(lax.select(is_finite, *pair) for pair in zip(found, guess))
             found, report = newton.damped_newton(
                 lambda u: self.arrays.residual(u, ordinary),
                 lambda u: self.arrays.measure(u, ordinary),
                 newton.dense_solve,
-                start,
+                tuple(start),
+                equations.measure(start, around)[()],
             )
-            return tuple(found), report._replace(iterations=report.iterations + steps)
+            return found, report._replace(iterations=report.iterations + steps)
 
         def tangent_solve(product: Callable[..., Any], rhs: tuple[Any, ...]) -> tuple[Any, ...]:
             def product_of_vector(v: jax.Array) -> jax.Array:
@@ -158,20 +160,24 @@ class Stepper:
         return not self.notice
 
     def enter(self, x: Any) -> Any:
-        """A value in the representation of the regime."""
-        return jax.tree.map(components, x) if self.is_scalar else x
+        """A state of shape (dim,) as the step wants it: a tuple of scalars, or as it is."""
+        return tuple(x) if self.is_scalar else x
 
     def leave(self, x: Any) -> Any:
-        """A value as an ordinary array again."""
-        return stack(x, self.dtype) if self.is_scalar else x
+        """A state as an array of shape (dim,) again."""
+        return jnp.stack(x) if self.is_scalar else x
 
     def advance(
         self, q: Any, p: Any, dt: Any, increments: Increments, params: Any
     ) -> tuple[Any, Any, StepInfo]:
-        """One step of one path, for values that have been entered."""
+        """One step of one path, for states that have been entered."""
         names = {entry.increment for row in self.plan.rows.values() for entry in row}
-        values = self.enter(increment_values(names, dt, increments, self.dtype))
-        around = Surroundings({OLD_Q: q, OLD_P: p}, values, self.enter(params))
+        around = Surroundings(
+            {OLD_Q: q, OLD_P: p}, increment_values(names, dt, increments, self.dtype), params
+        )
+        if self.is_scalar:
+            rows = {OLD_Q: scalars.vector(q), OLD_P: scalars.vector(p)}
+            around = jax.tree.map(components, around._replace(rows={}))._replace(rows=rows)
         reports = [Report(0, 0.0)]
         for solver in self.solvers:
             unknowns = solver.block.unknowns
@@ -184,7 +190,10 @@ class Stepper:
         residual = jnp.max(jnp.stack([jnp.asarray(r.residual, self.dtype) for r in reports]))
         iterations = jnp.max(jnp.stack([jnp.asarray(r.iterations, jnp.int32) for r in reports]))
         info = StepInfo(residual <= newton.tolerance(self.dtype), iterations, residual)
-        return around.rows[self.plan.new_q], around.rows[self.plan.new_p], info
+        q, p = around.rows[self.plan.new_q], around.rows[self.plan.new_p]
+        if self.is_scalar:
+            return _as_tuple(q, self.dtype), _as_tuple(p, self.dtype), info
+        return q, p, info
 
 
 def increment_values(
@@ -219,9 +228,15 @@ class _Functions:
         # Jitted only so that each term is traced once, however many rows it appears in.
         self.terms = {term: jax.jit(_given(system.term(term))) for term in entries}
 
-    def rows(self, nodes: Iterable[Node], around: Surroundings) -> dict[Node, Any]:
-        """Rows in the given order: old state + Σ increment · (Σ weight · term)."""
+    def rows(
+        self, nodes: Iterable[Node], around: Surroundings
+    ) -> tuple[dict[Node, Any], dict[Node, Any]]:
+        """Rows in the given order, old state + Σ increment · (Σ weight · term), and their sizes.
+
+        The size of a row is the sum of the magnitudes of what is added up.
+        """
         known, evaluated = dict(around.rows), {}
+        found, sizes = {}, {}
 
         def term(entry: Entry) -> Any:
             place = entry[:3]
@@ -231,29 +246,34 @@ class _Functions:
             value = evaluated[place]
             return value if entry.weight == 1 else jnp.asarray(entry.weight, value.dtype) * value
 
-        def row(node: Node) -> Any:
+        for node in nodes:
             total = known[Node(node.kind, 0)]
+            size = jnp.abs(total)
             entries = sorted(self.plan.rows[node], key=lambda e: e.increment)
             for increment, group in groupby(entries, key=lambda e: e.increment):
                 parts = [term(entry) for entry in group]
-                total = total + around.increments[increment] * sum(parts[1:], parts[0])
-            return total
-
-        found = {}
-        for node in nodes:
-            found[node] = row(node)
-            known.setdefault(node, found[node])
-        return found
+                part = around.increments[increment] * sum(parts[1:], parts[0])
+                total, size = total + part, size + jnp.abs(part)
+            found[node], sizes[node] = total, size
+            known.setdefault(node, total)
+        return found, sizes
 
     def complete(self, block: Block, around: Surroundings) -> dict[Node, Any]:
         """The explicit rows of a block, its unknowns being among the surroundings."""
-        return self.rows(block.explicit, around)
+        return self.rows(block.explicit, around)[0]
 
     def residual(self, block: Block, u: Any, around: Surroundings) -> Any:
         """Unknown rows minus what the equations say they are."""
+        return self._residual_and_size(block, u, around)[0]
+
+    def _residual_and_size(self, block: Block, u: Any, around: Surroundings) -> tuple[Any, Any]:
         around = self._with_unknowns(block, u, around)
-        found = self.rows((*block.explicit, *block.unknowns), around)
-        return jnp.concatenate([around.rows[node] - found[node] for node in block.unknowns])
+        found, sizes = self.rows((*block.explicit, *block.unknowns), around)
+        unknowns = block.unknowns
+        return (
+            jnp.concatenate([around.rows[node] - found[node] for node in unknowns]),
+            jnp.concatenate([jnp.abs(around.rows[node]) + sizes[node] for node in unknowns]),
+        )
 
     def linearise(self, block: Block, u: Any, around: Surroundings) -> tuple[Any, Any]:
         """The residual and its Jacobian, column by column along constant unit vectors."""
@@ -262,19 +282,30 @@ class _Functions:
         return residual, jnp.stack(columns, axis=1)
 
     def measure(self, block: Block, u: Any, around: Surroundings) -> Any:
-        """The largest residual; positions relative to positions, momenta to momenta."""
-        shape = (len(block.unknowns), self.system.dim)
-        sizes = jnp.abs(self.residual(block, u, around)).reshape(shape)
-        values, tiny = jnp.abs(u).reshape(shape), jnp.finfo(u.dtype).tiny
+        """The largest residual, relative to what rounding can leave of it.
+
+        That is the magnitude of what is added up, and the effect of rounding the positions: those
+        of a particle that has travelled far are known to fewer digits than the forces need.
+        """
+        start = around.rows[OLD_Q]
+
+        def equations(q: Any) -> tuple[Any, Any]:
+            rows = around.rows | {OLD_Q: q}
+            return self._residual_and_size(block, u, around._replace(rows=rows))
+
+        (residual, size), (shift, _) = jax.jvp(equations, (start,), (start,))
+        floor = size + jnp.abs(shift)
         worst = []
         for kind in ("q", "p"):
             rows = [i for i, node in enumerate(block.unknowns) if node.kind == kind]
             if rows:
-                old = jnp.max(jnp.abs(around.rows[Node(kind, 0)]))
-                scale = jnp.maximum(old, jnp.max(jnp.stack([jnp.max(values[i]) for i in rows])))
-                largest = jnp.max(jnp.stack([jnp.max(sizes[i]) for i in rows]))
-                worst.append(largest / jnp.maximum(scale, tiny))
+                scale = jnp.maximum(self._largest(rows, floor), jnp.finfo(u.dtype).tiny)
+                worst.append(self._largest(rows, jnp.abs(residual)) / scale)
         return jnp.max(jnp.stack(worst))
+
+    def _largest(self, rows: list[int], x: Any) -> Any:
+        dim = self.system.dim
+        return jnp.max(jnp.stack([jnp.max(x[i * dim : (i + 1) * dim]) for i in rows]))
 
     def _with_unknowns(self, block: Block, u: Any, around: Surroundings) -> Surroundings:
         dim = self.system.dim

@@ -1,0 +1,159 @@
+"""A diagnosis as a page to read."""
+
+from collections.abc import Sequence
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dalembert.methods.coefficients import columns, number_text
+
+if TYPE_CHECKING:
+    from dalembert.theory.diagnose import Diagnosis
+
+__all__ = ["KIND_IN_WORDS", "page"]
+
+WIDTH = 100
+_TRACED = "from the functions"
+_EVIDENCE = {
+    "traced": _TRACED,
+    "counterexample": "not of this form",
+    "sampled": "at every sampled state",
+}
+KIND_IN_WORDS = {
+    "none": "no noise",
+    "one": "one multiplicative noise",
+    "additive": "additive noise",
+    "commuting": "commuting noises",
+    "general": "noises that do not commute",
+}
+
+
+def page(d: "Diagnosis") -> list[str]:
+    """The lines of the page, at most 60 for the named methods."""
+    size = f"dim {d.system.dim}, {_count(d.system.noises, 'noise')}"
+    tried = f"tried at {_count(d.states, 'state')}"
+    tried += f", {d.skipped} more left out as not finite" if d.skipped else ""
+    lines = [
+        f"Diagnosis of {d.system.name} ({size}): {KIND_IN_WORDS[d.noise_kind]}",
+        f"  {tried}",
+        "",
+    ]
+    lines += ["Structure", *_table(_structure(d)), ""]
+    lines += ["Invariants", *_table(_invariants(d)), ""]
+    lines += ["Methods on this system", *_table(_methods(d))]
+    for v in d.methods:
+        lines += _item(v.refused.partition(".")[0], "  ") if v.refused else []
+    lines += ["", "Recommendation"] if d.recommendation else []
+    for advice in d.recommendation:
+        lines.append(f"  {advice.purpose}: {advice.method}")
+        for reason in advice.reasons:
+            lines += _item(reason, "    ")
+    notes = [line for note in _notes(d) for line in _item(note, "  ")]
+    return [*lines, "", "Notes", *notes] if notes else lines
+
+
+def _structure(d: "Diagnosis") -> list[tuple[str, ...]]:
+    def row(label: str, holds: bool, fact: str, more: str = "") -> tuple[str, ...]:
+        place = d.where.get(fact)
+        text = f"fails at {place}" if place else _EVIDENCE[d.evidence[fact]]
+        return (label, "yes" if holds else "no", f"{text}; {more}" if more else text)
+
+    rates = "" if d.rates is None else "ν = " + _some([f"{rate:.6g}" for rate in d.rates])
+    blame = _some(d.nonlinear_terms)
+    rows = [
+        row("separable Hamiltonians", d.separable, "separable"),
+        row("forces linear in p", d.forcing_linear_in_p, "forcing_linear_in_p"),
+        row("constant friction Γ", d.friction is not None, "friction", _matrices(d)),
+        row("forces −ν p (conformal)", d.conformal, "conformal", rates),
+        ("linear dynamics", *(("yes", _TRACED) if d.linear else ("no", f"not affine: {blame}"))),
+    ]
+    if d.noise_kind == "none":
+        return rows
+    rows.append(row("additive noise", d.additive, "additive"))
+    if d.system.noises > 1:
+        rows.append(row("commuting noises", d.commutative, "commutative"))
+    for letter, gap in (("Γ", d.gamma_gap), ("Λ", d.lam_gap)):
+        if gap is not None:
+            i, j = gap.pair
+            label = f"  largest |{letter}_{i}{j} − {letter}_{j}{i}|"
+            rows.append((label, f"{gap.value:.3g}", f"at {gap.where}" if gap.value else ""))
+    return rows
+
+
+def _matrices(d: "Diagnosis") -> str:
+    if d.friction is None or d.system.dim > 2 or len(d.friction) > 3 or d.conformal:
+        return ""
+    names = ["F", *(f"f{i}" for i in range(1, len(d.friction)))]
+    texts = [np.array2string(m, precision=4, separator=", ") for m in d.friction]
+    return ", ".join(
+        f"{name}: {' '.join(text.split())}" for name, text in zip(names, texts, strict=True)
+    )
+
+
+def _invariants(d: "Diagnosis") -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for name, found in d.invariants.items():
+        label = name if found.declared else f"{name} (not declared)"
+        kind = "quadratic" if found.quadratic else "not quadratic"
+        if found.holds:
+            rows.append((label, "holds", f"along every field, at every sampled state; {kind}"))
+        else:
+            verdict = "FAILS" if found.declared else "changes"
+            place = f"at {found.where}"
+            rows.append((label, verdict, f"by {found.largest:.3g} along {found.along} {place}"))
+    return rows
+
+
+def _methods(d: "Diagnosis") -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [("", "strong", "weak", "structure", "to solve in a step")]
+    for v in d.methods:
+        orders = ["-" if order is None else number_text(order) for order in (v.strong, v.weak)]
+        kept = "kept" if v.keeps_structure else "no"
+        rows.append((v.name, *orders, kept, "refused" if v.refused else v.cost))
+    return rows
+
+
+def _notes(d: "Diagnosis") -> list[str]:
+    notes = []
+    if d.noise_kind == "none":
+        notes.append("without noise both columns are the order of the differential equation")
+    if not d.commutative:
+        notes.append("no method reads Lévy areas, so none is of strong order above 1/2 here")
+    if d.noise_kind in ("one", "commuting", "general"):
+        notes.append(
+            "implicit methods with Gaussian increments may need da.Gaussian(truncation=1); "
+            "weak methods have bounded ones"
+        )
+    keepers = [v.name for v in d.methods if v.keeps_quadratic and not v.refused]
+    for name, found in d.invariants.items():
+        if found.declared and not found.holds:
+            notes.append(f"{name} was declared an invariant, and is none")
+        elif found.holds and found.quadratic and keepers:
+            notes.append(f"{name} is quadratic, so it is kept exactly by {', '.join(keepers)}")
+        elif found.holds and not found.quadratic:
+            notes.append(f"{name} is not quadratic: structured methods keep it nearly, not exactly")
+    if d.linear:
+        notes.append("linear: da.exact_moments gives every method's own moments without sampling")
+    return notes
+
+
+def _table(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(columns, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [cell + " " * (w - columns(cell)) for cell, w in zip(row, widths, strict=True)]
+        lines.append("  " + "  ".join(cells).rstrip())
+    return lines
+
+
+def _some(texts: Sequence[str]) -> str:
+    return ", ".join(texts[:4]) + (", …" if len(texts) > 4 else "")
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def _item(text: str, indent: str) -> list[str]:
+    return wrap(text, WIDTH, initial_indent=f"{indent}- ", subsequent_indent=f"{indent}  ")

@@ -1,0 +1,137 @@
+"""Expectations of a scheme without sampling: every outcome of its increments, weighted.
+
+A step with K outcomes turns one state into K, so n steps have K^n ends. They are grown level by
+level, which takes about K^n steps in all instead of n K^n, in chunks of one compiled shape.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dalembert.noise import Increments
+from dalembert.precision import cast
+from dalembert.stepping.stepper import Stepper, make_stepper
+from dalembert.system import System
+
+__all__ = [
+    "Outcomes",
+    "check_outcomes",
+    "count_outcomes",
+    "enumerate_expectations",
+    "extrapolate",
+    "observe_all",
+]
+
+Outcomes = Callable[[int, float], tuple[Increments, np.ndarray]]
+"""All increments of one step for (noises, dt), with a leading axis, and their probabilities."""
+
+MAX_OUTCOMES = 2_000_000
+CHUNK = 2**14
+"""Steps in one compiled call."""
+
+
+def count_outcomes(outcomes: Outcomes, noises: int) -> int:
+    """Outcomes of one step."""
+    return len(outcomes(noises, 1.0)[1])
+
+
+def check_outcomes(each: int, steps: int) -> None:
+    """Refuse more outcomes than are quick to go through."""
+    if each**steps > MAX_OUTCOMES:
+        raise ValueError(
+            f"{steps} steps with {each} outcomes each have {each**steps:.2g} ends, and at most "
+            f"{MAX_OUTCOMES} are enumerated: take fewer steps, or local=True, which takes one."
+        )
+
+
+def enumerate_expectations(
+    system: System,
+    method: Any,
+    observables: Mapping[str, Callable[..., Any]],
+    initial: tuple[Any, Any],
+    dt: float,
+    steps: int,
+    outcomes: Outcomes,
+) -> tuple[dict[str, float], bool]:
+    """The scheme's own expectation of each observable, and whether every step was solved."""
+    with jax.enable_x64(True):
+        increments, probabilities = outcomes(system.noises, dt)
+        check_outcomes(len(probabilities), steps)
+        missing = [x for x in method.needs(system.noises) if getattr(increments, x) is None]
+        if missing:
+            raise ValueError(
+                f"{method.name} needs the increments {missing[0]}, which these outcomes do not "
+                "have: use another method, or outcomes that have them."
+            )
+        stepper = make_stepper(system, method, np.float64)
+        params = cast(system.params, np.dtype(np.float64))
+        q, p = (np.asarray(x, np.float64)[None, :] for x in initial)
+        weights, solved = np.ones(1), True
+        for _ in range(steps):
+            chunks = list(_chunks(q, p, size=max(1, CHUNK // len(probabilities))))
+            parts = [_branch(stepper)(*c, increments, np.float64(dt), params) for c in chunks]
+            new = [np.concatenate([np.asarray(part[i]) for part in parts]) for i in range(3)]
+            q, p, ok = (x[: len(q)].reshape(len(q) * len(probabilities), -1) for x in new)
+            weights = np.outer(weights, probabilities).ravel()
+            solved = solved and bool(ok.all())
+        found = {}
+        for name, phi in observables.items():
+            found[name] = float(weights @ observe_all(system, phi, np.concatenate([q, p], axis=1)))
+    return found, solved and all(np.isfinite(list(found.values())))
+
+
+def observe_all(system: System, phi: Callable[..., Any], z: np.ndarray) -> np.ndarray:
+    """The observable at many states z = (q, p) of shape (states, 2·dim)."""
+    q, p = np.split(z, 2, axis=1)
+    with jax.enable_x64(True):
+        params = cast(system.params, np.dtype(np.float64))
+        values = [np.asarray(_values(system, phi)(*c, params)) for c in _chunks(q, p, CHUNK)]
+    return np.concatenate(values)[: len(q)]
+
+
+def _chunks(q: np.ndarray, p: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The states in pieces of one size, the last filled up with copies of the first state."""
+    for first in range(0, len(q), size):
+        rows = np.arange(first, first + size)
+        rows[rows >= len(q)] = 0
+        yield q[rows], p[rows]
+
+
+@lru_cache(maxsize=64)
+def _branch(stepper: Stepper) -> Any:
+    """One step of many states with all increments: (states, outcomes, dim)."""
+
+    def one(q: Any, p: Any, increments: Increments, dt: Any, params: Any) -> Any:
+        q, p, info = stepper.advance(stepper.enter(q), stepper.enter(p), dt, increments, params)
+        return stepper.leave(q), stepper.leave(p), info.converged
+
+    over_outcomes = jax.vmap(one, in_axes=(None, None, 0, None, None))
+    return jax.jit(jax.vmap(over_outcomes, in_axes=(0, 0, None, None, None)))
+
+
+@lru_cache(maxsize=64)
+def _values(system: System, phi: Callable[..., Any]) -> Any:
+    def one(q: Any, p: Any, params: Any) -> Any:
+        return jnp.asarray(system.evaluate(phi, q, p, params), q.dtype)
+
+    return jax.jit(jax.vmap(one, in_axes=(0, 0, None)))
+
+
+def extrapolate(dts: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
+    """The limit for dt → 0 of values that are a power series in dt, and how sure it is.
+
+    The polynomial through all points at dt = 0 (Richardson); the doubt is its distance from the
+    polynomial without the coarsest point. It assumes no order.
+    """
+
+    def limit(h: np.ndarray, y: np.ndarray) -> float:
+        others = (np.prod(np.delete(h, i) / (np.delete(h, i) - h[i])) for i in range(len(h)))
+        return float(sum(weight * value for weight, value in zip(others, y, strict=True)))
+
+    order = np.argsort(dts)[::-1]
+    h, y = np.asarray(dts)[order], np.asarray(values)[order]
+    return limit(h, y), abs(limit(h, y) - limit(h[1:], y[1:]))

@@ -1,0 +1,235 @@
+"""The symplectic form and the volume of phase space under the flow and under a method.
+
+With z = (q, p) and M = ∂z(t)/∂z(0), the flow of a system with F = −Γ₀p, f_i = −Γ_i p obeys
+
+    det M = b_t,        b_t = exp(−tr Γ₀ t − Σ tr Γ_i W_i(t))           (any such Γ)
+    Mᵀ Ω M = c_t Ω,     c_t = exp(−ν₀ t − Σ ν_i W_i(t)),  b_t = c_tᴺ    (Γ_i = ν_i I)
+
+`KrausTyranowski2021`, section 2.4. A method has factors of its own, from the derivative of its
+step; they are found here by automatic differentiation and compared with these.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dalembert.noise import Increments
+from dalembert.precision import with_precision
+from dalembert.stepping.step import as_increments, check_method, vector
+from dalembert.stepping.stepper import Stepper, make_stepper
+from dalembert.system import System
+from dalembert.theory.probe import sample_points
+
+__all__ = [
+    "LinearFriction",
+    "compiled_jacobian",
+    "conformal_defect",
+    "conformal_factor",
+    "jacobian",
+    "linear_friction",
+    "own_conformal_factor",
+    "stormer_verlet_jacobian",
+    "symplectic_defect",
+    "symplectic_form",
+    "volume_factor",
+]
+
+ROUNDING = 1e-12
+"""Relative differences up to this count as rounding."""
+
+
+def symplectic_form(dim: int) -> np.ndarray:
+    """The matrix Ω = [[0, I], [−I, 0]] of Σ dq_i ∧ dp_i, shape (2·dim, 2·dim)."""
+    return np.kron(np.array([[0.0, 1.0], [-1.0, 0.0]]), np.eye(dim))
+
+
+def symplectic_defect(M: Any) -> Any:
+    """max |MᵀΩM − Ω|: zero for the derivative of a symplectic map. M may be a stack of matrices."""
+    return _defect(M, 1.0)
+
+
+def own_conformal_factor(M: Any) -> Any:
+    """The c for which cΩ is nearest to MᵀΩM (least squares); for dim = 1 it is det M."""
+    M = np.asarray(M)
+    omega = symplectic_form(M.shape[-1] // 2)
+    return np.sum(omega * _pulled_back(M), axis=(-2, -1)) / M.shape[-1]
+
+
+def conformal_defect(M: Any) -> Any:
+    """max |MᵀΩM − cΩ|/|c| with the nearest c: zero for a conformally symplectic map."""
+    c = own_conformal_factor(M)
+    return _defect(M, c) / np.abs(c)
+
+
+def _pulled_back(M: np.ndarray) -> np.ndarray:
+    return np.swapaxes(M, -1, -2) @ symplectic_form(M.shape[-1] // 2) @ M
+
+
+def _defect(M: Any, c: Any) -> Any:
+    M = np.asarray(M)
+    omega = np.asarray(c)[..., None, None] * symplectic_form(M.shape[-1] // 2)
+    return np.max(np.abs(_pulled_back(M) - omega), axis=(-2, -1))
+
+
+def jacobian(system: System, method: Any, q: Any, p: Any, dt: Any, dW: Any) -> Any:
+    """The derivative of one step, M = ∂(q', p')/∂(q, p), shape (2·dim, 2·dim).
+
+    Exact up to rounding: implicit stages are differentiated by the implicit function theorem.
+    """
+    check_method(system, method)
+    increments = as_increments(system, method, dW)
+    z = (vector("q", q, system.dim), vector("p", p, system.dim))
+
+    def run(q: Any, p: Any, dt: Any, increments: Increments, params: Any) -> Any:
+        stepper = make_stepper(system, method, np.float64)
+        return compiled_jacobian(stepper)(q, p, dt, increments, params)[0]
+
+    return with_precision(run, *z, np.asarray(dt, np.float64), increments, system.params)
+
+
+@lru_cache(maxsize=64)
+def compiled_jacobian(stepper: Stepper) -> Any:
+    """(q, p, dt, increments, params) → derivative of the step, new state z', StepInfo."""
+    dim = stepper.system.dim
+
+    def run(q: Any, p: Any, dt: Any, increments: Increments, params: Any) -> Any:
+        def advance(z: Any) -> Any:
+            q, p = stepper.enter(z[:dim]), stepper.enter(z[dim:])
+            q, p, info = stepper.advance(q, p, dt, increments, params)
+            z = jnp.concatenate([stepper.leave(q), stepper.leave(p)])
+            return z, (z, info)
+
+        M, (z, info) = jax.jacfwd(advance, has_aux=True)(jnp.concatenate([q, p]))
+        return M, z, info
+
+    return jax.jit(run)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearFriction:
+    """Friction F = −Γ₀p, f_i = −Γ_i p with constant matrices.
+
+    Attributes:
+        gammas: Γ₀, Γ₁, …, Γ_m, shape (noises + 1, dim, dim).
+    """
+
+    gammas: np.ndarray
+
+    @property
+    def traces(self) -> np.ndarray:
+        """tr Γ₀, tr Γ₁, …, tr Γ_m."""
+        return np.trace(self.gammas, axis1=1, axis2=2)
+
+    @property
+    def rates(self) -> np.ndarray | None:
+        """ν₀, ν₁, …, ν_m if every Γ_i is ν_i I, else None."""
+        dim = self.gammas.shape[-1]
+        rates = self.traces / dim
+        apart = np.abs(self.gammas - rates[:, None, None] * np.eye(dim))
+        return rates if np.max(apart) <= ROUNDING * max(np.max(np.abs(self.gammas)), 1) else None
+
+
+def linear_friction(system: System, seed: int = 0, samples: int = 32) -> LinearFriction:
+    """The matrices of a linear friction, by derivatives at sample points.
+
+    Raises:
+        ValueError: if a force is not −Γp with a constant matrix, with the point where it shows.
+    """
+    points = sample_points(system.dim, samples, seed)
+    forces = [("F", 0), *(("f", i) for i in range(system.noises))]
+    return LinearFriction(np.stack([_friction_matrix(system, term, points) for term in forces]))
+
+
+def _friction_matrix(system: System, term: tuple[str, int], points: Any) -> np.ndarray:
+    force = system.term(term)
+    if force is None:
+        return np.zeros((system.dim, system.dim))
+
+    def derivatives(q: Any, p: Any, params: Any) -> Any:
+        along_q, along_p = jax.jacfwd(force, argnums=(0, 1))(q, p, params)
+        return along_q, along_p, force(q, jnp.zeros_like(p), params)
+
+    found = with_precision(jax.vmap(derivatives, in_axes=(0, 0, None)), *points, system.params)
+    along_q, along_p, at_rest = map(np.asarray, found)
+    name = "F" if term[0] == "F" else f"f[{term[1]}]"
+    size = max(np.max(np.abs(along_p)), 1e-300)
+    for what, value in (
+        (f"∂{name}/∂q is not zero", along_q),
+        (f"∂{name}/∂p is not constant", along_p - along_p[0]),
+        (f"{name}(q, 0) is not zero", at_rest),
+    ):
+        worst = np.max(np.abs(value).reshape(len(value), -1), axis=1)
+        i = int(np.argmax(worst))
+        if worst[i] > ROUNDING * size:
+            raise ValueError(
+                f"{name} of {system.name!r} is not -Gamma p with a constant matrix: {what} "
+                f"({worst[i]:.1e} at q = {points[0][i]}, p = {points[1][i]}). The exact factors "
+                "are known for such forces alone; use quasi_symplectic or jacobian to see what "
+                "a method does."
+            )
+    return -along_p[0]
+
+
+def volume_factor(system: System, t: Any, W: Any) -> np.ndarray:
+    """b_t = exp(−tr Γ₀ t − Σ tr Γ_i W_i(t)), by which the flow changes volumes, det M.
+
+    Args:
+        system: one with F = −Γ₀p and f_i = −Γ_i p; others are refused with the reason.
+        t: time since the start, shape (…).
+        W: the Wiener processes at that time, shape (…, noises).
+    """
+    return _exponential(linear_friction(system).traces, system, t, W)
+
+
+def conformal_factor(system: System, t: Any, W: Any) -> np.ndarray:
+    """c_t = exp(−ν₀ t − Σ ν_i W_i(t)), by which the flow multiplies the symplectic form.
+
+    Args:
+        system: one with F = −ν₀p and f_i = −ν_i p; others are refused with the reason.
+        t: time since the start, shape (…).
+        W: the Wiener processes at that time, shape (…, noises).
+    """
+    friction = linear_friction(system)
+    if friction.rates is None:
+        raise ValueError(
+            f"the friction of {system.name!r} is linear but not -nu p with a number nu, so its "
+            "flow need not be conformally symplectic; volume_factor applies to it."
+        )
+    return _exponential(friction.rates, system, t, W)
+
+
+def _exponential(rates: np.ndarray, system: System, t: Any, W: Any) -> np.ndarray:
+    W = np.asarray(W, np.float64)
+    if W.ndim == 0 or W.shape[-1] != system.noises:
+        raise ValueError(
+            f"W must have shape (..., {system.noises}), one value per Wiener process of "
+            f"{system.name!r}, not {W.shape}."
+        )
+    return np.exp(-rates[0] * np.asarray(t, np.float64) - W @ rates[1:])
+
+
+def stormer_verlet_jacobian(gamma0: Any, gammas: Sequence[Any], dt: float, dW: Any) -> float:
+    """det M of one Störmer–Verlet step for separable H, h_i and F = −Γ₀p, f_i = −Γ_i p.
+
+        J = det((I − γ/2)(I + γ/2)⁻¹),   γ = Δt Γ₀ + Σ ΔW_i Γ_i
+
+    The paper prints det(I + γ(I − γ/2)⁻¹), which has the wrong sign of γ.
+
+    Args:
+        gamma0: Γ₀, shape (dim, dim); a number stands for a 1 × 1 matrix.
+        gammas: Γ_1, …, Γ_m in the same form.
+        dt: step size.
+        dW: Wiener increments, shape (m,).
+    """
+    matrices = [np.atleast_2d(np.asarray(g, np.float64)) for g in (gamma0, *gammas)]
+    weights = np.array([dt, *np.atleast_1d(np.asarray(dW, np.float64))])
+    if len(weights) != len(matrices):
+        raise ValueError(f"{len(matrices) - 1} matrices gammas and {len(weights) - 1} values dW.")
+    half = sum(w * g for w, g in zip(weights, matrices, strict=True)) / 2
+    identity = np.eye(len(half))
+    return float(np.linalg.det(identity - half) / np.linalg.det(identity + half))

@@ -1,0 +1,179 @@
+"""One step of a method with the old position and the new momentum given.
+
+The stage equations of both families, written for the unknown stages as functions of
+(q_k, p_{k+1}), and what the discrete variational principle needs from their solution. The
+derivatives of the stages come from the implicit function theorem.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dalembert.methods import ExplicitTableau, MeanSquareTableau, WeakTableau
+from dalembert.stepping.stages import stage_system
+from dalembert.stepping.step import check_method
+from dalembert.stepping.stepper import StepInfo
+from dalembert.system import DRIFT_TERMS, System, Term
+from dalembert.theory.solving import find_root, relative_size, trusted
+
+__all__ = [
+    "Generated",
+    "MixedStep",
+    "Tables",
+    "check_variational",
+    "hamiltonian",
+    "tables",
+]
+
+POSITION_TERMS = ("H_p", "h_p")
+MOMENTUM_TERMS = ("H_q", "F", "h_q", "f")
+FORCE_TERMS = ("F", "f")
+
+Tables = dict[Term, Any]
+"""Weights of every term: a row for each stage, and a last one for the new state."""
+
+
+class Generated(NamedTuple):
+    """All that follows from (q_k, p_{k+1}).
+
+    D1 and D2 are the derivatives of H_d, `slope` is ∂p_k/∂p_{k+1} by the stage equations.
+    """
+
+    H_d: Any
+    D1: Any
+    D2: Any
+    F_minus: Any
+    F_plus: Any
+    q_next: Any
+    p: Any
+    slope: Any
+    info: StepInfo
+
+
+@dataclass(frozen=True, eq=False)
+class MixedStep:
+    """The stage equations of one step, as equations for the stages given q_k and p_{k+1}."""
+
+    system: System
+    params: Any
+    dt: Any
+    tables: Tables
+    dW: Any
+
+    def generate(self, q: Any, p_next: Any) -> Generated:
+        """The discrete Hamiltonian with its derivatives, the forces, and the step."""
+        (Q, P), pull, info = jax.vjp(self.solve, q, p_next, has_aux=True)
+        H_d, partial = jax.value_and_grad(self._hamiltonian, (0, 1, 2, 3))(q, p_next, Q, P)
+        D1, D2 = pull(partial[2:])
+        F_minus, F_plus = pull((self._weighted_forces(Q, P), jnp.zeros_like(P)))
+        q_next = q + self._sum(POSITION_TERMS, Q, P)[-1]
+        gain, back = jax.vjp(lambda Q, P: self._sum(MOMENTUM_TERMS, Q, P)[-1], Q, P)
+        unit = jnp.eye(q.size, dtype=q.dtype)
+        slope = unit - jax.vmap(lambda e: pull(back(e))[1])(unit)
+        derivatives = (partial[0] + D1, partial[1] + D2)
+        found = (H_d, *derivatives, F_minus, F_plus, q_next, p_next - gain, slope)
+        return Generated(*trusted(found, info), info=info)
+
+    def solve(self, q: Any, p_next: Any) -> tuple[tuple[Any, Any], StepInfo]:
+        """The stages Q and P, each of shape (stages, dim)."""
+        stages = self.tables["H_p", 0].shape[1]
+
+        def split(u: Any) -> tuple[Any, Any]:
+            Q, P = u.reshape(2, stages, -1)
+            return Q, P
+
+        def residual(u: Any) -> Any:
+            Q, P = split(u)
+            velocities, forces = self._sum(POSITION_TERMS, Q, P), self._sum(MOMENTUM_TERMS, Q, P)
+            P_found = p_next[None, :] + forces[:-1] - forces[-1:]
+            return jnp.concatenate([Q - q[None, :] - velocities[:-1], P - P_found]).ravel()
+
+        def size(value: Any, change: Any) -> Any:
+            (r_q, r_p), (c_q, c_p) = split(value), split(change)
+            return jnp.maximum(relative_size(r_q, q, c_q), relative_size(r_p, p_next, c_p))
+
+        guess = jnp.concatenate([jnp.tile(q, stages), jnp.tile(p_next, stages)])
+        u, info = find_root(residual, size, guess)
+        return split(u), info
+
+    def _sum(self, kinds: Sequence[str], Q: Any, P: Any) -> Any:
+        """Σ increment · weights · terms for the stages and, last, for the new state."""
+        total = jnp.zeros((Q.shape[0] + 1, Q.shape[1]), Q.dtype)
+        for term in self._present(kinds):
+            total = total + self._weights(term) @ self._values(term, Q, P)
+        return total
+
+    def _hamiltonian(self, q: Any, p_next: Any, Q: Any, P: Any) -> Any:
+        """H_d⁺ with the stages as arguments of their own."""
+        H_d = p_next @ (q + self._sum(POSITION_TERMS, Q, P)[-1])
+        for term in self._present(POSITION_TERMS):
+            H = hamiltonian(self.system, None if term[0] in DRIFT_TERMS else term[1])
+            values = jax.vmap(H, (0, 0, None))(Q, P, self.params)
+            legendre = jnp.sum(P * self._values(term, Q, P), axis=1) - values
+            H_d = H_d - self._weights(term)[-1] @ legendre
+        return H_d
+
+    def _weighted_forces(self, Q: Any, P: Any) -> Any:
+        """Σ increment · weight · force at every stage, shape (stages, dim)."""
+        total = jnp.zeros_like(Q)
+        for term in self._present(FORCE_TERMS):
+            total = total + self._weights(term)[-1][:, None] * self._values(term, Q, P)
+        return total
+
+    def _present(self, kinds: Sequence[str]) -> list[Term]:
+        return [t for t in self.tables if t[0] in kinds and self.system.term(t) is not None]
+
+    def _weights(self, term: Term) -> Any:
+        increment = self.dt if term[0] in DRIFT_TERMS else self.dW[term[1]]
+        return increment * self.tables[term]
+
+    def _values(self, term: Term, Q: Any, P: Any) -> Any:
+        fun = self.system.term(term)
+        assert fun is not None, "terms that are zero have been dropped"
+        return jax.vmap(fun, (0, 0, None))(Q, P, self.params)
+
+
+def hamiltonian(system: System, noise: int | None) -> Callable[[Any, Any, Any], Any]:
+    """H (noise None) or h_i as a function of (q, p, params), zero where the system has none."""
+    fun = system.H if noise is None else (system.h or ())[noise]
+
+    def value(q: Any, p: Any, params: Any) -> Any:
+        return jnp.asarray(0.0 if fun is None else system.evaluate(fun, q, p, params), q.dtype)
+
+    return value
+
+
+def tables(system: System, method: Any) -> Tables:
+    """The weights of a method's stage equations, as arrays.
+
+    They are arguments of what is compiled: all tableaus of one shape share it.
+    """
+    rows = stage_system(method, system.noises)
+    stages = len(rows.q_rows) - 2
+    found: Tables = {}
+    for kind in (rows.q_rows, rows.p_rows):
+        for i, row in enumerate(kind[1:]):
+            for entry in row:
+                # What is left out has zero weight in the methods that `check_variational` takes.
+                if entry.increment[0] in ("dt", "dW"):
+                    table = found.setdefault(entry.term, np.zeros((stages + 1, stages)))
+                    table[i, entry.q_row - 1] += entry.weight
+    return found
+
+
+def check_variational(system: System, method: Any) -> None:
+    """Refuse, with the reason, a method for which no discrete Hamiltonian is defined."""
+    check_method(system, method)
+    if isinstance(method, MeanSquareTableau | WeakTableau):
+        return
+    if isinstance(method, ExplicitTableau) and method.needs(system.noises) == {"dW"}:
+        return
+    raise ValueError(
+        f"{method.name} has no discrete Hamiltonian: its steps use more than dt and one increment "
+        "per noise. Take a MeanSquareTableau or a WeakTableau, e.g. da.midpoint(), or da.heun() as "
+        "an explicit method to compare with."
+    )

@@ -1,0 +1,149 @@
+"""Expectations over the increments of one step, as weighted sums.
+
+For the three-point variables the sum over all outcomes is exact. For Gaussian increments
+
+- if the noise is additive and the dynamics linear, one step is affine in the increments, and any
+  rule with the right covariance is exact: ±√k e_j for k variables;
+- otherwise tensor products of one-dimensional rules, finer and finer until the caller sees no
+  change. A step is polynomial in the increments for explicit methods, where a few Gauss–Hermite
+  nodes are exact, and rational for implicit ones. There Gauss–Hermite rules with n nodes err by
+  about exp(−2d√(2n)) if the nearest pole is d standard deviations off the real axis, and beyond
+  128 nodes the trapezoidal rule with spacing δ does better: exp(−2πd/δ).
+
+A pole *on* the real axis makes the second moments infinite, strictly speaking. Where it lies more
+than about ten standard deviations out, no rule sees it, nor does any simulation: the sums then are
+the moments under increments that are truncated before the pole.
+"""
+
+from collections.abc import Iterator
+from math import erfc, exp, log, pi, sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dalembert.methods.coefficients import Array
+from dalembert.noise import Gaussian, Increments, ThreePoint, Zero, enumerate_three_point
+
+__all__ = ["Rule", "default_noise", "increment_rules"]
+
+FEWEST_NODES = 4
+MOST_HERMITE_NODES = 128
+"""NumPy computes the nodes and weights by an eigenvalue problem; here they are still accurate."""
+MOST_NODES = 2**17
+REACH = 12.0
+"""The trapezoidal rule ends at ±12 standard deviations, where the density is e⁻⁷² = 5e−32."""
+NEGLIGIBLE = 1e-32
+"""Weights below this are dropped: even x⁸ at their nodes adds nothing in double precision."""
+
+
+class Rule(NamedTuple):
+    """Increments of one step, their weights, and whether the sum is known to be exact."""
+
+    increments: Increments
+    weights: Array
+    exact: bool
+
+
+def default_noise(method: Any) -> Gaussian | ThreePoint:
+    """What a method wants: three-point variables for weak methods, else Gaussian increments."""
+    return ThreePoint() if method.convergence == "weak" else Gaussian()
+
+
+def increment_rules(
+    noise: object, noises: int, dt: float, *, needs_dZ: bool, affine: bool
+) -> Iterator[Rule]:
+    """Rules for the increments of one step, each finer than the one before, or a single exact one.
+
+    `affine` says that the step is affine in the increments.
+    """
+    if not isinstance(noise, Gaussian | ThreePoint | Zero):
+        raise ValueError(
+            f"{type(noise).__name__} noise has no law to take expectations over: use da.Gaussian() "
+            "or da.ThreePoint()."
+        )
+    noise.check(dt=dt, steps=1, paths=1, noises=noises)
+    if isinstance(noise, Zero) or noises == 0:
+        yield Rule(_increments(np.zeros((1, noises)), dt, needs_dZ=False), np.ones(1), True)
+    elif affine:
+        variables = 2 * noises if needs_dZ else noises
+        nodes = sqrt(variables * _variance(noise, dt)) * np.eye(variables)
+        x = np.concatenate([nodes, -nodes])
+        yield Rule(_increments(x, dt, needs_dZ), np.full(len(x), 1 / len(x)), True)
+    elif isinstance(noise, ThreePoint):
+        yield Rule(*enumerate_three_point(noises, dt), True)
+    else:
+        yield from _gaussian_rules(noise, noises, dt, needs_dZ)
+
+
+def _gaussian_rules(noise: Gaussian, noises: int, dt: float, needs_dZ: bool) -> Iterator[Rule]:
+    variables = 2 * noises if needs_dZ else noises
+    bound = _bound(noise, dt)
+
+    def one_dimensional(n: int) -> tuple[Array, Array]:
+        if bound is not None:
+            return _truncated_rule(n, bound)
+        return _hermite_rule(n) if n <= MOST_HERMITE_NODES else _trapezoidal_rule(n)
+
+    n = FEWEST_NODES
+    while n**variables <= MOST_NODES:
+        x, weights = _tensor(*one_dimensional(n), variables)
+        keep = weights > NEGLIGIBLE
+        yield Rule(_increments(x[keep], dt, needs_dZ), weights[keep], False)
+        n *= 2
+
+
+def _increments(x: Array, dt: float, needs_dZ: bool) -> Increments:
+    """ΔW = √h χ and ΔZ = h^{3/2}/2 (χ + η/√3) from standard variables x = χ or (χ, η)."""
+    noises = x.shape[1] // 2 if needs_dZ else x.shape[1]
+    chi, eta = x[:, :noises], x[:, noises:] if needs_dZ else np.zeros_like(x)
+    dZ = dt * sqrt(dt) / 2 * (chi + eta / sqrt(3))
+    return Increments(sqrt(dt) * chi, dZ, np.zeros((len(x), noises, noises)))
+
+
+def _tensor(nodes: Array, weights: Array, variables: int) -> tuple[Array, Array]:
+    grids = np.meshgrid(*[nodes] * variables, indexing="ij")
+    products = np.ones(())
+    for _ in range(variables):
+        products = np.multiply.outer(products, weights)
+    return np.stack([grid.ravel() for grid in grids], axis=1), products.ravel()
+
+
+def _hermite_rule(n: int) -> tuple[Array, Array]:
+    nodes, weights = np.polynomial.hermite_e.hermegauss(n)
+    return nodes, weights / weights.sum()
+
+
+def _trapezoidal_rule(n: int) -> tuple[Array, Array]:
+    nodes = np.linspace(-REACH, REACH, n)
+    weights = np.exp(-(nodes**2) / 2)
+    return nodes, weights / weights.sum()
+
+
+def _truncated_rule(n: int, bound: float) -> tuple[Array, Array]:
+    """The normal law clipped to [−a, a]: a density in between and an atom at either end."""
+    nodes, weights = np.polynomial.legendre.leggauss(n)
+    nodes, weights = bound * nodes, bound * weights * np.exp(-((bound * nodes) ** 2) / 2)
+    atom = _tail(bound)
+    return (
+        np.concatenate([nodes, [-bound, bound]]),
+        np.concatenate([weights / sqrt(2 * pi), [atom, atom]]),
+    )
+
+
+def _bound(noise: Gaussian, dt: float) -> float | None:
+    """√(2k|ln h|): the bound √(2kh|ln h|) of a truncated ΔW in units of √h."""
+    return None if noise.truncation is None else sqrt(2 * noise.truncation * abs(log(dt)))
+
+
+def _variance(noise: Gaussian | ThreePoint, dt: float) -> float:
+    """The variance of ΔW/√h."""
+    bound = _bound(noise, dt) if isinstance(noise, Gaussian) else None
+    if bound is None:
+        return 1.0
+    density, tail = exp(-(bound**2) / 2) / sqrt(2 * pi), _tail(bound)
+    return 1 - 2 * tail - 2 * bound * density + 2 * bound**2 * tail
+
+
+def _tail(bound: float) -> float:
+    """The probability of more than `bound` standard deviations, on one side."""
+    return erfc(bound / sqrt(2)) / 2

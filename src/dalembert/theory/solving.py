@@ -1,0 +1,151 @@
+"""Equations solved inside a compiled function, and what happens when they are not.
+
+Concrete arguments that lead to equations without a solution raise an error; inside jit, vmap or
+grad, where nothing can be raised, the results are NaN. Nothing unsolved is ever handed on.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from dalembert.precision import cast, is_traced, with_precision
+from dalembert.stepping import newton
+from dalembert.stepping.stepper import StepInfo
+from dalembert.system import System
+
+__all__ = ["evaluate", "find_root", "relative_size", "trusted"]
+
+SHORTEST = 2.0**-8
+"""The smallest fraction of a Newton step that is tried."""
+
+
+def find_root(
+    residual: Callable[[Any], Any],
+    size: Callable[[Any, Any], Any],
+    guess: Any,
+    linearise: Callable[[Any], tuple[Any, Any]] | None = None,
+) -> tuple[Any, StepInfo]:
+    """Solve equations by Newton's method with halved steps; derivatives by the implicit theorem.
+
+    Args:
+        residual: the equations, (n,) → (n,).
+        size: `(residual, change) -> error`, where the change is what unknowns that all are wrong
+            by as much as they are large may do to the residual: rounding is a part of that.
+        guess: where to begin, shape (n,).
+        linearise: the residual and its matrix of derivatives or an approximation of it.
+    """
+    limit = newton.tolerance(guess.dtype)
+
+    def with_jacobian(u: Any) -> tuple[Any, Any]:
+        value, product = jax.linearize(residual, u)
+        return value, jax.vmap(product, out_axes=1)(jnp.eye(u.size, dtype=u.dtype))
+
+    def unfinished(state: tuple[Any, ...]) -> Any:
+        _, _, fraction, error, k = state
+        return (error > limit / 32) & (fraction >= SHORTEST) & (k < newton.MAX_ITERATIONS)
+
+    def improve(state: tuple[Any, ...]) -> tuple[Any, ...]:
+        # One linearisation serves to judge a step and to find the next: it is compiled once.
+        best, correction, fraction, error, k = state
+        trial = best + fraction * correction
+        value, matrix = (linearise or with_jacobian)(trial)
+        found = size(value, jnp.abs(matrix) @ jnp.abs(trial))
+        better = (trial, -jnp.linalg.solve(matrix, value), jnp.ones_like(fraction), found)
+        worse = (best, correction, fraction / 2, error)
+        chosen = (jnp.where(found < error, x, y) for x, y in zip(better, worse, strict=True))
+        return *chosen, k + 1
+
+    def root(_: Any, u: Any) -> tuple[Any, newton.Report]:
+        one, worst = jnp.ones((), u.dtype), jnp.full((), jnp.inf, u.dtype)
+        first = (u, jnp.zeros_like(u), one, worst, jnp.zeros((), jnp.int32))
+        u, *_, error, k = lax.while_loop(unfinished, improve, first)
+        # A float, because `lax.custom_root` differentiates everything that it returns.
+        return u, newton.Report((k - 1).astype(u.dtype), error)
+
+    u, (iterations, error) = lax.custom_root(
+        residual, guess, root, newton.dense_solve, has_aux=True
+    )
+    return u, StepInfo(error <= limit, iterations.astype(jnp.int32), error)
+
+
+def relative_size(residual: Any, *values: Any) -> Any:
+    """The largest residual relative to the largest of the values."""
+    size = jnp.max(jnp.stack([jnp.max(jnp.abs(x)) for x in values]))
+    return jnp.max(jnp.abs(residual)) / jnp.maximum(size, jnp.finfo(residual.dtype).tiny)
+
+
+def trusted(found: Any, info: StepInfo) -> Any:
+    """The same values if the equations behind them were solved, else NaN.
+
+    A factor, not a choice: derivatives of what cannot be trusted are NaN as well.
+    """
+
+    def leaf(x: Any) -> Any:
+        return jnp.where(jnp.all(info.converged), 1.0, jnp.nan).astype(x.dtype) * x
+
+    return jax.tree.map(leaf, found)
+
+
+@dataclass(frozen=True, eq=False)
+class _SameFunctions:
+    """A system as a cache key: what is compiled depends on its functions alone."""
+
+    system: System
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _SameFunctions) and self.system.key == other.system.key
+
+    def __hash__(self) -> int:
+        return hash(self.system.key)
+
+
+@lru_cache(maxsize=256)
+def _compiled(kernel: Callable[..., Any], key: _SameFunctions, static: tuple[Any, ...]) -> Any:
+    def run(params: Any, dt: Any, *arguments: Any) -> Any:
+        return kernel(key.system, *static, params, dt, *arguments)
+
+    return jax.jit(run)
+
+
+def evaluate(
+    kernel: Callable[..., Any],
+    system: System,
+    method: Any,
+    arguments: tuple[Any, ...],
+    dt: Any,
+    static: tuple[Any, ...] = (),
+) -> Any:
+    """Compile a kernel once and call it; concrete results that did not converge are refused.
+
+    Args:
+        kernel: `(system, *static, params, dt, *arguments) -> (result, StepInfo)`.
+        system: its functions are compiled in, its parameters passed.
+        method: whose equations are solved.
+        arguments: arrays in any nesting.
+        dt: step size, > 0.
+        static: hashable things that are compiled in.
+    """
+    if not is_traced(dt) and not (np.ndim(dt) == 0 and np.isfinite(dt) and dt > 0):
+        raise ValueError(f"dt must be a positive number, not {dt!r}.")
+    leaves = jax.tree.leaves((arguments, dt, system.params))
+    traced = [x.dtype for x in leaves if is_traced(x) and jnp.issubdtype(x.dtype, np.floating)]
+    kind = np.dtype(jnp.result_type(*traced) if traced else np.float64)
+
+    def run(params: Any, dt: Any, *arguments: Any) -> Any:
+        compiled = _compiled(kernel, _SameFunctions(system), static)
+        return compiled(cast(params, kind), jnp.asarray(dt, kind), *cast(arguments, kind))
+
+    result, info = with_precision(run, system.params, dt, *arguments, dtype=kind)
+    if not is_traced(info) and not np.all(info.converged):
+        raise ValueError(
+            f"the equations of {method.name} with dt={float(dt):g} were not solved (relative "
+            f"residual {float(np.max(info.residual)):.1e}): no path of this method joins what was "
+            "given, or Newton's method did not find it. Use a smaller dt or a shorter path."
+        )
+    return result

@@ -1,0 +1,213 @@
+"""Whether a vector field on positions is a symmetry of a system, with evidence.
+
+    print(check_symmetry(da.systems.planar(), rotation(2)))
+
+Four conditions at random points, with the cotangent lift ξ = (ξ_Q, ξ^p):
+
+    invariant    dH·ξ = 0,  dh_i·ξ = 0
+    orthogonal   F·ξ_Q = 0,  f_i·ξ_Q = 0
+    equivariant  DF·ξ + (Dξ_Q)ᵀF = 0,  Df_i·ξ + (Dξ_Q)ᵀf_i = 0
+    affine       D²ξ_Q = 0
+
+The first two are those of Noether's theorem: J is conserved along every path. The first, the
+third and the fourth make p·q − H_d⁺ of a Lagrange–d'Alembert Runge–Kutta method invariant, so that
+the discrete balance of J is exact.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dalembert.precision import with_precision
+from dalembert.system import System
+from dalembert.theory.noether import Generator, check_generator, cotangent_lift
+from dalembert.theory.probe import sample_points
+
+__all__ = ["SymmetryCheck", "SymmetryDefect", "check_symmetry"]
+
+TOLERANCE = 1e-12
+"""Defects up to this, relative to the terms that cancel in them, are rounding."""
+
+
+@dataclass(frozen=True, eq=False)
+class SymmetryDefect:
+    """The largest violation that was found of one condition, and where.
+
+    Attributes:
+        condition: "invariant", "orthogonal", "equivariant" or "affine".
+        formula: what should vanish.
+        size: its largest value.
+        relative: the largest value relative to the terms that should cancel.
+        q, p: the point at which it is largest.
+    """
+
+    condition: str
+    formula: str
+    size: float
+    relative: float
+    q: np.ndarray
+    p: np.ndarray
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is rounding."""
+        return self.relative <= TOLERANCE
+
+    def __str__(self) -> str:
+        text = f"{self.condition:<12} {self.formula:<22} {self.size:8.1e}  "
+        if self.holds:
+            return text + "holds"
+        q, p = (np.array2string(x, precision=3) for x in (self.q, self.p))
+        return f"{text}FAILS at q = {q}, p = {p}"
+
+
+@dataclass(frozen=True, eq=False)
+class SymmetryCheck:
+    """What a generator is to a system; `str()` is a table with a verdict.
+
+    Attributes:
+        system, generator: their names.
+        defects: one for each condition and each function that the system has.
+    """
+
+    system: str
+    generator: str
+    defects: tuple[SymmetryDefect, ...]
+
+    @property
+    def invariant(self) -> bool:
+        """Whether H and all h_i are."""
+        return self._all("invariant")
+
+    @property
+    def orthogonal(self) -> bool:
+        """Whether F and all f_i are orthogonal to ξ_Q."""
+        return self._all("orthogonal")
+
+    @property
+    def equivariant(self) -> bool:
+        """Whether F and all f_i turn with the system."""
+        return self._all("equivariant")
+
+    @property
+    def affine(self) -> bool:
+        """Whether ξ_Q(q) = A q + a."""
+        return self._all("affine")
+
+    @property
+    def conserved(self) -> bool:
+        """Noether's theorem with forcing: J is constant along every path."""
+        return self.invariant and self.orthogonal
+
+    @property
+    def discrete(self) -> bool:
+        """The discrete balance of J is exact for every Lagrange–d'Alembert method."""
+        return self.invariant and self.equivariant and self.affine
+
+    def _all(self, condition: str) -> bool:
+        return all(d.holds for d in self.defects if d.condition == condition)
+
+    def __str__(self) -> str:
+        if self.conserved:
+            verdict = "J = p·ξ_Q(q) is conserved"
+        elif self.invariant:
+            verdict = "the Hamiltonians are invariant; the forces change J"
+        else:
+            verdict = "NOT a symmetry"
+        balance = "exact" if self.discrete else "not exact in general"
+        lines = [f"{self.generator} on {self.system}: {verdict}", *(f"  {d}" for d in self.defects)]
+        return "\n".join([*lines, f"discrete balance of Lagrange–d'Alembert methods: {balance}"])
+
+
+def check_symmetry(
+    system: System,
+    generator: Generator,
+    points: int | tuple[Any, Any] = 64,
+    seed: int = 0,
+) -> SymmetryCheck:
+    """Check the conditions of both Noether theorems at sample points.
+
+    Args:
+        system: any system.
+        generator: ξ_Q(q), e.g. `rotation(2)`, or a function (dim,) → (dim,) of your own.
+        points: how many standard normal points, or (q, p) of shape (points, dim) each.
+        seed: of the points.
+    """
+    check_generator(system, generator)
+    drawn = sample_points(system.dim, points, seed) if isinstance(points, int) else points
+    q, p = (np.asarray(x, np.float64) for x in drawn)
+    hamiltonians = {"H": system.H} | {f"h[{i}]": h for i, h in enumerate(system.h or ())}
+    forces = {"F": system.F} | {f"f[{i}]": f for i, f in enumerate(system.f or ())}
+    conditions: list[tuple[str, str, Callable[..., Any]]] = []
+    for name, fun in hamiltonians.items():
+        if fun is not None:
+            conditions.append(("invariant", f"d{name}·ξ", _invariance(system, generator, fun)))
+    for name, fun in forces.items():
+        if fun is not None:
+            conditions += [
+                ("orthogonal", f"{name}·ξ_Q", _orthogonality(system, generator, fun)),
+                (
+                    "equivariant",
+                    f"D{name}·ξ + (Dξ_Q)ᵀ{name}",
+                    _equivariance(system, generator, fun),
+                ),
+            ]
+    conditions.append(("affine", "D²ξ_Q", _second_derivative(generator)))
+    defects = []
+    for condition, formula, fun in conditions:
+        size, scale = with_precision(jax.vmap(fun, in_axes=(0, 0, None)), q, p, system.params)
+        size, scale = np.asarray(size), np.asarray(scale)
+        relative = size / np.maximum(scale, np.finfo(np.float64).tiny)
+        i = int(np.argmax(size))
+        found = (float(size[i]), float(np.max(relative)))
+        defects.append(SymmetryDefect(condition, formula, *found, q[i], p[i]))
+    name = str(getattr(generator, "name", getattr(generator, "__name__", "<>")))
+    name = "your generator" if name.startswith("<") else name
+    return SymmetryCheck(system.name, name, tuple(defects))
+
+
+def _invariance(system: System, generator: Generator, fun: Callable[..., Any]) -> Any:
+    lift = cotangent_lift(generator)
+
+    def defect(q: Any, p: Any, params: Any) -> tuple[Any, Any]:
+        gradient = jax.grad(lambda q, p: system.evaluate(fun, q, p, params), argnums=(0, 1))(q, p)
+        terms = jnp.concatenate([d * xi for d, xi in zip(gradient, lift(q, p), strict=True)])
+        return jnp.abs(jnp.sum(terms)), jnp.sum(jnp.abs(terms))
+
+    return defect
+
+
+def _orthogonality(system: System, generator: Generator, fun: Callable[..., Any]) -> Any:
+    def defect(q: Any, p: Any, params: Any) -> tuple[Any, Any]:
+        terms = system.evaluate(fun, q, p, params) * generator(q)
+        return jnp.abs(jnp.sum(terms)), jnp.sum(jnp.abs(terms))
+
+    return defect
+
+
+def _equivariance(system: System, generator: Generator, fun: Callable[..., Any]) -> Any:
+    lift = cotangent_lift(generator)
+
+    def defect(q: Any, p: Any, params: Any) -> tuple[Any, Any]:
+        def force(q: Any, p: Any) -> Any:
+            return system.evaluate(fun, q, p, params)
+
+        value, turned = jax.jvp(force, (q, p), lift(q, p))
+        _, pull = jax.vjp(generator, q)
+        (expected,) = pull(value)
+        scale = jnp.max(jnp.abs(turned)) + jnp.max(jnp.abs(expected)) + jnp.max(jnp.abs(value))
+        return jnp.max(jnp.abs(turned + expected)), scale
+
+    return defect
+
+
+def _second_derivative(generator: Generator) -> Any:
+    def defect(q: Any, p: Any, params: Any) -> tuple[Any, Any]:
+        second = jax.jacfwd(jax.jacfwd(generator))(q)
+        return jnp.max(jnp.abs(second)), jnp.ones((), q.dtype)
+
+    return defect

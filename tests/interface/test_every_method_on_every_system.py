@@ -1,0 +1,126 @@
+"""Every method takes steps on every ready-made system, with and without its shortcuts."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+import dalembert as da
+
+DT = 0.05
+
+# SRKw2 on a coupled system in the plane has 16 unknowns: it compiles for longer than all others.
+SLOW = {("srkw2", "planar")}
+REFUSED = {("srkw2", "two_noise")}
+
+PAIRS = [
+    pytest.param(method, system, marks=[pytest.mark.slow] if (method, system) in SLOW else [])
+    for method in da.METHODS
+    for system in da.SYSTEMS
+    if (method, system) not in REFUSED
+]
+
+# Together they show every shortcut: stages dropped, merged and ordered, linear equations, halves
+# of separable systems, and every family with one noise, two noises, forces of every kind.
+REPRESENTATIVE = {
+    ("midpoint", "damped_kubo"),
+    ("midpoint", "lorentz"),
+    ("midpoint", "two_noise"),
+    ("midpoint", "planar"),
+    ("stormer_verlet", "damped_kubo"),
+    ("stormer_verlet", "van_der_pol"),
+    ("stormer_verlet", "lorentz"),
+    ("stormer_verlet", "two_noise"),
+    ("stormer_verlet", "pendulum"),
+    ("dirk", "lenard_bernstein"),
+    ("dirk", "pendulum"),
+    ("dirk", "langevin"),
+    ("srkw1", "pendulum"),
+    ("srkw1", "two_noise"),
+    ("srkw2", "damped_kubo"),
+    ("srkw2", "langevin"),
+    ("heun", "planar"),
+    ("r2", "lorentz"),
+    ("e1", "pendulum"),
+    ("rs1", "van_der_pol"),
+    ("rs2", "two_noise"),
+}
+
+COMPARED = [
+    pytest.param(
+        method,
+        system,
+        marks=[] if (method, system) in REPRESENTATIVE else [pytest.mark.slow],
+    )
+    for method in da.METHODS
+    for system in da.SYSTEMS
+    if (method, system) not in REFUSED
+]
+
+
+@cache
+def made(name):
+    return da.METHODS[name]() if name in da.METHODS else da.SYSTEMS[name]()
+
+
+def start(system):
+    rng = np.random.default_rng(system.dim)
+    return 0.7 + 0.2 * rng.normal(size=system.dim), 0.5 * rng.normal(size=system.dim)
+
+
+def increments(system, method, number):
+    """What the method needs, drawn by the noise it is made for."""
+    weak = method.convergence == "weak"
+    noise = da.ThreePoint() if weak else da.Gaussian()
+    record = noise.draw(7, 0, number, DT, system.noises, np.float64)
+    # A three-point variable is often zero, and a step without noise would show nothing.
+    dW = np.where(np.asarray(record.dW) == 0, np.sqrt(3 * DT), record.dW)
+    return record._replace(dW=dW)
+
+
+def two_steps(method, system, shortcuts=True):
+    method, system = made(method), made(system)
+    q, p = start(system)
+    reports = []
+    for number in range(2):
+        record = increments(system, method, number)
+        q, p, info = da.step(system, method, q, p, DT, record, shortcuts=shortcuts)
+        reports.append(info)
+    return np.asarray(q), np.asarray(p), reports
+
+
+@pytest.mark.parametrize(("method", "system"), PAIRS)
+def test_two_steps(method, system):
+    q, p, reports = two_steps(method, system)
+    q0, p0 = start(made(system))
+    assert q.shape == p.shape == (made(system).dim,)
+    assert q.dtype == p.dtype == np.float64
+    assert np.isfinite(q).all() and np.isfinite(p).all()
+    assert not np.array_equal(q, q0) and not np.array_equal(p, p0)
+    assert np.max(np.abs(q - q0)) < 2 and np.max(np.abs(p - p0)) < 2
+    explicit = method in ("heun", "r2", "e1", "rs1", "rs2")
+    for info in reports:
+        assert info.converged
+        assert info.residual < 1e-13
+        assert (info.iterations == 0) == explicit
+
+
+@pytest.mark.parametrize(("method", "system"), COMPARED)
+def test_shortcuts_change_nothing(method, system):
+    quick, general = two_steps(method, system), two_steps(method, system, shortcuts=False)
+    size = max(np.max(np.abs(x)) for x in general[:2])
+    for a, b in zip(quick[:2], general[:2], strict=True):
+        assert np.max(np.abs(a - b)) <= 1e-13 * size
+    assert all(info.converged for info in (*quick[2], *general[2]))
+
+
+@pytest.mark.parametrize(("method", "system"), sorted(REFUSED))
+def test_refused_pairs_say_why(method, system):
+    with pytest.raises(ValueError, match=r"takes at most 1 noise\(s\), the system has 2"):
+        two_steps(method, system)
+
+
+def test_the_lists_above_name_methods_and_systems_that_exist():
+    pairs = SLOW | REFUSED | REPRESENTATIVE
+    assert {method for method, _ in pairs} == set(da.METHODS)
+    assert {system for _, system in pairs} == set(da.SYSTEMS)

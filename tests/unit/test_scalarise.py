@@ -1,0 +1,328 @@
+"""Straight-line code on scalars: equal to the function, without needless operations, or refused."""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import dalembert as da
+from dalembert.stepping import scalars
+from dalembert.stepping.scalarise import MAX_SCALARS, NotScalarError, components, scalarise, stack
+from vector_functions import DIFFERENTIABLE, FUNCTIONS, LOOPS, TABLE, X, Y
+
+
+def evaluate(functions):
+    """Values of every function, by name, all compiled together; a list of arrays each."""
+
+    def run(x, y):
+        return {n: [jnp.asarray(v) for v in jax.tree.leaves(f(x, y))] for n, f in functions.items()}
+
+    return jax.jit(run)(jnp.asarray(X), jnp.asarray(Y))
+
+
+def straighten(fun):
+    """The straight-line code of a function of two vectors as an ordinary function."""
+    code = scalarise(fun, X, Y)
+    return lambda x, y: [stack(leaf) for leaf in jax.tree.leaves(code(x, y))]
+
+
+def jacobian(fun):
+    return jax.jacfwd(fun, argnums=(0, 1))
+
+
+@cache
+def values(kind):
+    """Values of all functions, or of all their Jacobians: straight-line code and ordinary."""
+    functions = FUNCTIONS
+    if kind == "jacobian":
+        functions = {name: jacobian(FUNCTIONS[name]) for name in DIFFERENTIABLE}
+    straight = {name: straighten(fun) for name, fun in functions.items()}
+    return evaluate(straight), evaluate(functions)
+
+
+def assert_same(straight, ordinary):
+    assert [s.shape for s in straight] == [o.shape for o in ordinary]
+    assert [s.dtype for s in straight] == [o.dtype for o in ordinary]
+    for s, o in zip(straight, ordinary, strict=True):
+        np.testing.assert_allclose(s, o, rtol=2e-15, atol=2e-15)
+
+
+def operations(fun, *args):
+    """The primitives that the straight-line code needs, given one traced value per component."""
+    code = scalarise(fun, *args)
+    sizes = [np.size(a) for a in args]
+    starts = np.cumsum([0, *sizes])
+
+    def on_scalars(*values):
+        pieces = [
+            scalars.vector(values[i : i + n]) for i, n in zip(starts[:-1], sizes, strict=True)
+        ]
+        return [jnp.asarray(x) for leaf in jax.tree.leaves(code(*pieces)) for x in leaf.ravel()]
+
+    jaxpr = jax.make_jaxpr(on_scalars)(*np.concatenate([np.ravel(a) for a in args])).jaxpr
+    used, names = set(map(id, jaxpr.outvars)), []
+    for eqn in reversed(jaxpr.eqns):
+        if used & set(map(id, eqn.outvars)):
+            used |= set(map(id, eqn.invars))
+            names.append(eqn.primitive.name)
+    return names
+
+
+# --- equal to the function ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_straight_line_code_has_the_values_of_the_function(name):
+    straight, ordinary = values("function")
+    assert_same(straight[name], ordinary[name])
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_straight_line_code_has_the_values_of_the_jacobian(name):
+    straight, ordinary = values("jacobian")
+    assert_same(straight[name], ordinary[name])
+
+
+def test_derivatives_pass_through_straight_line_code():
+    fun = FUNCTIONS["pairs"]
+    code = scalarise(fun, X, Y)
+    slope = jax.grad(lambda x: code(x, Y)[()])(jnp.asarray(X))
+    np.testing.assert_allclose(slope, jax.grad(fun)(jnp.asarray(X), Y), rtol=1e-14)
+
+
+def test_straight_line_code_works_under_jit_and_vmap():
+    fun = FUNCTIONS["circular"]
+    code = scalarise(fun, X, Y)
+    x, y = np.random.default_rng(1).normal(size=(2, 7, 3))
+    many = jax.jit(jax.vmap(lambda x, y: stack(code(x, y))))(x, y)
+    np.testing.assert_allclose(many, fun(x, y), rtol=1e-13)
+
+
+def test_float32_stays_float32():
+    def fun(x, y):
+        return jnp.sin(x) * y / 3 + jnp.cumsum(x) - jnp.ones(3, x.dtype)
+
+    x, y = jnp.asarray(X, jnp.float32), jnp.asarray(Y, jnp.float32)
+    found = stack(scalarise(fun, x, y)(x, y))
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found, fun(x, y), rtol=1e-6)
+
+
+def test_arguments_may_be_trees():
+    def fun(state, params):
+        return params["k"] * state[0] + params["c"] * state[1]
+
+    arguments = ((X, Y), {"k": X, "c": np.float64(2)})
+    found = scalarise(fun, *arguments)(*arguments)
+    np.testing.assert_allclose(found.astype(float), X * X + 2 * Y)
+
+
+def test_components_and_stack_are_inverse():
+    x = np.arange(6.0).reshape(2, 3)
+    for values in (x, jnp.asarray(x)):
+        parts = components(values)
+        assert parts.dtype == object and parts.shape == (2, 3)
+        np.testing.assert_array_equal(stack(parts), x)
+        assert components(parts) is parts
+    assert isinstance(components(x)[0, 1], np.float64)
+    assert stack(components(np.zeros((0, 2))), np.float64).shape == (0, 2)
+
+
+# --- known zeros and ones cost nothing ---------------------------------------------------------
+
+BAND = np.array([[1.0, 0.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.0, -1.0]])
+
+FOLDED = {
+    "identity matrix": (lambda x: jnp.eye(3) @ x, []),
+    "zero matrix": (lambda x: jnp.zeros((3, 3)) @ x, []),
+    "band matrix": (lambda x: BAND @ x, ["mul", "add", "neg"]),
+    "sum with zeros": (lambda x: jnp.sum(jnp.pad(x, 5)), ["add", "add"]),
+    "dot": (lambda x: jnp.dot(x, x), ["mul"] * 3 + ["add"] * 2),
+    "only moved": (lambda x: jnp.stack([x[::-1], jnp.roll(x, 1)]).T[:2].reshape(4), []),
+    "zero minus": (lambda x: jnp.zeros(3) - x, ["neg"] * 3),
+    "over one": (lambda x: (x - 0.0) / jnp.ones(3), []),
+    "zero over": (lambda x: jnp.zeros(3) / x, []),
+    "constants": (lambda x: x * jnp.sin(jnp.ones(3)) ** 0, []),
+    "known choice": (lambda x: jnp.where(np.array([True, False, True]), x, 2 * x), ["mul"]),
+    "gradient of a square": (jax.grad(lambda x: jnp.sum(x**2)), ["mul"] * 3),
+    "hessian of a square": (jax.hessian(lambda x: jnp.sum(x**2)), []),
+    "gradient of one entry": (jax.grad(lambda x: x[1]), []),
+}
+
+
+@pytest.mark.parametrize("name", FOLDED)
+def test_known_zeros_and_ones_fold_away(name):
+    fun, expected = FOLDED[name]
+    assert sorted(operations(fun, X)) == sorted(expected)
+
+
+def test_folding_removes_what_a_compiler_has_to_keep():
+    """As arrays the product with the identity is a product; a full matrix stays one written out."""
+    assert "dot_general" in str(jax.make_jaxpr(lambda x: jnp.eye(3) @ x)(X))
+    full = np.arange(2.0, 11.0).reshape(3, 3)
+    assert sorted(operations(lambda x: full @ x, X)) == ["add"] * 6 + ["mul"] * 9
+
+
+@pytest.mark.parametrize(
+    ("operation", "ordinary"),
+    [(scalars.add, np.add), (scalars.sub, np.subtract), (scalars.mul, np.multiply)],
+)
+def test_arithmetic_on_scalars_agrees_with_numpy(operation, ordinary):
+    for x in (-1.0, 0.0, 1.0, 2.5):
+        for y in (-1.0, 0.0, 1.0, 0.3):
+            u, v = np.float64(x), np.float64(y)
+            for a, b in (
+                (u, v),
+                (jnp.asarray(u), v),
+                (u, jnp.asarray(v)),
+                map(jnp.asarray, (u, v)),
+            ):
+                assert float(operation(a, b)) == ordinary(u, v)
+
+
+# --- elimination -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 9])
+def test_elimination_solves_linear_systems(n):
+    rng = np.random.default_rng(n)
+    matrix, rhs = np.eye(n) + 0.2 * rng.normal(size=(n, n)), rng.normal(size=n)
+    matrix[rng.random((n, n)) < 0.3] = 0.0
+    np.fill_diagonal(matrix, 1.5)
+    traced = components(jnp.asarray(matrix))
+    found = stack(scalars.solve_linear(traced, components(jnp.asarray(rhs))))
+    np.testing.assert_allclose(found, np.linalg.solve(matrix, rhs), rtol=1e-12, atol=1e-13)
+    known = scalars.solve_linear(components(matrix), components(rhs)).astype(float)
+    np.testing.assert_allclose(known, found, rtol=1e-12, atol=1e-14)
+
+
+def test_elimination_skips_known_zeros():
+    def count(pattern):
+        def solve(*values):
+            entries = scalars.vector(
+                values[k] if keep else np.float64(0) for k, keep in enumerate(pattern.ravel())
+            )
+            found = scalars.solve_linear(entries.reshape(4, 4), scalars.vector(values[-4:]))
+            return list(found)
+
+        return len(jax.make_jaxpr(solve)(*np.ones(20)).eqns)
+
+    diagonal, lower, full = np.eye(4), np.tril(np.ones((4, 4))), np.ones((4, 4))
+    assert count(diagonal) == 4
+    assert count(lower) == 4 + 6 * 3  # one quotient each; a factor, a product, a difference below
+    assert count(full) > 2 * count(lower)
+
+
+def test_elimination_of_a_singular_matrix_is_not_finite():
+    matrix, rhs = jnp.asarray([[1.0, 2.0], [2.0, 4.0]]), jnp.asarray([1.0, 1.0])
+    found = stack(scalars.solve_linear(components(matrix), components(rhs)))
+    assert not np.isfinite(found).any()
+
+
+# --- what has no straight-line form ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_what_has_no_straight_line_form_is_refused_by_name(name):
+    fun, reason = LOOPS[name]
+    fun(jnp.asarray(X), jnp.asarray(Y))
+    with pytest.raises(NotScalarError, match=f"^{reason}"):
+        scalarise(fun, X, Y)
+
+
+@pytest.mark.parametrize("fill", [None, 0.0, 2.0])
+def test_places_out_of_bounds_are_refused(fill):
+    def fun(x):
+        return jnp.asarray(x).at[np.array([1, 7])].get(mode="fill", fill_value=fill)
+
+    with pytest.raises(NotScalarError, match="gather out of bounds"):
+        scalarise(fun, X)
+
+
+def test_functions_of_too_many_scalars_are_refused():
+    with pytest.raises(NotScalarError, match=f"more than {MAX_SCALARS} scalar operations"):
+        scalarise(lambda x: jnp.sum(jnp.outer(x, x)), np.ones(200))
+
+
+# --- the step falls back to arrays, and says so ------------------------------------------------
+
+
+def quartic(q, p):
+    return p[0] ** 2 / 2 + q[0] ** 2 / 2 + q[0] ** 4 / 4
+
+
+def quartic_by_horner(q, p):
+    value, _ = lax.scan(lambda c, a: (c * q[0] + a, None), jnp.zeros(()), jnp.array([0.25, 0, 0.5]))
+    return p[0] ** 2 / 2 + value * q[0] ** 2
+
+
+def cubic_drag(q, p):
+    return -0.1 * p**3
+
+
+def cubic_drag_in_a_loop(q, p):
+    """−0.1 p³ by repeated products."""
+    start = (jnp.zeros((), jnp.int32), -0.1 * jnp.ones_like(p))
+    return lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] * p), start)[1]
+
+
+def noise(q, p):
+    return 0.3 * jnp.sin(q[0])
+
+
+PLAIN = da.System(H=quartic, F=cubic_drag, h=[noise], dim=1, name="plain")
+UNWRITABLE = {
+    "scan": da.System(H=quartic_by_horner, F=cubic_drag, h=[noise], dim=1, name="horner"),
+    "while": da.System(H=quartic, F=cubic_drag_in_a_loop, h=[noise], dim=1, name="loop"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("scan", da.midpoint()),
+        ("scan", da.heun()),
+        ("while", da.heun()),
+        pytest.param(
+            "while",
+            da.midpoint(),
+            marks=pytest.mark.xfail(
+                raises=ValueError,
+                reason="the matrix-free solver transposes the equations; no `while` can be",
+            ),
+        ),
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_step_falls_back_to_arrays_with_equal_results(name, method):
+    q, p, dW = np.array([0.8]), np.array([-0.4]), np.array([0.3])
+    expected = da.step(PLAIN, method, q, p, 0.1, dW)
+    found = da.step(UNWRITABLE[name], method, q, p, 0.1, dW)
+    assert found[2].converged
+    for a, b in zip(found[:2], expected[:2], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-14)
+    text = da.explain(UNWRITABLE[name], method)
+    assert f"regime: arrays, matrix-free Newton–Krylov (no straight-line form for: {name})" in text
+    assert "regime: scalars, written out" in da.explain(PLAIN, method)
+
+
+def test_step_with_a_tabulated_potential_solves_the_midpoint_equations():
+    """A potential that is linear between tabulated values has a lookup at a traced place."""
+
+    def potential(q):
+        cell = jnp.clip(jnp.floor(q).astype(jnp.int32), 0, 1)
+        table, slope = jnp.asarray(TABLE), jnp.asarray(np.diff(TABLE))
+        return table[cell] + slope[cell] * (q - cell.astype(q.dtype))
+
+    system = da.System(H=lambda q, p: p[0] ** 2 / 2 + potential(q[0]), dim=1, name="table")
+    text = da.explain(system, da.midpoint())
+    assert "no straight-line form for: dynamic_slice at traced positions" in text
+    q, p, dt = np.array([0.6]), np.array([0.5]), 0.25
+    q1, p1, info = da.step(system, da.midpoint(), q, p, dt, [])
+    assert info.converged
+    force = -np.diff(TABLE)[int(np.floor((q[0] + q1[0]) / 2))]
+    np.testing.assert_allclose(p1, p + dt * force, rtol=1e-15)
+    np.testing.assert_allclose(q1, q + dt * (p + p1) / 2, rtol=1e-15)
