@@ -41,6 +41,8 @@ from dalembert.stepping.step import StepInfo, explain, step
 from dalembert.system import System
 from dalembert.systems import SYSTEMS
 from dalembert.theory.certify import Certificate, certify
+from dalembert.theory.diagnose import Diagnosis, diagnose
+from dalembert.theory.moments import exact_moments
 
 __version__ = "0.1.0"
 
@@ -48,6 +50,7 @@ __all__ = [
     "METHODS",
     "SYSTEMS",
     "Certificate",
+    "Diagnosis",
     "ExplicitTableau",
     "ExplicitWeakTableau",
     "Gaussian",
@@ -64,9 +67,11 @@ __all__ = [
     "brownian_path",
     "certify",
     "coarsen",
+    "diagnose",
     "dirk",
     "e1",
     "enumerate_three_point",
+    "exact_moments",
     "explain",
     "heun",
     "load",

@@ -38,12 +38,11 @@ REPRESENTATIVE = {
     ("srkw1", "pendulum"),
     ("srkw1", "two_noise"),
     ("srkw2", "damped_kubo"),
-    ("srkw2", "langevin"),
     ("heun", "planar"),
     ("r2", "lorentz"),
     ("e1", "pendulum"),
     ("rs1", "van_der_pol"),
-    ("rs2", "two_noise"),
+    ("rs2", "langevin"),
 }
 
 COMPARED = [

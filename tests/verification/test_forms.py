@@ -118,6 +118,17 @@ def test_the_jacobian_agrees_with_differences(name):
     np.testing.assert_allclose(M, differences, atol=1e-9)
 
 
+def test_the_jacobian_under_vmap():
+    q, p = sample_points(NON_SEPARABLE, 3)
+    dW = np.array([0.2])
+
+    def M(q, p):
+        return jacobian(NON_SEPARABLE, da.heun(), q, p, 0.1, dW)
+
+    found = jax.vmap(M)(q, p)
+    np.testing.assert_allclose(found, [M(*z) for z in zip(q, p, strict=True)], rtol=1e-13)
+
+
 # Quasi-symplecticity, QS1
 
 
@@ -125,7 +136,7 @@ def force_free_defect(system, method, dt=0.1):
     """The largest symplectic defect at a few points, without forces."""
     free = without_forces(system)
     increments = draw_increments(free, method, dt, 3, seed=1)
-    q, p = sample_points(free.dim, 3, seed=2)
+    q, p = sample_points(free, 3, seed=2)
     rows = [jax.tree.map(lambda x, k=k: x[k], increments) for k in range(3)]
     Ms = [jacobian(free, method, q[k], p[k], dt, rows[k]) for k in range(3)]
     return np.max(symplectic_defect(np.stack(Ms)))
@@ -201,7 +212,7 @@ def test_stormer_verlet_on_a_non_separable_system_fails_qs2_alone():
     found = quasi_symplectic(NON_SEPARABLE, da.stormer_verlet())
     assert found.qs1 and not found.qs2 and not found
     assert found.volume.size > 1e-3
-    assert "QS2  spread of det M over (q, p): FAILS" in str(found) and "at q = [" in str(found)
+    assert "QS2  spread of det M by (q, p): FAILS" in str(found) and "at q = [" in str(found)
 
 
 def test_nonlinear_friction_fails_qs2():
@@ -233,6 +244,10 @@ def test_steps_without_a_solution_do_not_count_and_are_told():
     assert np.isnan(found.determinants[:, 1]).all() and found.qs1
     with pytest.raises(ValueError, match="no solution at any of the points"):
         quasi_symplectic(system, method, points=(q[1:], p[1:]), increments=2)
+    with pytest.raises(ValueError, match=r"both of shape \(points, 1\), not \(2,\) and \(2,\)"):
+        quasi_symplectic(system, method, points=(q[:, 0], p[:, 0]))
+    with pytest.raises(ValueError, match=r"shape \(steps, 1\)"):
+        quasi_symplectic(system, method, increments=da.Increments(np.zeros(3)))
 
 
 # The exact factors
@@ -319,7 +334,7 @@ def test_stormer_verlet_is_conformally_symplectic_for_scalar_friction():
     """More than the paper says: kicks, drift and two scalings of p, each conformal."""
     dt, steps = 0.1, 20
     found = path_factors(SCALAR, da.stormer_verlet(), START, dt, steps=steps, seed=2)
-    assert found.defect < 1e-13
+    assert found.converged and found.defect < 1e-13
     dW = draw_increments(SCALAR, da.stormer_verlet(), dt, steps, seed=2).dW
     gamma = dt * NU0 + NU1 * np.asarray(dW)[:, 0]
     own = np.prod((1 - gamma / 2) / (1 + gamma / 2))

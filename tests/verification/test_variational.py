@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import variational_cases as cases
 
 import dalembert as da
+import variational_cases as cases
 from dalembert.theory.discrete_principle import discrete_action, discrete_principle_residual
 from dalembert.theory.probe import walk
 from dalembert.theory.variational import (
@@ -70,18 +70,18 @@ class TestTheStepIsGenerated:
 class TestTheGeneratedStepIsTheStep:
     """`generated_step` knows H_d⁺ and F_d^± alone, `da.step` knows the stages alone."""
 
-    @pytest.mark.parametrize("method", [*cases.structured(), da.srkw2()], ids=lambda m: m.name)
+    @pytest.mark.parametrize("method", cases.structured(), ids=lambda m: m.name)
     def test_small(self, method: Any) -> None:
-        self.compare(cases.coupled(1, 1 if method.name == "srkw2" else 2), method)
+        self.compare(cases.coupled(1, 1), method)
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("dim", [2, 3])
+    @pytest.mark.parametrize("dim", [1, 2, 3])
     @pytest.mark.parametrize("method", [*cases.structured(), da.srkw2()], ids=lambda m: m.name)
     def test_large(self, method: Any, dim: int) -> None:
         self.compare(cases.coupled(dim, 1 if method.name == "srkw2" else 2), method)
 
     def test_not_for_heun(self) -> None:
-        system, (q, p), dW = cases.coupled(1, 2), cases.state(1), cases.INCREMENTS
+        system, (q, p), dW = cases.coupled(1, 1), cases.state(1), cases.INCREMENTS[:1]
         q_1, p_1, _ = da.step(system, da.heun(), q, p, DT, dW)
         q_2, p_2, info = generated_step(system, da.heun(), q, p, DT, dW)
         assert bool(info.converged)
@@ -145,11 +145,11 @@ class TestValues:
 
     def test_derivatives_are_those_of_the_function(self) -> None:
         # jax.grad of H_d⁺ goes through the implicit function theorem; differences do not.
-        system, method = cases.coupled(1, 2), da.dirk(0.3)
+        system, method, dW = cases.coupled(1, 1), da.dirk(0.3), cases.INCREMENTS[:1]
         q, p = cases.state(1)
 
         def H_d(q: Any, p: Any) -> Any:
-            return discrete_hamiltonian(system, method, q, p, DT, cases.INCREMENTS).H_d
+            return discrete_hamiltonian(system, method, q, p, DT, dW).H_d
 
         D1, D2 = jax.jit(jax.grad(H_d, (0, 1)))(q, p)
         step = 1e-5
@@ -159,8 +159,8 @@ class TestValues:
         np.testing.assert_allclose(
             D2[0], (H_d(q, p + step) - H_d(q, p - step)) / (2 * step), rtol=1e-8
         )
-        q_next, p_old, _ = mixed_step(system, method, q, p, DT, cases.INCREMENTS)
-        found = discrete_hamiltonian(system, method, q, p, DT, cases.INCREMENTS)
+        q_next, p_old, _ = mixed_step(system, method, q, p, DT, dW)
+        found = discrete_hamiltonian(system, method, q, p, DT, dW)
         np.testing.assert_allclose(D2 - found.F_plus, q_next, rtol=1e-14)
         np.testing.assert_allclose(D1 - found.F_minus, p_old, rtol=1e-14)
 
@@ -176,12 +176,12 @@ class TestValues:
         np.testing.assert_allclose(slope, difference, rtol=1e-8)
 
     def test_vmap_is_a_loop(self) -> None:
-        system, method = cases.coupled(1, 2), da.midpoint()
+        system, method = cases.coupled(1, 1), da.dirk(0.3)
         rng = np.random.default_rng(1)
         q, p, dW = (
             rng.standard_normal((5, 1)),
             rng.standard_normal((5, 1)),
-            rng.normal(0, 0.2, (5, 2)),
+            rng.normal(0, 0.2, (5, 1)),
         )
         together = jax.jit(
             jax.vmap(lambda q, p, dW: discrete_hamiltonian(system, method, q, p, DT, dW))
@@ -192,10 +192,10 @@ class TestValues:
                 np.testing.assert_allclose(one, all_of_them[i], rtol=1e-13, atol=1e-15)
 
     def test_float64_without_the_switch(self) -> None:
-        system, (q, p), dW = cases.coupled(1, 2), cases.state(1), cases.INCREMENTS
-        expected = discrete_hamiltonian(system, da.midpoint(), q, p, DT, dW)
+        system, (q, p), dW = cases.coupled(1, 1), cases.state(1), cases.INCREMENTS[:1]
+        expected = discrete_hamiltonian(system, da.dirk(0.3), q, p, DT, dW)
         with jax.enable_x64(False):
-            found = discrete_hamiltonian(system, da.midpoint(), q, p, DT, dW)
+            found = discrete_hamiltonian(system, da.dirk(0.3), q, p, DT, dW)
         assert all(isinstance(x, np.ndarray) and x.dtype == np.float64 for x in found)
         for x, y in zip(found, expected, strict=True):
             np.testing.assert_array_equal(x, y)
@@ -208,7 +208,7 @@ class TestFailures:
     STEEP = da.System(H=lambda q, p: (p @ p) / 2 + q[0] ** 3, dim=1)
 
     def test_no_solution_raises(self) -> None:
-        with pytest.raises(ValueError, match="midpoint with dt=1 were not solved .* smaller dt"):
+        with pytest.raises(ValueError, match=r"midpoint with dt=1 were not solved .* smaller dt"):
             discrete_hamiltonian(self.STEEP, da.midpoint(), np.ones(1), np.zeros(1), 1.0, [])
 
     def test_no_solution_is_nan_where_nothing_can_be_raised(self) -> None:
@@ -252,58 +252,56 @@ class TestDiscretePrinciple:
     """δB_d = Σ (F_d⁻·δq_k + F_d⁺·δp_{k+1}) on the paths of a structured method, and only there."""
 
     STEPS = 12
-    METHODS = (da.midpoint(), da.stormer_verlet(), da.srkw1(0.5))
-    dW = np.random.default_rng(7).normal(0, np.sqrt(DT), (STEPS, 2))
+    METHOD = da.stormer_verlet()
+    dW = np.random.default_rng(7).normal(0, np.sqrt(DT), (STEPS, 1))
 
     def path(self, method: Any) -> tuple[np.ndarray, np.ndarray]:
-        made = walk(cases.coupled(1, 2), method, cases.state(1), DT, self.dW)
+        made = walk(cases.coupled(1, 1), method, cases.state(1), DT, self.dW)
         assert np.all(made.info.converged)
-        return np.asarray(made.q), np.asarray(made.p)
+        return np.array(made.q), np.array(made.p)
 
     def residual(self, method: Any, q: Any, p: Any) -> float:
-        found = discrete_principle_residual(cases.coupled(1, 2), method, q, p, DT, self.dW)
+        found = discrete_principle_residual(cases.coupled(1, 1), method, q, p, DT, self.dW)
         assert np.all(np.abs(found.work) > 0)
         return float(found.largest)
 
-    @pytest.mark.parametrize("method", METHODS, ids=lambda m: m.name)
+    @pytest.mark.parametrize("method", [METHOD, da.srkw1(0.5)], ids=lambda m: m.name)
     def test_holds_on_the_methods_own_path(self, method: Any) -> None:
         assert self.residual(method, *self.path(method)) < 1e-14
 
     def test_fails_on_other_paths(self) -> None:
-        q, p = self.path(da.midpoint())
-        assert self.residual(da.stormer_verlet(), q, p) > 1e-5
-        q_moved = q.copy()
-        q_moved[self.STEPS // 2] += 1e-4
-        assert self.residual(da.midpoint(), q_moved, p) > 1e-6
+        q, p = self.path(self.METHOD)
+        assert self.residual(da.dirk(0.5), q, p) > 1e-5
+        q[self.STEPS // 2] += 1e-4
+        assert self.residual(self.METHOD, q, p) > 1e-6
 
     def test_says_nothing_about_the_last_position_and_the_first_momentum(self) -> None:
-        q, p = self.path(da.midpoint())
-        action = discrete_action(cases.coupled(1, 2), da.midpoint(), q, p, DT, self.dW)
+        q, p = self.path(self.METHOD)
+        action = discrete_action(cases.coupled(1, 1), self.METHOD, q, p, DT, self.dW)
         q[-1] += 1.0
         p[0] += 1.0
-        moved = discrete_action(cases.coupled(1, 2), da.midpoint(), q, p, DT, self.dW)
+        moved = discrete_action(cases.coupled(1, 1), self.METHOD, q, p, DT, self.dW)
         np.testing.assert_allclose(moved, action, rtol=1e-14)
-        assert self.residual(da.midpoint(), q, p) < 1e-14
+        assert self.residual(self.METHOD, q, p) < 1e-14
 
     @pytest.mark.parametrize("method", [da.heun(), cases.spoiled(7)], ids=lambda m: m.name)
     def test_fails_on_the_path_of_a_method_without_structure(self, method: Any) -> None:
         assert self.residual(method, *self.path(method)) > 1e-6
 
     def test_action_is_the_sum_of_its_steps(self) -> None:
-        system, (q, p) = cases.coupled(1, 2), self.path(da.midpoint())
+        system, (q, p) = cases.coupled(1, 1), self.path(self.METHOD)
         H_d = [
-            discrete_hamiltonian(system, da.midpoint(), q[k], p[k + 1], DT, self.dW[k]).H_d
+            discrete_hamiltonian(system, self.METHOD, q[k], p[k + 1], DT, self.dW[k]).H_d
             for k in range(self.STEPS)
         ]
         expected = p[-1] @ q[-1] - sum(p[k + 1] @ q[k + 1] - H_d[k] for k in range(self.STEPS))
-        found = discrete_action(system, da.midpoint(), q, p, DT, da.Increments(self.dW))
+        found = discrete_action(system, self.METHOD, q, p, DT, da.Increments(self.dW))
         np.testing.assert_allclose(found, expected, rtol=1e-13)
 
     def test_prints_as_a_table(self) -> None:
-        q, p = self.path(da.midpoint())
-        text = str(
-            discrete_principle_residual(cases.coupled(1, 2), da.midpoint(), q, p, DT, self.dW)
-        )
+        q, p = self.path(self.METHOD)
+        found = discrete_principle_residual(cases.coupled(1, 1), self.METHOD, q, p, DT, self.dW)
+        text = str(found)
         assert "δB" in text and len(text.splitlines()) == 10 and "largest" in text
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ __all__ = ["load", "save"]
 
 SCHEMA = 1
 FORMAT = "dalembert run"
+UNREADABLE = (ValueError, KeyError, TypeError, EOFError, OSError, NotImplementedError)
 
 
 def save(run: Run, path: Any) -> None:
@@ -57,12 +59,12 @@ def load(path: Any) -> Run:
     if not source.is_file():
         raise FileNotFoundError(f"no such file: {source}")
     try:
-        with np.load(source, allow_pickle=False) as file:
+        with source.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             header = json.loads(bytes(file["header"]))
             if header.get("format") != FORMAT or header.get("schema") != SCHEMA:
                 raise ValueError("its header is not one of a run of this version")
             return _assemble(header, {name: file[name] for name in file.files})
-    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, OSError) as error:
+    except (*UNREADABLE, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{source} is not a readable run file: {error}") from error
 
 

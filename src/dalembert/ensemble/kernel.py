@@ -80,17 +80,17 @@ class Kernel:
         """Run one block from the initial states to the end."""
         state = jax.vmap(self._start)(block.q, block.p)
         full, rest = divmod(self.steps, self.save_every)
-        first = self._save(state, block)
+        state, first = self._save(state, block, jnp.int32(0))
 
         def segment(state: _Path, number: Any) -> tuple[_Path, Any]:
             state = self._run(state, block, number * self.save_every, self.save_every)
-            return state, self._save(state, block)
+            return self._save(state, block, ((number + 1) * self.save_every).astype(jnp.int32))
 
         state, saves = lax.scan(segment, state, jnp.arange(full, dtype=jnp.uint32))
         saves = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), first, saves)
         if rest:
             state = self._run(state, block, jnp.uint32(full * self.save_every), rest)
-            last = self._save(state, block)
+            state, last = self._save(state, block, jnp.int32(self.steps))
             saves = jax.tree.map(lambda a, b: jnp.concatenate([a, b[None]]), saves, last)
         moments, kept = saves
         if self.keep == "final":
@@ -143,17 +143,26 @@ class Kernel:
             jnp.where(fine, jnp.maximum(state.iterations, info.iterations), state.iterations),
         )
 
-    def _save(self, state: _Path, block: BlockInput) -> tuple[dict[str, Moments], Any]:
+    def _save(self, state: _Path, block: BlockInput, number: Any) -> tuple[_Path, Any]:
+        """Observe all paths; one whose observables are not finite has failed by now."""
         q, p = self._arrays(state)
-        mask = block.is_real & (state.status == Status.FINE)
         evaluate = self.stepper.system.evaluate
 
-        def moments(fun: Callable[..., Any]) -> Moments:
-            values = jax.vmap(lambda q, p: jnp.asarray(evaluate(fun, q, p, block.params)))(q, p)
-            return masked_moments(values.astype(self.stepper.dtype), mask)
+        def values(fun: Callable[..., Any]) -> Any:
+            out = jax.vmap(lambda q, p: jnp.asarray(evaluate(fun, q, p, block.params)))(q, p)
+            return out.astype(self.stepper.dtype)
 
-        saved = {name: moments(fun) for name, fun in self.observe}
-        return saved, (q, p) if self.keep == "all" else None
+        observed = {name: values(fun) for name, fun in self.observe}
+        rows = [jnp.isfinite(x).reshape(len(x), -1) for x in observed.values()]
+        finite = jnp.all(jnp.concatenate(rows, axis=1), axis=1)
+        fails = (state.status == Status.FINE) & ~finite
+        state = state._replace(
+            status=jnp.where(fails, jnp.int32(Status.NON_FINITE), state.status),
+            failed_step=jnp.where(fails, number, state.failed_step),
+        )
+        mask = block.is_real & (state.status == Status.FINE)
+        moments = {name: masked_moments(x, mask) for name, x in observed.items()}
+        return state, (moments, (q, p) if self.keep == "all" else None)
 
     def _arrays(self, state: _Path) -> tuple[Any, Any]:
         leave = jax.vmap(self.stepper.leave)

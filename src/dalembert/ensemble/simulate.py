@@ -6,7 +6,6 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, reduce
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy as np
 from dalembert.ensemble.kernel import BlockInput, BlockResult, Kernel, Status, check_observables
 from dalembert.ensemble.progress import Progress
 from dalembert.ensemble.run import Failures, Run
-from dalembert.ensemble.statistics import merge
+from dalembert.ensemble.statistics import in_float64, merge
 from dalembert.noise import Gaussian, Noise, ThreePoint, initial_key, seed_words
 from dalembert.precision import as_dtype, cast
 from dalembert.stepping.step import check_method
@@ -106,7 +105,7 @@ def simulate(
 
 @lru_cache(maxsize=128)
 def _compile(kernel: Kernel) -> Callable[[BlockInput], BlockResult]:
-    return jax.jit(kernel, compiler_options={"xla_cpu_multi_thread_eigen": False})
+    return jax.jit(kernel)
 
 
 def _run_blocks(
@@ -117,23 +116,21 @@ def _run_blocks(
     size: int,
     dtype: np.dtype,
 ) -> Iterator[BlockResult]:
-    """Results in block order; on a CPU as many blocks at a time as there are cores."""
+    """Results in block order."""
     seed, dt, params, noise = common
+    for number in range(-(-paths // size)):
+        path = np.arange(number * size, (number + 1) * size, dtype=np.uint64)
+        real = path < paths
+        # Places beyond the last path repeat it, so that they cannot fail on their own.
+        path = np.minimum(path, np.uint64(paths - 1))
+        q, p = starts(path)
+        block = BlockInput(seed, _words(path), real, q, p, jnp.asarray(dt, dtype), params, noise)
+        yield jax.tree.map(np.asarray, compiled(block))
 
-    def run(number: int) -> BlockResult:
-        with jax.enable_x64(dtype == np.float64):
-            path = np.arange(number * size, (number + 1) * size, dtype=np.uint64)
-            real = path < paths
-            # Places beyond the last path repeat it, so that they cannot fail on their own.
-            path = np.minimum(path, paths - 1)
-            q, p = starts(path)
-            words = (path & 0xFFFFFFFF).astype(np.uint32), (path >> 32).astype(np.uint32)
-            block = BlockInput(seed, words, real, q, p, jnp.asarray(dt, dtype), params, noise)
-            return jax.tree.map(np.asarray, compiled(block))
 
-    workers = (os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
-    with ThreadPoolExecutor(workers) as pool:
-        yield from pool.map(run, range(-(-paths // size)))
+def _words(path: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Path numbers as pairs of 32-bit words, which every device can hold."""
+    return (path & np.uint64(0xFFFFFFFF)).astype(np.uint32), (path >> np.uint64(32)).astype(np.uint32)
 
 
 def _initial_states(
@@ -150,9 +147,7 @@ def _initial_states(
             )
         words = seed_words(seed)
         sample = jax.jit(jax.vmap(lambda low, high: initial(initial_key(words, (low, high)))))
-        return lambda path: cast(
-            sample((path & 0xFFFFFFFF).astype(np.uint32), (path >> 32).astype(np.uint32)), dtype
-        )
+        return lambda path: cast(sample(*_words(path)), dtype)
     if not (isinstance(initial, tuple | list) and len(initial) == 2):
         raise TypeError("the initial state must be a pair (q0, p0) or a function sampler(key).")
     arrays = []
@@ -183,9 +178,9 @@ def _collect(
     provenance: dict[str, Any],
 ) -> Run:
     moments = {
-        name: reduce(merge, (r.moments[name] for r in results)) for name, _ in kernel.observe
+        name: reduce(merge, (in_float64(r.moments[name]) for r in results))
+        for name, _ in kernel.observe
     }
-    moments = {name: merge(m, m._replace(count=0 * m.count)) for name, m in moments.items()}
     status = np.concatenate([r.status for r in results])[:paths]
     when = np.concatenate([r.failed_step for r in results])[:paths]
     failed = np.flatnonzero(status != Status.FINE)

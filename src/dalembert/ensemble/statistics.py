@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["Moments", "masked_moments", "merge"]
+__all__ = ["Moments", "in_float64", "masked_moments", "merge"]
 
 
 class Moments(NamedTuple):
@@ -39,9 +39,13 @@ def masked_moments(values: Any, mask: Any) -> Moments:
     )
 
 
+def in_float64(moments: Moments) -> Moments:
+    """The same moments as NumPy float64 arrays, in which blocks are merged."""
+    return Moments(*(np.asarray(x, np.float64) for x in moments))
+
+
 def merge(a: Moments, b: Moments) -> Moments:
-    """Moments of two samples taken together, in float64; counts have the shape of the times."""
-    a, b = (Moments(*(np.asarray(x, np.float64) for x in m)) for m in (a, b))
+    """Moments of two samples taken together; counts have the shape of the times."""
     shape = a.count.shape + (1,) * (a.mean.ndim - a.count.ndim)
     n_a, n_b = a.count.reshape(shape), b.count.reshape(shape)
     share = n_b / np.maximum(n_a + n_b, 1)

@@ -16,6 +16,7 @@ from jax import lax
 
 from dalembert.noise import Increments, brownian_path, coarsen
 from dalembert.precision import with_precision
+from dalembert.stepping.newton import tolerance
 from dalembert.stepping.step import check_method, vector
 from dalembert.stepping.stepper import Stepper, make_stepper
 from dalembert.system import System
@@ -97,6 +98,11 @@ class PathFactors:
     defect: float
     residual: float
 
+    @property
+    def converged(self) -> bool:
+        """Whether every step was solved to rounding."""
+        return self.residual <= tolerance(np.float64)
+
     def __str__(self) -> str:
         rows = [("", "method", "exact", "relative difference")]
         pairs = [("volume det M", self.volume, self.exact_volume)]
@@ -106,6 +112,8 @@ class PathFactors:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
         lines.append(f"conformal defect max |MᵀΩM − cΩ|/|c|: {self.defect:.1e}")
+        if not self.converged:
+            lines.append(f"NOT every step was solved: residual {self.residual:.1e}")
         return "\n".join([f"Factors at t = {self.time:g}", *(line.rstrip() for line in lines)])
 
 
@@ -202,6 +210,11 @@ class FactorConvergence:
     residual: float
 
     @property
+    def converged(self) -> bool:
+        """Whether every step was solved to rounding."""
+        return self.residual <= tolerance(np.float64)
+
+    @property
     def volume_slope(self) -> float | None:
         return _slope(self.dts, self.volume_errors)
 
@@ -226,6 +239,8 @@ class FactorConvergence:
             lines.append(f"{dt:9.3g}  {values}")
         texts = ("rounding" if slopes[n] is None else f"{slopes[n]:.2f}" for n in columns)
         lines.append("    slope  " + "  ".join(f"{text:>9}" for text in texts))
+        if not self.converged:
+            lines.append(f"NOT every step was solved: residual {self.residual:.1e}")
         return "\n".join(lines)
 
 

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.noise import Increments
-from dalembert.precision import with_precision
+from dalembert.precision import cast, is_traced, with_precision
 from dalembert.stepping.step import as_increments, check_method, vector
 from dalembert.stepping.stepper import Stepper, make_stepper
 from dalembert.system import System
@@ -80,16 +80,19 @@ def jacobian(system: System, method: Any, q: Any, p: Any, dt: Any, dW: Any) -> A
     """The derivative of one step, M = ∂(q', p')/∂(q, p), shape (2·dim, 2·dim).
 
     Exact up to rounding: implicit stages are differentiated by the implicit function theorem.
+    Arguments as in `da.step`; works under `jax.jit` and `jax.vmap`.
     """
     check_method(system, method)
     increments = as_increments(system, method, dW)
     z = (vector("q", q, system.dim), vector("p", p, system.dim))
+    kind = z[0].dtype if is_traced(z, increments, dt) else np.float64
 
-    def run(q: Any, p: Any, dt: Any, increments: Increments, params: Any) -> Any:
-        stepper = make_stepper(system, method, np.float64)
-        return compiled_jacobian(stepper)(q, p, dt, increments, params)[0]
+    def run(q: Any, p: Any, increments: Increments, params: Any, dt: Any) -> Any:
+        compiled = compiled_jacobian(make_stepper(system, method, kind))
+        q, p, increments, params = cast((q, p, increments, params), np.dtype(kind))
+        return compiled(q, p, jnp.asarray(dt, kind), increments, params)[0]
 
-    return with_precision(run, *z, np.asarray(dt, np.float64), increments, system.params)
+    return with_precision(run, *z, increments, system.params, dt)
 
 
 @lru_cache(maxsize=64)
@@ -140,7 +143,7 @@ def linear_friction(system: System, seed: int = 0, samples: int = 32) -> LinearF
     Raises:
         ValueError: if a force is not −Γp with a constant matrix, with the point where it shows.
     """
-    points = sample_points(system.dim, samples, seed)
+    points = sample_points(system, samples, seed)
     forces = [("F", 0), *(("f", i) for i in range(system.noises))]
     return LinearFriction(np.stack([_friction_matrix(system, term, points) for term in forces]))
 
@@ -230,6 +233,6 @@ def stormer_verlet_jacobian(gamma0: Any, gammas: Sequence[Any], dt: float, dW: A
     weights = np.array([dt, *np.atleast_1d(np.asarray(dW, np.float64))])
     if len(weights) != len(matrices):
         raise ValueError(f"{len(matrices) - 1} matrices gammas and {len(weights) - 1} values dW.")
-    half = sum(w * g for w, g in zip(weights, matrices, strict=True)) / 2
+    half = np.einsum("k,kij->ij", weights, np.stack(matrices)) / 2
     identity = np.eye(len(half))
     return float(np.linalg.det(identity - half) / np.linalg.det(identity + half))

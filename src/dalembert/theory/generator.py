@@ -11,13 +11,13 @@ the polynomials come from derivatives along straight lines (`jax.experimental.je
 homogeneous polynomial has coefficients, and some more.
 
 The series depends on the system alone and on no integrator. It is of use as long as its terms
-fall, so for short times; the last term says how good it is.
+fall fast, so for short times; the last terms say how good it is.
 """
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from itertools import combinations_with_replacement
-from math import comb, factorial, prod
+from math import comb, factorial, inf, prod
 from typing import Any, NamedTuple
 
 import jax
@@ -28,10 +28,10 @@ from dalembert.system import System
 
 __all__ = ["Series", "expectation_series"]
 
-MAX_TERMS = 8
+MIN_TERMS, MAX_TERMS = 3, 8
 MAX_PRODUCTS = 200_000
 """Pairs of monomials in one product of polynomials: eight powers of L for dim 1, six for dim 2,
-four for dim 3."""
+four for dim 3, three for dim 4."""
 
 
 class Series(NamedTuple):
@@ -40,9 +40,16 @@ class Series(NamedTuple):
     powers: np.ndarray
 
     def at(self, t: float) -> tuple[float, float]:
-        """The sum at time t, and the larger of the last two terms as a measure of what is left."""
-        terms = [power * t**k / factorial(k) for k, power in enumerate(self.powers)]
-        return float(np.sum(terms)), float(np.max(np.abs(terms[-2:])))
+        """The sum at time t, and about how much is missing.
+
+        The terms are taken in pairs, because single ones may vanish, and are assumed to go on
+        falling as the last two pairs do.
+        """
+        terms = np.array([power * t**k / factorial(k) for k, power in enumerate(self.powers)])
+        before, last = (float(np.max(np.abs(pair))) for pair in (terms[-4:-2], terms[-2:]))
+        if last >= before:
+            return float(np.sum(terms)), 0.0 if last == 0 else inf
+        return float(np.sum(terms)), 2 * last * (last / before) / (1 - last / before)
 
 
 def expectation_series(
@@ -57,9 +64,13 @@ def expectation_series(
     """
     variables = 2 * system.dim
     if terms is None:
-        fits = (k for k in range(MAX_TERMS, 1, -1) if _products(k, variables) <= MAX_PRODUCTS)
+        fits = (
+            k
+            for k in range(MAX_TERMS, MIN_TERMS - 1, -1)
+            if _products(k, variables) <= MAX_PRODUCTS
+        )
         terms = next(fits, 0)
-    if terms < 2 or _products(terms, variables) > MAX_PRODUCTS:
+    if terms < MIN_TERMS or _products(terms, variables) > MAX_PRODUCTS:
         raise ValueError(
             f"terms = {terms} of the generator series are too few or, with dim = {system.dim}, too "
             "many: give the exact value, or a reference method such as da.rs1()."

@@ -7,6 +7,7 @@ derivatives of the stages come from the implicit function theorem.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -132,9 +133,15 @@ class MixedStep:
         return increment * self.tables[term]
 
     def _values(self, term: Term, Q: Any, P: Any) -> Any:
-        fun = self.system.term(term)
-        assert fun is not None, "terms that are zero have been dropped"
-        return jax.vmap(fun, (0, 0, None))(Q, P, self.params)
+        return _at_stages(self.system, term)(Q, P, self.params)
+
+
+@lru_cache(maxsize=256)
+def _at_stages(system: System, term: Term) -> Callable[[Any, Any, Any], Any]:
+    fun = system.term(term)
+    assert fun is not None, "terms that are zero have been dropped"
+    # Jitted only so that the term is traced once, however often it appears.
+    return jax.jit(jax.vmap(fun, (0, 0, None)))
 
 
 def hamiltonian(system: System, noise: int | None) -> Callable[[Any, Any, Any], Any]:

@@ -95,8 +95,8 @@ def step_counts(
     found = sorted({int(n) for n in counts})
     if len(found) < MIN_POINTS:
         raise ValueError(
-            f"an order needs at least {MIN_POINTS} step sizes, and there are {len(found)}: give more;"
-            " where outcomes are enumerated and too many for that, use local=True."
+            f"an order needs at least {MIN_POINTS} step sizes, there are {len(found)}: give more; "
+            "where outcomes are enumerated and too many for that, use local=True."
         )
     return tuple(found)
 

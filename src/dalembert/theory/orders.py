@@ -23,7 +23,7 @@ from dalembert.theory.slopes import estimate
 __all__ = ["OrderEstimate", "StrongOrder", "WeakOrder", "strong_order", "weak_order"]
 
 STRONG_STEPS = (16, 32, 64, 128, 256, 512)
-COUPLED_STEPS = (4, 8, 16, 32, 64)
+COUPLED_STEPS = (8, 16, 32, 64, 128)
 ENUMERATED_STEPS = (1, 2, 3, 4, 6, 8, 10)
 LOCAL_STEPS = (1, 2, 4, 8, 16)
 
@@ -109,7 +109,7 @@ def weak_order(
     Methods driven by three-point variables are not sampled: all outcomes are enumerated, K^n for n
     steps with K = 3^m 2^(m−1), at most 2·10⁶, so the errors are exact and n is small. The limit
     they are compared with is the power series of E φ(z_t) by the generator of the diffusion, which
-    needs no integrator and is good for short times; the size of its last terms is the floor.
+    needs no integrator and is good for short times; what its last terms leave is the floor.
 
     Methods driven by ΔW are run on common paths: all step sizes and the reference share every
     Brownian path, so that their differences have small standard errors.
@@ -122,7 +122,7 @@ def weak_order(
         t_end: where the error is taken.
         dts: step sizes; each must divide `t_end`.
         steps: numbers of steps, instead of `dts`; by default 1, 2, 3, 4, 6, 8, 10 as far as they
-            can be enumerated, and 4, 8, …, 64 on common paths.
+            can be enumerated, and 8, 16, …, 128 on common paths.
         paths: number of common paths.
         seed: with the path number, decides the path.
         exact: the exact expectation; by name if `observe` is.

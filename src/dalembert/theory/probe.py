@@ -35,9 +35,25 @@ class Walk(NamedTuple):
     info: StepInfo
 
 
-def sample_points(dim: int, count: int = 32, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Points (q, p) of phase space, independent standard normal, each of shape (count, dim)."""
-    q, p = np.random.default_rng(seed).standard_normal((2, count, dim))
+def sample_points(
+    system: System, points: int | tuple[Any, Any], seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Points (q, p) of phase space, each of shape (points, dim).
+
+    Args:
+        system: whose phase space.
+        points: how many, independent and standard normal; or the points (q, p) themselves.
+        seed: of the drawn points.
+    """
+    if isinstance(points, int | np.integer):
+        q, p = np.random.default_rng(seed).standard_normal((2, points, system.dim))
+        return q, p
+    q, p = (np.asarray(x, np.float64) for x in points)
+    if q.shape != p.shape or q.ndim != 2 or q.shape[1] != system.dim or not len(q):
+        raise ValueError(
+            f"points must be (q, p), both of shape (points, {system.dim}), not {q.shape} and "
+            f"{p.shape}; or their number."
+        )
     return q, p
 
 

@@ -20,7 +20,7 @@ from dalembert.precision import with_precision
 from dalembert.stepping.stepper import Stepper, make_stepper
 from dalembert.system import System
 from dalembert.theory.forms import compiled_jacobian, symplectic_defect
-from dalembert.theory.probe import draw_increments, sample_points
+from dalembert.theory.probe import draw_increments, path_increments, sample_points
 
 __all__ = ["QuasiSymplectic", "Violation", "quasi_symplectic", "without_forces"]
 
@@ -95,8 +95,8 @@ class QuasiSymplectic:
         return "\n".join(
             [
                 f"{self.method} on {self.system} with dt = {self.dt:g}: {verdict}",
-                f"  QS1  |MᵀΩM − Ω| without forces:  {self.symplectic}",
-                f"  QS2  spread of det M over (q, p): {self.volume}",
+                f"  QS1  |MᵀΩM − Ω| without forces: {self.symplectic}",
+                f"  QS2  spread of det M by (q, p): {self.volume}",
             ]
         )
 
@@ -124,9 +124,10 @@ def quasi_symplectic(
         points: how many standard normal points, or (q, p) of shape (points, dim) each.
         increments: how many draws, or an `Increments` record with a leading axis.
     """
-    q, p = sample_points(system.dim, points, seed) if isinstance(points, int) else points
+    q, p = sample_points(system, points, seed)
     if isinstance(increments, int):
         increments = draw_increments(system, method, dt, increments, seed)
+    increments = path_increments(system, method, increments)
     M, converged = _jacobians(without_forces(system), method, q, p, dt, increments)
     scale = np.maximum(np.max(np.abs(M), axis=(-2, -1)) ** 2, 1)
     defect = symplectic_defect(M)
@@ -144,7 +145,11 @@ def quasi_symplectic(
 
 
 def _spread(
-    determinants: np.ndarray, converged: np.ndarray, q: Any, p: Any, increments: Increments
+    determinants: np.ndarray,
+    converged: np.ndarray,
+    q: np.ndarray,
+    p: np.ndarray,
+    increments: Increments,
 ) -> Violation:
     """Distance of each determinant from the median over the points at its increments."""
     usable = np.any(converged, axis=1)
@@ -156,7 +161,12 @@ def _spread(
 
 
 def _violation(
-    size: np.ndarray, relative: np.ndarray, converged: np.ndarray, q: Any, p: Any, increments: Any
+    size: np.ndarray,
+    relative: np.ndarray,
+    converged: np.ndarray,
+    q: np.ndarray,
+    p: np.ndarray,
+    increments: Increments,
 ) -> Violation:
     if not np.any(converged):
         raise ValueError(
@@ -168,8 +178,8 @@ def _violation(
     return Violation(
         size=float(size[k, i]),
         holds=bool(relative[k, i] <= TOLERANCE),
-        q=np.asarray(q)[i],
-        p=np.asarray(p)[i],
+        q=q[i],
+        p=p[i],
         dW=np.asarray(increments.dW)[k],
         unconverged=int(np.sum(~converged)),
         tried=converged.size,
@@ -189,11 +199,11 @@ def _jacobians(
         M, _, info = _compiled_grid(stepper)(q, p, dt, increments, params)
         return M, info.converged
 
-    arguments = (np.asarray(q, np.float64), np.asarray(p, np.float64), np.asarray(dt, np.float64))
-    M, converged = with_precision(
-        run, *arguments, increments._replace(truncated=None), system.params
-    )
-    M, converged = np.asarray(M), np.asarray(converged)
+    arguments = (q, p, np.asarray(dt, np.float64), increments, system.params)
+    M, converged = with_precision(run, *arguments)
+    M = np.asarray(M)
+    # An explicit step has nothing to solve and reports no failure when it overflows.
+    converged = np.asarray(converged) & np.all(np.isfinite(M), axis=(-2, -1))
     return np.where(converged[..., None, None], M, np.eye(2 * system.dim)), converged
 
 

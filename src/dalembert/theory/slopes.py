@@ -37,11 +37,11 @@ MIN_POINTS = 3
 STRAIGHT = 0.05
 """Slopes that differ by less than this are one slope: halving h, errors c h^p (1 + a h) have slopes
 that differ by so little where a h < 0.1 or so."""
-LEFT_OVER = 0.03
-"""By how much a curvature that passes as straight may tilt the line. The excess of a slope halves
-with h; so, over five points, that of the line is 0.6 of the difference that the rule looks at."""
 CLEAR = 2.0
 """Standard errors by which two slopes must differ to count as different."""
+TILT = 0.6
+"""By how much a curvature that passes may tilt the line, as a part of the difference of slopes that
+the rule looks at: the excess of a slope halves with h, which gives 0.6 over five points."""
 
 
 Estimate = TypeVar("Estimate", bound=OrderEstimate)
@@ -82,8 +82,8 @@ def estimate(
     order, half = np.nan, np.nan
     if used.sum() < MIN_POINTS:
         notes.append(
-            f"{used.sum()} points are left and {MIN_POINTS} are needed: take smaller steps where they"
-            " are not asymptotic, larger ones or a better reference where they are below a floor"
+            f"{used.sum()} of at least {MIN_POINTS} points are left: take smaller steps where they are "
+            "not asymptotic, larger ones or a better reference where they are below a floor"
         )
     else:
         order, half = _fit(dts, errors, influence, used, confidence)
@@ -108,10 +108,16 @@ def _drop_unseen(measured: Measured, used: np.ndarray) -> list[str]:
     for k, (dt, error, reason) in enumerate(
         zip(measured.dts, measured.errors, measured.failed, strict=True)
     ):
-        below = [why for why, floor in measured.floors.items() if not abs(error) > floor[k]]
-        if reason or below:
+        below = [
+            f"not clearly above {why}"
+            for why, floor in measured.floors.items()
+            if not abs(error) > floor[k]
+        ]
+        overflow = [] if np.isfinite(error) else ["its error is not finite"]
+        reasons = [*filter(None, [reason]), *overflow, *below]
+        if reasons:
             used[k] = False
-            notes.append(f"dt = {dt:.5g} dropped: {reason or f'not clearly above {below[0]}'}")
+            notes.append(f"dt = {dt:.5g} dropped: {reasons[0]}")
     return notes
 
 
@@ -129,18 +135,31 @@ def _drop_coarse(
 ) -> list[str]:
     """Drop the coarsest point while the slope with it is not the slope without it."""
     notes = []
-    logs = np.log(np.abs(errors), where=used, out=np.zeros_like(errors))
     while used.sum() >= MIN_POINTS:
         kept = np.flatnonzero(used)
-        terms = _terms(influence, kept)
-        with_it = kept[:2] if terms == 2 else kept
-        difference = _weights(dts, with_it, terms) - _weights(dts, kept[1:], terms)
-        gap = abs(float(difference @ logs))
-        if gap <= max(STRAIGHT, CLEAR * _stderr((difference @ influence)[None, :])[0]):
+        gap, tolerated = _bend(dts, errors, influence, kept)
+        if gap <= tolerated:
             break
         used[kept[0]] = False
         notes.append(f"dt = {dts[kept[0]]:.5g} dropped: not asymptotic (slope off by {gap:.2f})")
     return notes
+
+
+def _bend(
+    dts: np.ndarray, errors: np.ndarray, influence: np.ndarray, points: np.ndarray
+) -> tuple[float, float]:
+    """By how much the coarsest point changes the slope, and how much of that is tolerated."""
+    logs = np.zeros(len(dts))
+    logs[points] = np.log(np.abs(errors[points]))
+    terms = _terms(influence, points)
+    with_it = points[:2] if terms == 2 else points
+    difference = _weights(dts, with_it, terms) - _weights(dts, points[1:], terms)
+    gap = abs(float(difference @ logs))
+    if terms == 3:
+        # log(1 + x) = x − x²/2 + …: the fit has x = a dt, and the next term tilts it.
+        x = float(np.linalg.lstsq(_design(dts[points], 3), logs[points], rcond=None)[0][2])
+        gap = max(gap, x**2 / 2)
+    return gap, max(STRAIGHT, CLEAR * _stderr((difference @ influence)[None, :])[0])
 
 
 def _terms(influence: np.ndarray, points: np.ndarray) -> int:
@@ -178,7 +197,7 @@ def _fit(
     half = hypot(
         NormalDist().inv_cdf((1 + confidence) / 2) * sampling,
         student_quantile(confidence, freedom) * scatter,
-        LEFT_OVER,
+        TILT * _bend(dts, errors, influence, points)[1],
     )
     return float(weights[used] @ y), half
 

@@ -138,8 +138,7 @@ def check_symmetry(
         seed: of the points.
     """
     check_generator(system, generator)
-    drawn = sample_points(system.dim, points, seed) if isinstance(points, int) else points
-    q, p = (np.asarray(x, np.float64) for x in drawn)
+    q, p = sample_points(system, points, seed)
     hamiltonians = {"H": system.H} | {f"h[{i}]": h for i, h in enumerate(system.h or ())}
     forces = {"F": system.F} | {f"f[{i}]": f for i, f in enumerate(system.f or ())}
     conditions: list[tuple[str, str, Callable[..., Any]]] = []

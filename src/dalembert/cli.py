@@ -1,0 +1,16 @@
+"""The command-line program."""
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the program; says what to install if its extra is missing."""
+    try:
+        from dalembert.commands import app
+    except ImportError as error:
+        if error.name not in ("typer", "rich"):
+            raise
+        sys.exit(f"The program needs {error.name}: install it with  pip install 'dalembert[cli]'")
+    app()

@@ -1,0 +1,258 @@
+"""The continuous side: the stochastic action, its principle, and the generating function."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.integrate import quad_vec
+from scipy.linalg import expm
+
+import dalembert as da
+import variational_cases as cases
+from dalembert.theory.action import action, principle_residual
+from dalembert.theory.generating import flow_residual, generating_function, generating_order
+from dalembert.theory.probe import walk
+
+
+def slope(dts: Any, errors: Any) -> float:
+    """Least-squares slope of log error over log dt."""
+    return float(np.polyfit(np.log(dts), np.log(errors), 1)[0])
+
+
+class TestAction:
+    """B of paths whose integrals are known."""
+
+    SYSTEM = da.System(
+        H=lambda q, p: q[0] * p[0], h=[lambda q, p: q[0] * p[0]], f=[lambda q, p: p], dim=1
+    )
+
+    def test_of_a_smooth_path(self) -> None:
+        # q = sin t, p = cos t without noise: ∫p dq = ∫cos² and ∫H dt = sin²(T)/2.
+        t = np.linspace(0.0, 2.0, 2001)[:, None]
+        found = action(self.SYSTEM, np.sin(t), np.cos(t), 1e-3, np.zeros((2000, 1)))
+        T = 2.0
+        expected = np.sin(T) * np.cos(T) - (T / 2 + np.sin(2 * T) / 4) + np.sin(T) ** 2 / 2
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+    def test_of_the_wiener_process_itself_is_the_stratonovich_one(self) -> None:
+        # q = p = W: ∫W∘dW = W²/2 and ∫W²∘dW = W³/3; with Itô's integrals T/2 and ∫W dt more.
+        steps, dt = 2**14, 2.0**-14
+        dW = np.asarray(da.brownian_path(4, 0, dt, steps, 1).dW)
+        W = np.concatenate([np.zeros((1, 1)), np.cumsum(dW, axis=0)])
+        end, middle = W[-1, 0], (W[1:] + W[:-1]) / 2
+        expected = end**2 / 2 + dt * np.sum(middle**2) + end**3 / 3
+        found = action(self.SYSTEM, W, W, dt, da.Increments(dW))
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+        ito = end**2 - np.sum(W[:-1] * dW) + dt * np.sum(middle**2) + np.sum(W[:-1] ** 2 * dW)
+        assert abs(ito - expected) > 0.1
+
+    def test_shapes(self) -> None:
+        with pytest.raises(ValueError, match=r"p must have shape \(K \+ 1 = 3, 1\)"):
+            action(self.SYSTEM, np.zeros((3, 1)), np.zeros((2, 1)), 0.1, np.zeros((2, 1)))
+
+
+def test_erratum_in_the_derivative_of_the_generating_function() -> None:
+    """∂B = p(t_a) ∂q(t_a) + ∫ ∂qᵀ[∘dp + H_q dt + h_q∘dW] − ∫ ∂pᵀ[∘dq − H_p dt − h_p∘dW].
+
+    The paper prints + before the second integral, which vanishes along solutions. Along any other
+    curve only the minus is right; both sides are midpoint sums, so that is seen to rounding.
+    """
+    system, rng = cases.coupled(2, 2), np.random.default_rng(3)
+    steps, dt = 16, 0.05
+    q, p, delta_q, delta_p = rng.standard_normal((4, steps + 1, 2))
+    delta_p[-1] = 0.0
+    dW = rng.normal(0.0, np.sqrt(dt), (steps, 2))
+
+    def B(s: Any) -> Any:
+        return action(system, q + s * delta_q, p + s * delta_p, dt, dW)
+
+    left = jax.grad(B)(0.0) - p[0] @ delta_q[0]
+    middle = [(x[1:] + x[:-1]) / 2 for x in (q, p, delta_q, delta_p)]
+    free = replace(system, F=None, f=None)
+    # Without forces the drift and the diffusion are (H_p, −H_q) and (h_p, −h_q).
+    drift_q, drift_p = jax.vmap(free.drift)(*middle[:2])
+    noise_q, noise_p = jax.vmap(free.diffusion)(*middle[:2])
+    defect_p = np.diff(p, axis=0) - dt * drift_p - np.einsum("ki,kid->kd", dW, noise_p)
+    defect_q = np.diff(q, axis=0) - dt * drift_q - np.einsum("ki,kid->kd", dW, noise_q)
+    first, second = np.sum(middle[2] * defect_p), np.sum(middle[3] * defect_q)
+    assert abs(left - (first - second)) < 1e-12
+    assert abs(left - (first + second)) > 1e-1
+
+
+class TestPrinciple:
+    """δB = ∫F·δq dt + Σ∫f_i·δq∘dW_i along solutions, up to the resolution of the grid."""
+
+    T, FINE = 0.5, 2**13
+    FACTORS = (16, 32, 64, 128)
+
+    def solution(self, system: da.System, noises: int, seed: int) -> tuple[Any, Any, Any]:
+        """A path resolved far better than the grids on which the principle is tried."""
+        dt = self.T / self.FINE
+        increments = da.brownian_path(seed, 0, dt, self.FINE, noises)
+        path = walk(system, da.midpoint(), cases.state(1), dt, increments.dW)
+        assert np.all(path.info.converged)
+        return np.asarray(path.q), np.asarray(path.p), increments
+
+    def residuals(self, made_by: da.System, noises: int, rough: bool = False) -> np.ndarray:
+        """Root mean square over a few Brownian paths, for each grid."""
+        squares = []
+        for seed in range(4):
+            q, p, fine = self.solution(made_by, noises, seed)
+            for factor in self.FACTORS:
+                dt = self.T / self.FINE
+                dW = da.coarsen(fine, dt, factor).dW
+                found = principle_residual(
+                    cases.coupled(1, noises), q[::factor], p[::factor], factor * dt, dW, rough=rough
+                )
+                squares.append(np.mean(np.asarray(found.relative) ** 2))
+        return np.sqrt(np.mean(np.reshape(squares, (4, -1)), axis=0))
+
+    @pytest.mark.parametrize("rough", [False, True], ids=["smooth", "rough"])
+    def test_holds_with_one_noise(self, rough: bool) -> None:
+        errors = self.residuals(cases.coupled(1, 1), 1, rough)
+        order = slope(self.FACTORS, errors)
+        assert 0.7 < order < 1.4, (order, errors)
+        assert errors[0] < 1e-3
+
+    def test_holds_with_noises_that_do_not_commute(self) -> None:
+        errors = self.residuals(cases.coupled(1, 2), 2)
+        order = slope(self.FACTORS, errors)
+        assert 0.3 < order < 1.1, (order, errors)
+        assert errors[0] < 3e-3
+
+    def test_fails_where_the_forces_are_left_out(self) -> None:
+        unforced = replace(cases.coupled(1, 1), F=None, f=None)
+        errors = self.residuals(unforced, 1)
+        assert errors.min() > 1e-2 and abs(slope(self.FACTORS, errors)) < 0.05, errors
+
+    def test_is_exact_for_midpoint_on_its_own_grid(self) -> None:
+        # The midpoint sums are the discrete action of the midpoint method.
+        q, p, increments = self.solution(cases.coupled(1, 2), 2, 0)
+        found = principle_residual(
+            cases.coupled(1, 2), q, p, self.T / self.FINE, increments, rough=True
+        )
+        assert found.largest < 1e-13
+
+
+def kubo(beta: float) -> da.System:
+    """H = (p² + q²)/2, h = βH: a rotation by the angle t + βW(t)."""
+
+    def H(q: Any, p: Any, params: Any) -> Any:
+        return (p @ p + q @ q) / 2
+
+    return da.System(
+        H=H, h=[lambda q, p, params: params * H(q, p, params)], dim=1, params=np.asarray(beta)
+    )
+
+
+class TestGeneratingFunction:
+    """S, F^± against closed forms, and the flow that they generate."""
+
+    def test_of_the_kubo_oscillator(self) -> None:
+        # The flow is a rotation by τ = T + βW(T), so S = q p/cos τ + tan τ (q² + p²)/2.
+        q, p, beta, T = 0.7, -0.4, 0.5, 0.8
+        errors = []
+        for steps in (64, 256):
+            dW = np.asarray(da.brownian_path(2, 0, T / steps, steps, 1).dW)
+            tau = T + beta * dW.sum()
+            exact = q * p / np.cos(tau) + np.tan(tau) * (q**2 + p**2) / 2
+            found = generating_function(kubo(beta), np.array([q]), np.array([p]), T / steps, dW)
+            assert not np.any(found.F_minus) and not np.any(found.F_plus)
+            errors.append(abs(float(found.S) - exact))
+        assert errors[1] < 1e-2 * abs(exact) and errors[1] < errors[0] / 2, errors
+
+    def test_forces_of_the_damped_oscillator(self) -> None:
+        # q̄ is linear in (q_a, p_b), so F^± are integrals of matrix exponentials.
+        nu, T, steps = 0.6, 0.8, 256
+        q_a, p_b = 0.7, -0.4
+        A = np.array([[0.0, 1.0], [-1.0, -nu]])
+        M = expm(A * T)
+        p_a = (p_b - M[1, 0] * q_a) / M[1, 1]
+        by_q_a, by_p_b = np.array([1.0, -M[1, 0] / M[1, 1]]), np.array([0.0, 1 / M[1, 1]])
+
+        def integrand(t: float) -> np.ndarray:
+            E = expm(A * t)
+            force = -nu * (E[1] @ [q_a, p_a])
+            return force * np.array([E[0] @ by_q_a, E[0] @ by_p_b])
+
+        expected = quad_vec(integrand, 0.0, T)[0]
+        system = da.System(H=lambda q, p: (p @ p + q @ q) / 2, F=lambda q, p: -nu * p, dim=1)
+        found = generating_function(
+            system, np.array([q_a]), np.array([p_b]), T / steps, np.zeros((steps, 0))
+        )
+        np.testing.assert_allclose([found.F_minus[0], found.F_plus[0]], expected, rtol=1e-4)
+
+    def test_generates_the_flow(self) -> None:
+        system, (q, p), T = cases.coupled(1, 2), cases.state(1), 0.4
+        fine = da.brownian_path(5, 0, T / 256, 256, 2)
+        # To rounding for the midpoint method, to which the midpoint sums belong.
+        assert flow_residual(system, q, p, T / 256, fine).largest < 1e-13
+        misses = []
+        for factor in (16, 4, 1):
+            dW = np.asarray(da.coarsen(fine, T / 256, factor).dW)
+            misses.append(flow_residual(system, q, p, factor * T / 256, dW, da.heun()).largest)
+        assert 1e-6 < misses[2] < misses[1] < misses[0] < 1e-1, misses
+        assert misses[2] < misses[0] / 4, misses
+
+    def test_does_not_generate_another_flow(self) -> None:
+        # S of the unforced system does not generate the forced flow: the forces matter.
+        system, (q, p), T = cases.coupled(1, 1), cases.state(1), 0.4
+        dW = np.asarray(da.brownian_path(5, 0, T / 64, 64, 1).dW)
+        found = generating_function(system, q, p, T / 64, dW)
+        assert abs(found.F_minus[0]) > 1e-2 and abs(found.F_plus[0]) > 1e-3
+
+    def test_gradient_and_failure_inside_jit(self) -> None:
+        # F = −p³ lets no momentum above 1/√(2T) arrive.
+        system = da.System(H=lambda q, p: (p @ p) / 2, F=lambda q, p: -(p**3), dim=1)
+        dt, dW = 1 / 16, np.zeros((16, 0))
+
+        def S(p_b: Any) -> Any:
+            return generating_function(system, jnp.zeros(1), p_b, dt, dW).S
+
+        values, slopes = jax.jit(jax.vmap(jax.value_and_grad(S)))(np.array([[0.3], [3.0]]))
+        step = 1e-5
+        up, down = S(np.array([0.3 + step])), S(np.array([0.3 - step]))
+        np.testing.assert_allclose(slopes[0, 0], (up - down) / (2 * step), rtol=1e-8)
+        assert np.isnan(values[1]) and np.isnan(slopes[1]).all()
+        with pytest.raises(ValueError, match="midpoint with dt=0.0625 were not solved"):
+            generating_function(system, np.zeros(1), np.array([3.0]), dt, dW)
+
+
+class TestConvergence:
+    """H_d⁺ and F_d^± of one step approach S and F^± of the same Brownian path."""
+
+    DTS = (0.1, 0.05, 0.025, 0.0125)
+
+    def test_one_noise(self) -> None:
+        # What is missing is ΔZ: of the size dt^{3/2}, for every method of strong order one.
+        system, (q, p) = cases.coupled(1, 1), cases.state(1)
+        for method in [*cases.structured(), da.srkw2()]:
+            found = generating_order(system, method, q, p, self.DTS)
+            assert all(1.3 < order < 1.8 for order in found.orders.values()), str(found)
+
+    def test_noises_that_do_not_commute(self) -> None:
+        # What is missing are Lévy areas: of the size dt.
+        system, (q, p) = cases.coupled(1, 2), cases.state(1)
+        for method in [da.midpoint(), da.stormer_verlet(), da.srkw1(0.5)]:
+            found = generating_order(system, method, q, p, self.DTS)
+            assert all(0.85 < order < 1.6 for order in found.orders.values()), str(found)
+            assert min(found.orders.values()) < 1.3
+
+    def test_a_structured_method_that_does_not_converge(self) -> None:
+        # βᵀb e = 0.3 instead of ½ meets no order condition: ΔW² is wrong, of the size dt.
+        method = replace(cases.split(), b_hat=[[0.0, 0.7], [0.0, 0.3]], name="wrong")
+        found = generating_order(cases.coupled(1, 1), method, *cases.state(1), self.DTS)
+        assert found.orders["F_minus"] < 1.2, str(found)
+
+    def test_prints_as_a_table(self) -> None:
+        found = generating_order(
+            cases.coupled(1, 1), da.midpoint(), *cases.state(1), self.DTS[:2], paths=8
+        )
+        assert "midpoint" in str(found) and "order" in str(found).splitlines()[-1]
+
+    def test_needs_two_step_sizes(self) -> None:
+        with pytest.raises(ValueError, match="at least two step sizes"):
+            generating_order(cases.coupled(1, 1), da.midpoint(), *cases.state(1), [0.1])
