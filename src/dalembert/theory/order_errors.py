@@ -28,6 +28,9 @@ Observables = Mapping[str, Callable[..., Any]]
 ABOVE_REFERENCE = 3.0
 """An error counts where it is this many times the error of the reference. At that limit, an error
 of the reference that is independent of the method's adds 5 % to it."""
+FAR_ABOVE_REFERENCE = 100.0
+"""The same for errors without sampling: the powers that are fitted to them magnify what the
+reference adds."""
 ABOVE_SAMPLING = 4.0
 """And this many standard errors away from zero."""
 EXTRAPOLATED_STEPS = (1, 2, 3, 4, 5, 6, 8)
@@ -151,7 +154,12 @@ def enumerated_errors(
                 [r[name] - value for (r, _), (value, _) in zip(results, limit, strict=True)]
             ),
             influence=np.zeros((len(counts), 0)),
-            floors=_floors(counts, np.array([d for _, d in limit]), abs(limit[0][0])),
+            floors=_floors(
+                counts,
+                np.array([doubt for _, doubt in limit]),
+                abs(limit[0][0]),
+                FAR_ABOVE_REFERENCE,
+            ),
             failed=["" if solved else "a step did not converge" for _, solved in results],
             reference=text,
         )
@@ -188,12 +196,14 @@ def _relative(samples: np.ndarray) -> np.ndarray:
     return samples / np.where(mean == 0, 1.0, mean) - np.where(mean == 0, 0.0, 1.0)
 
 
-def _floors(counts: Sequence[int], doubt: Any, size: Any) -> dict[str, np.ndarray]:
+def _floors(
+    counts: Sequence[int], doubt: Any, size: Any, above: float = ABOVE_REFERENCE
+) -> dict[str, np.ndarray]:
     """What an error must exceed: the reference's own error, and one rounding a step."""
     steps = np.array(counts)
     rounding = np.finfo(np.float64).eps * steps * size
     return {
-        "the error of the reference": ABOVE_REFERENCE * np.broadcast_to(doubt, steps.shape),
+        "the error of the reference": above * np.broadcast_to(doubt, steps.shape),
         "rounding": rounding,
     }
 

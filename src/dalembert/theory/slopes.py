@@ -8,17 +8,20 @@ The plateau rule drops, in this order,
     points at which a path failed
     points that are not clearly above a floor: the error of the reference, sampling, rounding
     coarse points whose error has another sign than the finest one
-    the coarsest point, as long as the slope with it is not the slope without it
+    the coarsest point, as long as it bends the line
 
-and an order is given only if three points are left. Where nothing was sampled and four points are
-left, the next power of dt is fitted as well: log|error| = c + p log dt + a dt. Sampled errors are
-too noisy for that.
+and an order is given only if three points are left.
 
-The interval adds three doubts in quadrature. Sampling: all step sizes share their paths, so their
-errors go up and down together and scatter about a straight line by less than they may tilt it; the
-variance of the slope is therefore that of the mean of one number a path, its influence on the slope
-(the delta method, to which a bootstrap over paths converges). Scatter about the fit, by Student's
-t: it shows curvature. And the curvature that the plateau rule lets pass.
+Sampled errors. The line is straight; it is bent if the slope between the two coarsest points is
+not the slope of the others. The interval adds three doubts in quadrature. Sampling: all step sizes
+share their paths, so their errors go up and down together and scatter about a line by less than
+they may tilt it; the variance of the slope is therefore that of the mean of one number a path, its
+influence on the slope (the delta method, to which a bootstrap over paths converges). Scatter about
+the line, by Student's t. And the bend that the plateau rule lets pass.
+
+Errors without sampling. The next two powers are fitted as well, as far as there are points:
+log|error| = c + p log dt + a dt + b dt². The interval is what the last of them changed, as for
+every extrapolation, and at least 0.03.
 """
 
 from collections.abc import Mapping, Sequence
@@ -133,42 +136,41 @@ def _drop_other_signs(dts: np.ndarray, errors: np.ndarray, used: np.ndarray) -> 
 def _drop_coarse(
     dts: np.ndarray, errors: np.ndarray, influence: np.ndarray, used: np.ndarray
 ) -> list[str]:
-    """Drop the coarsest point while the slope with it is not the slope without it."""
+    """Drop the coarsest point while it bends the line."""
     notes = []
     while used.sum() >= MIN_POINTS:
         kept = np.flatnonzero(used)
-        gap, tolerated = _bend(dts, errors, influence, kept)
-        if gap <= tolerated:
+        bend, tolerated = _bend(dts, errors, influence, kept)
+        if bend <= tolerated:
             break
         used[kept[0]] = False
-        notes.append(f"dt = {dts[kept[0]]:.5g} dropped: not asymptotic (slope off by {gap:.2f})")
+        notes.append(f"dt = {dts[kept[0]]:.5g} dropped: not asymptotic (slope off by {bend:.2f})")
     return notes
 
 
 def _bend(
     dts: np.ndarray, errors: np.ndarray, influence: np.ndarray, points: np.ndarray
 ) -> tuple[float, float]:
-    """By how much the coarsest point changes the slope, and how much of that is tolerated."""
-    logs = np.zeros(len(dts))
-    logs[points] = np.log(np.abs(errors[points]))
-    terms = _terms(influence, points)
-    with_it = points[:2] if terms == 2 else points
-    difference = _weights(dts, with_it, terms) - _weights(dts, points[1:], terms)
-    gap = abs(float(difference @ logs))
-    if terms == 3:
-        # log(1 + x) = x − x²/2 + …: the fit has x = a dt, and the next term tilts it.
-        x = float(np.linalg.lstsq(_design(dts[points], 3), logs[points], rcond=None)[0][2])
-        gap = max(gap, x**2 / 2)
-    return gap, max(STRAIGHT, CLEAR * _stderr((difference @ influence)[None, :])[0])
+    """By how much the coarsest point, or the last term, changes the slope; and what is tolerated."""
+    if influence.shape[1]:
+        difference = _weights(dts, points[:2], 2) - _weights(dts, points[1:], 2)
+    else:
+        terms = _terms(influence, points)
+        difference = _weights(dts, points, terms) - _weights(dts, points, terms - 1)
+    stderr = _stderr((difference @ influence)[None, :])[0]
+    used = difference != 0
+    bend = abs(float(difference[used] @ np.log(np.abs(errors[used]))))
+    return bend, max(STRAIGHT, CLEAR * stderr)
 
 
 def _terms(influence: np.ndarray, points: np.ndarray) -> int:
-    """How many terms of log|error| = c + p log dt + a dt are fitted: the last one if it can be."""
-    return 2 if influence.shape[1] or len(points) < 4 else 3
+    """How many terms of log|error| = c + p log dt + a dt + b dt² are fitted."""
+    return 2 if influence.shape[1] else min(len(points), 4)
 
 
 def _design(dts: np.ndarray, terms: int) -> np.ndarray:
-    return np.stack([np.log(dts), np.ones_like(dts), dts / dts.max()][:terms], axis=1)
+    h = dts / dts.max()
+    return np.stack([np.log(h), np.ones_like(h), h, h**2][:terms], axis=1)
 
 
 def _weights(dts: np.ndarray, points: np.ndarray, terms: int) -> np.ndarray:
@@ -187,19 +189,23 @@ def _fit(
 ) -> tuple[float, float]:
     """The slope and half the width of its interval."""
     points = np.flatnonzero(used)
-    terms = _terms(influence, points)
-    weights = _weights(dts, points, terms)
-    design, y = _design(dts[used], terms), np.log(np.abs(errors[used]))
-    residual = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]
-    freedom = len(y) - terms
+    weights = _weights(dts, points, _terms(influence, points))
+    y = np.log(np.abs(errors[used]))
+    slope = float(weights[used] @ y)
+    bend, tolerated = _bend(dts, errors, influence, points)
+    if not influence.shape[1]:
+        return slope, max(bend, TILT * tolerated)
+    x = np.log(dts[used])
+    residual = y - y.mean() - slope * (x - x.mean())
+    freedom = len(y) - 2
     scatter = sqrt(float(residual @ residual) / freedom * float(weights @ weights))
     sampling = _stderr((weights @ influence)[None, :])[0]
     half = hypot(
         NormalDist().inv_cdf((1 + confidence) / 2) * sampling,
         student_quantile(confidence, freedom) * scatter,
-        TILT * _bend(dts, errors, influence, points)[1],
+        TILT * tolerated,
     )
-    return float(weights[used] @ y), half
+    return slope, half
 
 
 def _stderr(influence: np.ndarray) -> np.ndarray:
