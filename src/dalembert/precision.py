@@ -10,13 +10,14 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 __all__ = ["as_dtype", "cast", "is_traced", "with_precision"]
 
 
 def is_traced(*trees: Any) -> bool:
     """True if any leaf belongs to a surrounding jit, vmap or grad."""
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
 
 
 def as_dtype(dtype: Any) -> np.dtype:

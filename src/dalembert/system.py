@@ -196,11 +196,9 @@ def _noise_lists(h: Any, f: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
             raise TypeError(
                 f"{name} must be a list, one function per Wiener process: write {name}=[{name}]."
             )
-    if h is None or f is None:
-        count = len(h if f is None else f) if (h is not None or f is not None) else 0
-        h = (None,) * count if h is None else tuple(h)
-        f = (None,) * count if f is None else tuple(f)
-    h, f = tuple(h), tuple(f)
+    count = len(h if h is not None else f if f is not None else ())
+    h = (None,) * count if h is None else tuple(h)
+    f = (None,) * count if f is None else tuple(f)
     if len(h) != len(f):
         raise ValueError(
             f"h has {len(h)} entries and f has {len(f)}: both need one entry per Wiener process. "

@@ -85,7 +85,7 @@ def test_erratum_in_the_derivative_of_the_generating_function() -> None:
 class TestPrinciple:
     """δB = ∫F·δq dt + Σ∫f_i·δq∘dW_i along solutions, up to the resolution of the grid."""
 
-    T, FINE = 0.5, 2**13
+    T, FINE, PATHS = 0.5, 2**13, 8
     FACTORS = (16, 32, 64, 128)
 
     def solution(self, system: da.System, noises: int, seed: int) -> tuple[Any, Any, Any]:
@@ -99,7 +99,7 @@ class TestPrinciple:
     def residuals(self, made_by: da.System, noises: int, rough: bool = False) -> np.ndarray:
         """Root mean square over a few Brownian paths, for each grid."""
         squares = []
-        for seed in range(4):
+        for seed in range(self.PATHS):
             q, p, fine = self.solution(made_by, noises, seed)
             for factor in self.FACTORS:
                 dt = self.T / self.FINE
@@ -108,13 +108,13 @@ class TestPrinciple:
                     cases.coupled(1, noises), q[::factor], p[::factor], factor * dt, dW, rough=rough
                 )
                 squares.append(np.mean(np.asarray(found.relative) ** 2))
-        return np.sqrt(np.mean(np.reshape(squares, (4, -1)), axis=0))
+        return np.sqrt(np.mean(np.reshape(squares, (self.PATHS, -1)), axis=0))
 
     @pytest.mark.parametrize("rough", [False, True], ids=["smooth", "rough"])
     def test_holds_with_one_noise(self, rough: bool) -> None:
         errors = self.residuals(cases.coupled(1, 1), 1, rough)
         order = slope(self.FACTORS, errors)
-        assert 0.7 < order < 1.4, (order, errors)
+        assert 0.7 < order < 1.5, (order, errors)
         assert errors[0] < 1e-3
 
     def test_holds_with_noises_that_do_not_commute(self) -> None:
@@ -153,16 +153,16 @@ class TestGeneratingFunction:
 
     def test_of_the_kubo_oscillator(self) -> None:
         # The flow is a rotation by τ = T + βW(T), so S = q p/cos τ + tan τ (q² + p²)/2.
-        q, p, beta, T = 0.7, -0.4, 0.5, 0.8
-        errors = []
-        for steps in (64, 256):
-            dW = np.asarray(da.brownian_path(2, 0, T / steps, steps, 1).dW)
-            tau = T + beta * dW.sum()
-            exact = q * p / np.cos(tau) + np.tan(tau) * (q**2 + p**2) / 2
-            found = generating_function(kubo(beta), np.array([q]), np.array([p]), T / steps, dW)
-            assert not np.any(found.F_minus) and not np.any(found.F_plus)
-            errors.append(abs(float(found.S) - exact))
-        assert errors[1] < 1e-2 * abs(exact) and errors[1] < errors[0] / 2, errors
+        q, p, beta, T, steps = 0.7, -0.4, 0.5, 0.8, 256
+        dW = np.asarray(da.brownian_path(2, 0, T / steps, steps, 1).dW)
+        found = generating_function(kubo(beta), np.array([q]), np.array([p]), T / steps, dW)
+
+        def S(tau: float) -> float:
+            return q * p / np.cos(tau) + np.tan(tau) * (q**2 + p**2) / 2
+
+        assert abs(found.S - S(T + beta * dW.sum())) < 1e-4
+        assert abs(found.S - S(T)) > 1e-2
+        assert not np.any(found.F_minus) and not np.any(found.F_plus)
 
     def test_forces_of_the_damped_oscillator(self) -> None:
         # q̄ is linear in (q_a, p_b), so F^± are integrals of matrix exponentials.
@@ -187,38 +187,31 @@ class TestGeneratingFunction:
 
     def test_generates_the_flow(self) -> None:
         system, (q, p), T = cases.coupled(1, 2), cases.state(1), 0.4
-        fine = da.brownian_path(5, 0, T / 256, 256, 2)
+        fine = da.brownian_path(5, 0, T / 128, 128, 2)
         # To rounding for the midpoint method, to which the midpoint sums belong.
-        assert flow_residual(system, q, p, T / 256, fine).largest < 1e-13
-        misses = []
-        for factor in (16, 4, 1):
-            dW = np.asarray(da.coarsen(fine, T / 256, factor).dW)
-            misses.append(flow_residual(system, q, p, factor * T / 256, dW, da.heun()).largest)
-        assert 1e-6 < misses[2] < misses[1] < misses[0] < 1e-1, misses
-        assert misses[2] < misses[0] / 4, misses
-
-    def test_does_not_generate_another_flow(self) -> None:
-        # S of the unforced system does not generate the forced flow: the forces matter.
-        system, (q, p), T = cases.coupled(1, 1), cases.state(1), 0.4
-        dW = np.asarray(da.brownian_path(5, 0, T / 64, 64, 1).dW)
-        found = generating_function(system, q, p, T / 64, dW)
-        assert abs(found.F_minus[0]) > 1e-2 and abs(found.F_plus[0]) > 1e-3
+        assert flow_residual(system, q, p, T / 128, fine).largest < 1e-13
+        coarse, dt = da.coarsen(fine, T / 128, 16), T / 8
+        large = flow_residual(system, q, p, dt, coarse, da.heun()).largest
+        small = flow_residual(system, q, p, T / 128, fine, da.heun()).largest
+        assert 1e-7 < small < large / 4 < 1e-2, (large, small)
 
     def test_gradient_and_failure_inside_jit(self) -> None:
-        # F = −p³ lets no momentum above 1/√(2T) arrive.
+        # With F = −p³, p(t) = p_a/√(1 + 2 p_a² t): no momentum above 1/√(2T) arrives.
         system = da.System(H=lambda q, p: (p @ p) / 2, F=lambda q, p: -(p**3), dim=1)
-        dt, dW = 1 / 16, np.zeros((16, 0))
+        steps, dW = 32, np.zeros((32, 0))
 
         def S(p_b: Any) -> Any:
-            return generating_function(system, jnp.zeros(1), p_b, dt, dW).S
+            found = generating_function(system, jnp.zeros(1), p_b, 1 / steps, dW)
+            return found.S, found.F_plus
 
-        values, slopes = jax.jit(jax.vmap(jax.value_and_grad(S)))(np.array([[0.3], [3.0]]))
-        step = 1e-5
-        up, down = S(np.array([0.3 + step])), S(np.array([0.3 - step]))
-        np.testing.assert_allclose(slopes[0, 0], (up - down) / (2 * step), rtol=1e-8)
-        assert np.isnan(values[1]) and np.isnan(slopes[1]).all()
-        with pytest.raises(ValueError, match="midpoint with dt=0.0625 were not solved"):
-            generating_function(system, np.zeros(1), np.array([3.0]), dt, dW)
+        D2, F_plus = jax.jit(jax.vmap(jax.grad(S, has_aux=True)))(np.array([[0.3], [3.0]]))
+        p_a = 0.3 / np.sqrt(1 - 2 * 0.3**2)
+        q_b = (np.sqrt(1 + 2 * p_a**2) - 1) / p_a
+        np.testing.assert_allclose((D2 - F_plus)[0, 0], q_b, rtol=1e-4)
+        assert abs(F_plus[0, 0]) > 1e-2
+        assert np.isnan(D2[1]).all() and np.isnan(F_plus[1]).all()
+        with pytest.raises(ValueError, match=r"midpoint with dt=0\.03125 were not solved"):
+            generating_function(system, np.zeros(1), np.array([3.0]), 1 / steps, dW)
 
 
 class TestConvergence:
@@ -231,25 +224,26 @@ class TestConvergence:
         system, (q, p) = cases.coupled(1, 1), cases.state(1)
         for method in [*cases.structured(), da.srkw2()]:
             found = generating_order(system, method, q, p, self.DTS)
-            assert all(1.3 < order < 1.8 for order in found.orders.values()), str(found)
+            assert all(1.3 < order < 2.3 for order in found.orders.values()), str(found)
+            assert found.orders["H_d"] < 1.7, str(found)
 
     def test_noises_that_do_not_commute(self) -> None:
         # What is missing are Lévy areas: of the size dt.
         system, (q, p) = cases.coupled(1, 2), cases.state(1)
-        for method in [da.midpoint(), da.stormer_verlet(), da.srkw1(0.5)]:
+        for method in [da.midpoint(), da.stormer_verlet()]:
             found = generating_order(system, method, q, p, self.DTS)
-            assert all(0.85 < order < 1.6 for order in found.orders.values()), str(found)
-            assert min(found.orders.values()) < 1.3
+            assert min(found.orders.values()) > 0.85, str(found)
+            assert found.orders["H_d"] < 1.3, str(found)
 
-    def test_a_structured_method_that_does_not_converge(self) -> None:
-        # βᵀb e = 0.3 instead of ½ meets no order condition: ΔW² is wrong, of the size dt.
-        method = replace(cases.split(), b_hat=[[0.0, 0.7], [0.0, 0.3]], name="wrong")
+    def test_not_for_a_method_that_does_not_converge(self) -> None:
+        # βᵀb¹e = 0 instead of ½: ΔW² is wrong, which is of the size dt.
+        method = replace(da.srkw1(0.5), b1=[[0.0]], name="wrong")
         found = generating_order(cases.coupled(1, 1), method, *cases.state(1), self.DTS)
-        assert found.orders["F_minus"] < 1.2, str(found)
+        assert found.orders["H_d"] < 1.15, str(found)
 
     def test_prints_as_a_table(self) -> None:
         found = generating_order(
-            cases.coupled(1, 1), da.midpoint(), *cases.state(1), self.DTS[:2], paths=8
+            cases.coupled(1, 1), da.midpoint(), *cases.state(1), self.DTS[:2]
         )
         assert "midpoint" in str(found) and "order" in str(found).splitlines()[-1]
 

@@ -144,7 +144,8 @@ def force_free_defect(system, method, dt=0.1):
 
 def pairs(quick):
     """(method, system) names: those that compile quickly, or all the others."""
-    chosen = {(m, s) for m in ("midpoint", "stormer_verlet") for s in da.SYSTEMS}
+    chosen = {("stormer_verlet", s) for s in da.SYSTEMS}
+    chosen |= {("midpoint", s) for s in ("lorentz", "pendulum", "planar", "two_noise")}
     chosen |= {("dirk", "pendulum"), ("srkw1", "two_noise"), ("srkw2", "langevin")}
     every = {(m, s) for m in STRUCTURED for s in da.SYSTEMS} - {("srkw2", "two_noise")}
     return sorted(chosen if quick else every - chosen)
@@ -221,8 +222,12 @@ def test_nonlinear_friction_fails_qs2():
 
 
 def test_midpoint_satisfies_qs2_for_linear_dynamics_only():
-    harmonic = quasi_symplectic(da.systems.langevin(), da.midpoint())
-    assert harmonic.qs1 and harmonic.qs2
+    q, p = sample_points(da.systems.langevin(), 2)
+    Ms = [
+        jacobian(da.systems.langevin(), da.midpoint(), *z, 0.1, [0.2])
+        for z in zip(q, p, strict=True)
+    ]
+    assert np.ptp(np.linalg.det(Ms)) < 1e-14
     quartic = da.systems.langevin(lambda q: jnp.sum(q**4) / 4)
     found = quasi_symplectic(quartic, da.midpoint())
     assert found.qs1 and not found.qs2
@@ -343,7 +348,7 @@ def test_stormer_verlet_is_conformally_symplectic_for_scalar_friction():
     assert abs(found.conformal / found.exact_conformal - 1) > 1e-6
 
 
-@pytest.mark.parametrize("name", ["midpoint", "stormer_verlet", "heun"])
+@pytest.mark.parametrize("name", ["midpoint", "stormer_verlet"])
 def test_factors_converge_with_order_two_for_additive_noise(name):
     found = factor_convergence(ADDITIVE, da.METHODS[name](), START, dt=1 / 128)
     assert found.volume_slope == pytest.approx(2, abs=0.1)
@@ -390,7 +395,7 @@ def test_float64_where_it_is_switched_off():
     with jax.enable_x64(False):
         M = jacobian(SCALAR, da.heun(), q, p, 0.1, np.array([0.2]))
         found = path_factors(SCALAR, da.heun(), START, 0.1, steps=5)
-        verdict = quasi_symplectic(da.systems.lorentz(), da.stormer_verlet())
+        verdict = quasi_symplectic(da.systems.damped_kubo(), da.stormer_verlet())
     assert isinstance(M, np.ndarray) and M.dtype == np.float64
     np.testing.assert_allclose(
         M, jacobian(SCALAR, da.heun(), q, p, 0.1, np.array([0.2])), rtol=1e-13

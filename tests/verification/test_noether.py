@@ -1,7 +1,5 @@
 """Noether's theorem with forcing, continuous and discrete, each with a control that fails."""
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -48,9 +46,11 @@ def swirling_friction():
 
 
 SWIRL = swirling_friction()
-ORTHOGONAL = replace(SWIRL, F=lambda q, p: -0.2 * q[0] * q, f=None, name="orthogonal")
+ORTHOGONAL = da.System(H=SWIRL.H, F=lambda q, p: -0.2 * q[0] * q, dim=2, name="orthogonal")
 """Its force is orthogonal to rotations but does not turn with them."""
-BROKEN = replace(SWIRL, H=lambda q, p: jnp.dot(p, p) / 2 + q[0] ** 2 + q[1] ** 2 / 2, name="broken")
+BROKEN = da.System(
+    H=lambda q, p: jnp.dot(p, p) / 2 + q[0] ** 2 + q[1] ** 2 / 2, F=SWIRL.F, dim=2, name="broken"
+)
 CURVED = da.System(H=lambda q, p: (p[0] * q[0] ** 2) ** 2 / 2, dim=1, name="curved")
 """Invariant under ξ_Q = q², which is not affine."""
 
@@ -172,13 +172,6 @@ def test_heun_does_not_conserve_angular_momentum():
     run = momentum_along(da.systems.planar(), da.heun(), START, ROTATION, dt=0.1, steps=5000)
     assert run.drift > 0.3
     assert "largest change" in str(run)
-
-
-def test_a_spoiled_tableau_does_not_conserve_angular_momentum():
-    run = momentum_along(
-        da.systems.planar(), spoiled_midpoint(), START, ROTATION, dt=0.1, steps=1000
-    )
-    assert run.converged and run.drift > 1e-6
 
 
 @pytest.mark.slow

@@ -109,9 +109,7 @@ class Kernel:
     def _start(self, q: Any, p: Any) -> _Path:
         zero, none = jnp.int32(0), jnp.int32(-1)
         residual = jnp.zeros((), self.stepper.dtype)
-        return _Path(
-            self.stepper.enter(q), self.stepper.enter(p), zero, none, zero, residual, zero
-        )
+        return _Path(self.stepper.enter(q), self.stepper.enter(p), zero, none, zero, residual, zero)
 
     def _run(self, state: _Path, block: BlockInput, first: Any, steps: int) -> _Path:
         def one(state: _Path, number: Any) -> tuple[_Path, None]:

@@ -87,7 +87,7 @@ def simulate(
         kernel = Kernel(stepper, tuple(observe.items()), steps, save_every, keep)
         _check_memory(kernel, paths, system.dim, dtype)
         starts = _initial_states(system, initial, paths, seed, dtype)
-        size = min(BLOCK_PATHS.get(jax.default_backend(), DEFAULT_BLOCK_PATHS), _power_of_two(paths))
+        size = _block_size(paths)
         common = (seed_words(seed), dt, cast(system.params, dtype), noise)
         results = list(
             Progress(
@@ -130,7 +130,9 @@ def _run_blocks(
 
 def _words(path: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Path numbers as pairs of 32-bit words, which every device can hold."""
-    return (path & np.uint64(0xFFFFFFFF)).astype(np.uint32), (path >> np.uint64(32)).astype(np.uint32)
+    return (path & np.uint64(0xFFFFFFFF)).astype(np.uint32), (path >> np.uint64(32)).astype(
+        np.uint32
+    )
 
 
 def _initial_states(
@@ -191,13 +193,13 @@ def _collect(
         first,
         None if first is None else float(when[first] * dt),
     )
-    kept: tuple[Any, Any] = (None, None)
+    q = p = None
     if kernel.keep != "nothing":
         axis = 0 if kernel.keep == "final" else 1
         blocks = [r.kept for r in results if r.kept is not None]
-        kept = tuple(
-            np.concatenate([b[i] for b in blocks], axis=axis).take(range(paths), axis=axis)
-            for i in (0, 1)
+        q, p = (
+            np.concatenate(parts, axis=axis).take(range(paths), axis=axis)
+            for parts in zip(*blocks, strict=True)
         )
     return Run(
         kernel.times(dt),
@@ -206,7 +208,8 @@ def _collect(
         int(sum(int(r.truncated) for r in results)),
         float(max(r.residual for r in results)),
         int(max(r.iterations for r in results)),
-        *kept,
+        q,
+        p,
         provenance,
     )
 
@@ -260,16 +263,16 @@ def _check_observe(observe: Any) -> dict[str, Callable[..., Any]]:
 def _check_noise(
     noise: Noise | None, system: System, method: Any, dt: float, steps: int, paths: int
 ) -> Noise:
-    if noise is None:
-        noise = ThreePoint() if method.convergence == "weak" else Gaussian()
-    missing = method.needs(system.noises) - noise.offers
+    usual: Noise = ThreePoint() if method.convergence == "weak" else Gaussian()
+    chosen = usual if noise is None else noise
+    missing = method.needs(system.noises) - chosen.offers
     if missing:
         raise ValueError(
             f"{method.name} needs the increments {sorted(missing)}, which "
-            f"{type(noise).__name__} noise does not offer."
+            f"{type(chosen).__name__} noise does not offer."
         )
-    noise.check(dt=dt, steps=steps, paths=paths, noises=system.noises)
-    return noise
+    chosen.check(dt=dt, steps=steps, paths=paths, noises=system.noises)
+    return chosen
 
 
 def _check_memory(kernel: Kernel, paths: int, dim: int, dtype: np.dtype) -> None:
@@ -284,8 +287,10 @@ def _check_memory(kernel: Kernel, paths: int, dim: int, dtype: np.dtype) -> None
         )
 
 
-def _power_of_two(n: int) -> int:
-    return 1 << (n - 1).bit_length()
+def _block_size(paths: int) -> int:
+    """The usual size, or for few paths the smallest power of two that holds them."""
+    usual = BLOCK_PATHS.get(jax.default_backend(), DEFAULT_BLOCK_PATHS)
+    return min(usual, 1 << (paths - 1).bit_length())
 
 
 def _provenance(of: dict[str, Any], started: float) -> dict[str, Any]:

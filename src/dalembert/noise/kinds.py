@@ -18,7 +18,7 @@ and the normal numbers agree to rounding.
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite, sqrt
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -179,8 +179,11 @@ class ThreePoint:
     comparisons of a 32-bit word, so 1/6 is met to within 2⁻³³ (error 7.8e−11).
     """
 
-    offers: ClassVar[frozenset[str]] = frozenset({"dW", "mixed"})
     check = staticmethod(check_run)
+
+    @property
+    def offers(self) -> frozenset[str]:
+        return frozenset({"dW", "mixed"})
 
     def draw(
         self, seed: Integer, path: Integer, step: Integer, dt: Any, noises: int, dtype: Any
@@ -204,8 +207,11 @@ class ThreePoint:
 class Zero:
     """No noise: a method's step becomes its deterministic limit."""
 
-    offers: ClassVar[frozenset[str]] = frozenset({"dW", "dZ", "mixed"})
     check = staticmethod(check_run)
+
+    @property
+    def offers(self) -> frozenset[str]:
+        return frozenset({"dW", "dZ", "mixed"})
 
     def draw(
         self, seed: Integer, path: Integer, step: Integer, dt: Any, noises: int, dtype: Any

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 from jax.extend import core as jcore
 
 __all__ = ["Degree", "degree", "sub_jaxpr"]
@@ -77,7 +78,7 @@ def sub_jaxpr(eqn: Any) -> Any | None:
 
 
 def _constant(value: Any) -> Degree:
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, Tracer):
         return Degree.CONSTANT
     return Degree.CONSTANT if np.any(np.asarray(value)) else Degree.ZERO
 

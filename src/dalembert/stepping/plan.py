@@ -93,10 +93,11 @@ def _at_old_state(row: Row, dependence: Mapping[Term, Dependence]) -> Row:
 
 def _collect(entries: Iterable[Entry]) -> Row:
     """Add the weights of equal terms, so that equal rows look equal."""
-    weights: dict[tuple, float] = {}
+    weights: dict[Entry, float] = {}
     for entry in entries:
-        weights[entry[:-1]] = weights.get(entry[:-1], 0.0) + entry.weight
-    return tuple(Entry(*key, weight) for key, weight in sorted(weights.items()) if weight != 0)
+        place = entry._replace(weight=0.0)
+        weights[place] = weights.get(place, 0.0) + entry.weight
+    return tuple(place._replace(weight=w) for place, w in sorted(weights.items()) if w != 0)
 
 
 def _merge_equal(rows: Mapping[Node, Row]) -> tuple[dict[Node, Row], dict[Node, Node]]:

@@ -84,9 +84,10 @@ def _interpret(jaxpr: Any, consts: list[Any], args: list[Any], budget: _Budget) 
     values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
 
     def read(var: Any) -> np.ndarray:
-        if isinstance(var, jcore.Literal):
-            return components(np.asarray(var.val, var.aval.dtype))
-        return values[var]
+        if not isinstance(var, jcore.Literal):
+            return values[var]
+        kind: Any = var.aval
+        return components(np.asarray(var.val, kind.dtype))
 
     for eqn in jaxpr.eqns:
         outs = _apply(eqn, [read(v) for v in eqn.invars], budget)

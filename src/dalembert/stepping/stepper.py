@@ -5,10 +5,9 @@ of scalars and a step is straight-line code; in the array regime values are arra
 and implicit blocks are solved matrix-free.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import groupby
 from typing import Any, NamedTuple
 
 import jax
@@ -19,10 +18,17 @@ from jax import lax
 from dalembert.noise import Increments
 from dalembert.stepping import newton, scalars
 from dalembert.stepping.dependence import Degree, degree
+from dalembert.stepping.equations import (
+    OLD_P,
+    OLD_Q,
+    RowEquations,
+    Surroundings,
+    increment_values,
+)
 from dalembert.stepping.newton import Report
 from dalembert.stepping.plan import Block, Dependence, Node, Plan, make_plan
 from dalembert.stepping.scalarise import NotScalarError, components, scalarise, stack
-from dalembert.stepping.stages import Entry, Increment, stage_system
+from dalembert.stepping.stages import stage_system
 from dalembert.system import DRIFT_TERMS, NOISE_TERMS, System, Term
 
 __all__ = ["StepInfo", "Stepper", "make_stepper"]
@@ -30,8 +36,6 @@ __all__ = ["StepInfo", "Stepper", "make_stepper"]
 MAX_SCALAR_DIM = 8
 MAX_SCALAR_UNKNOWNS = 16
 """Beyond these the code of a written-out elimination grows too long to compile quickly."""
-
-OLD_Q, OLD_P = Node("q", 0), Node("p", 0)
 
 
 class StepInfo(NamedTuple):
@@ -46,14 +50,6 @@ class StepInfo(NamedTuple):
     converged: Any
     iterations: Any
     residual: Any
-
-
-class Surroundings(NamedTuple):
-    """What the equations of a block refer to, besides its unknowns."""
-
-    rows: dict[Node, Any]
-    increments: dict[Increment, Any]
-    params: Any
 
 
 class Equations(NamedTuple):
@@ -112,7 +108,9 @@ class BlockSolver:
             guess = scalars.vector(u)
             found = newton.fixed_newton(lambda u: equations.linearise(u, around), guess, steps)
             is_finite = jnp.isfinite(sum(jnp.abs(x) for x in found))
-            start = scalars.vector(lax.select(is_finite, *pair) for pair in zip(found, guess))
+            start = scalars.vector(
+                lax.select(is_finite, *pair) for pair in zip(found, guess, strict=True)
+            )
             found, report = newton.damped_newton(
                 lambda u: self.arrays.residual(u, ordinary),
                 lambda u: self.arrays.measure(u, ordinary),
@@ -196,128 +194,6 @@ class Stepper:
         return q, p, info
 
 
-def increment_values(
-    names: set[Increment], dt: Any, increments: Increments, dtype: Any
-) -> dict[Increment, Any]:
-    """The numbers that the entries of a step are multiplied by."""
-    dt = jnp.asarray(dt, dtype)
-
-    def value(name: Increment) -> Any:
-        match name:
-            case ("dt",):
-                return dt
-            case ("sqrt_dt",):
-                return jnp.sqrt(dt)
-            case ("dW", r):
-                return increments.dW[r]
-            case ("dZ/dt", r):
-                return increments.dZ[r] / dt
-            case ("mixed", k, other):
-                return increments.mixed[k, other] / jnp.sqrt(dt)
-        raise AssertionError(name)
-
-    return {name: value(name) for name in sorted(names)}
-
-
-class _Functions:
-    """The equations of a plan on arrays of shape (dim,), for one path."""
-
-    def __init__(self, system: System, plan: Plan) -> None:
-        self.system, self.plan = system, plan
-        entries = {entry.term for row in plan.rows.values() for entry in row}
-        # Jitted only so that each term is traced once, however many rows it appears in.
-        self.terms = {term: jax.jit(_given(system.term(term))) for term in entries}
-
-    def rows(
-        self, nodes: Iterable[Node], around: Surroundings
-    ) -> tuple[dict[Node, Any], dict[Node, Any]]:
-        """Rows in the given order, old state + Σ increment · (Σ weight · term), and their sizes.
-
-        The size of a row is the sum of the magnitudes of what is added up.
-        """
-        known, evaluated = dict(around.rows), {}
-        found, sizes = {}, {}
-
-        def term(entry: Entry) -> Any:
-            place = entry[:3]
-            if place not in evaluated:
-                q, p = known[Node("q", entry.q_row)], known[Node("p", entry.p_row)]
-                evaluated[place] = self.terms[entry.term](q, p, around.params)
-            value = evaluated[place]
-            return value if entry.weight == 1 else jnp.asarray(entry.weight, value.dtype) * value
-
-        for node in nodes:
-            total = known[Node(node.kind, 0)]
-            size = jnp.abs(total)
-            entries = sorted(self.plan.rows[node], key=lambda e: e.increment)
-            for increment, group in groupby(entries, key=lambda e: e.increment):
-                parts = [term(entry) for entry in group]
-                part = around.increments[increment] * sum(parts[1:], parts[0])
-                total, size = total + part, size + jnp.abs(part)
-            found[node], sizes[node] = total, size
-            known.setdefault(node, total)
-        return found, sizes
-
-    def complete(self, block: Block, around: Surroundings) -> dict[Node, Any]:
-        """The explicit rows of a block, its unknowns being among the surroundings."""
-        return self.rows(block.explicit, around)[0]
-
-    def residual(self, block: Block, u: Any, around: Surroundings) -> Any:
-        """Unknown rows minus what the equations say they are."""
-        return self._residual_and_size(block, u, around)[0]
-
-    def _residual_and_size(self, block: Block, u: Any, around: Surroundings) -> tuple[Any, Any]:
-        around = self._with_unknowns(block, u, around)
-        found, sizes = self.rows((*block.explicit, *block.unknowns), around)
-        unknowns = block.unknowns
-        return (
-            jnp.concatenate([around.rows[node] - found[node] for node in unknowns]),
-            jnp.concatenate([jnp.abs(around.rows[node]) + sizes[node] for node in unknowns]),
-        )
-
-    def linearise(self, block: Block, u: Any, around: Surroundings) -> tuple[Any, Any]:
-        """The residual and its Jacobian, column by column along constant unit vectors."""
-        residual, product = jax.linearize(lambda u: self.residual(block, u, around), u)
-        columns = [product(e) for e in np.eye(u.size, dtype=u.dtype)]
-        return residual, jnp.stack(columns, axis=1)
-
-    def measure(self, block: Block, u: Any, around: Surroundings) -> Any:
-        """The largest residual, relative to what rounding can leave of it.
-
-        That is the magnitude of what is added up, and the effect of rounding the positions: those
-        of a particle that has travelled far are known to fewer digits than the forces need.
-        """
-        start = around.rows[OLD_Q]
-
-        def equations(q: Any) -> tuple[Any, Any]:
-            rows = around.rows | {OLD_Q: q}
-            return self._residual_and_size(block, u, around._replace(rows=rows))
-
-        (residual, size), (shift, _) = jax.jvp(equations, (start,), (start,))
-        floor = size + jnp.abs(shift)
-        worst = []
-        for kind in ("q", "p"):
-            rows = [i for i, node in enumerate(block.unknowns) if node.kind == kind]
-            if rows:
-                scale = jnp.maximum(self._largest(rows, floor), jnp.finfo(u.dtype).tiny)
-                worst.append(self._largest(rows, jnp.abs(residual)) / scale)
-        return jnp.max(jnp.stack(worst))
-
-    def _largest(self, rows: list[int], x: Any) -> Any:
-        dim = self.system.dim
-        return jnp.max(jnp.stack([jnp.max(x[i * dim : (i + 1) * dim]) for i in rows]))
-
-    def _with_unknowns(self, block: Block, u: Any, around: Surroundings) -> Surroundings:
-        dim = self.system.dim
-        unknowns = {n: u[i * dim : (i + 1) * dim] for i, n in enumerate(block.unknowns)}
-        return around._replace(rows=around.rows | unknowns)
-
-
-def _given(term: Callable[..., Any] | None) -> Callable[..., Any]:
-    assert term is not None, "terms that are zero have been dropped from the plan"
-    return term
-
-
 def find_dependence(system: System, like: tuple[Any, Any, Any]) -> dict[Term, Dependence]:
     """How every term of the equations depends on q and p."""
     terms = [(kind, 0) for kind in DRIFT_TERMS]
@@ -390,7 +266,7 @@ def _param_dtype(x: Any, dtype: np.dtype) -> Any:
 def _solvers(
     system: System, plan: Plan, z: Any, params: Any, shortcuts: bool, scalar: bool
 ) -> tuple[BlockSolver, ...]:
-    functions = _Functions(system, plan)
+    functions = RowEquations(system, plan)
     number = jax.ShapeDtypeStruct((), z.dtype)
     increments = {e.increment: number for row in plan.rows.values() for e in row}
     rows: dict[Node, Any] = {OLD_Q: z, OLD_P: z}
@@ -408,12 +284,9 @@ def _solvers(
         affine = solved and degree(arrays.residual, (u, around), (0,)) <= Degree.AFFINE
         written_out = None
         if scalar:
-            arguments = Equations((u, around), (u, around), (u, around), (known,))
-            written_out = Equations(
-                *(
-                    scalarise(fun, *like) if solved or name == "complete" else fun
-                    for name, fun, like in zip(Equations._fields, arrays, arguments, strict=True)
-                )
-            )
+            written_out = arrays._replace(complete=scalarise(arrays.complete, known))
+            for name in ("residual", "linearise", "measure") if solved else ():
+                fun = scalarise(getattr(arrays, name), u, around)
+                written_out = written_out._replace(**{name: fun})
         solvers.append(BlockSolver(block, affine and shortcuts, arrays, written_out))
     return tuple(solvers)

@@ -198,23 +198,6 @@ def _flow(
     return jnp.concatenate([q[None], qs]), jnp.concatenate([p[None], ps]), info
 
 
-def _boundary_path(
-    system: System, method: Any, params: Any, dt: Any, q_a: Any, p_b: Any, dW: Any
-) -> tuple[tuple[Any, Any], StepInfo]:
-    """The path that starts at q_a and ends with p_b."""
-
-    def residual(p_a: Any) -> Any:
-        return _flow(system, method, params, dt, q_a, p_a, dW)[1][-1] - p_b
-
-    def size(value: Any, change: Any) -> Any:
-        # Every step rounds, and roundings add up like independent numbers.
-        return relative_size(value, p_b, change) / sqrt(dW.shape[0])
-
-    p_a, info = find_root(residual, size, p_b)
-    q, p, steps = _flow(system, method, params, dt, q_a, p_a, dW)
-    return (q, p), info._replace(converged=info.converged & steps.converged)
-
-
 class _Exact(NamedTuple):
     S: Any
     D1: Any
@@ -228,15 +211,47 @@ class _Exact(NamedTuple):
 def _exact(
     system: System, method: Any, params: Any, dt: Any, q_a: Any, p_b: Any, dW: Any
 ) -> tuple[_Exact, StepInfo]:
-    def path(q_a: Any, p_b: Any) -> tuple[tuple[Any, Any], StepInfo]:
-        return _boundary_path(system, method, params, dt, q_a, p_b, dW)
+    """S and F^± by shooting: the path that starts at q_a and ends with p_b."""
 
-    (q, p), pull, info = jax.vjp(path, q_a, p_b, has_aux=True)
-    S, partial = jax.value_and_grad(sum_action, (3, 4))(system, params, dt, q, p, dW)
+    def path(q_a: Any, p_a: Any) -> tuple[tuple[Any, Any], Any]:
+        q, p, info = _flow(system, method, params, dt, q_a, p_a, dW)
+        return (q, p), (q, p, info)
+
+    def residual(p_a: Any) -> Any:
+        return path(q_a, p_a)[0][1][-1] - p_b
+
+    def size(value: Any, change: Any) -> Any:
+        # Every step rounds, and roundings add up like independent numbers.
+        return relative_size(value, p_b, change) / sqrt(dW.shape[0])
+
+    p_a, info = find_root(residual, size, p_b)
+    derivatives, (q, p, steps) = jax.jacfwd(path, (0, 1), has_aux=True)(q_a, p_a)
+    info = info._replace(converged=info.converged & steps.converged)
+    by_q, by_p = _by_boundary(*derivatives)
+    S, (S_q, S_p) = jax.value_and_grad(sum_action, (3, 4))(system, params, dt, q, p, dW)
     impulses = impulses_at_midpoints(system, params, dt, q, p, dW)
-    _, spread = jax.vjp(midpoints, q)
-    forces = pull((*spread(impulses), jnp.zeros_like(p)))
-    return _Exact(*trusted((S, *pull(partial), *forces, q[-1], p[0]), info)), info
+    D1, D2 = (_contract(S_q, x) + _contract(S_p, y) for x, y in (by_q, by_p))
+    F_minus, F_plus = (_contract(impulses, midpoints(x)) for x, _ in (by_q, by_p))
+    return _Exact(*trusted((S, D1, D2, F_minus, F_plus, q[-1], p_a), info)), info
+
+
+def _by_boundary(q_along: Any, p_along: Any) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+    """Derivatives of a path by (q_a, p_b) from those of q and p by (q_a, p_a), (K + 1, dim, dim).
+
+    With p_b fixed, p_a changes with q_a by −(∂p_b/∂p_a)⁻¹ ∂p_b/∂q_a.
+    """
+    end_q, end_p = p_along[0][-1], p_along[1][-1]
+    shift = -jnp.linalg.solve(end_p, end_q)
+    inverse = jnp.linalg.inv(end_p)
+    both = (q_along, p_along)
+    by_q_a = tuple(x_q + jnp.einsum("kde,ef->kdf", x_p, shift) for x_q, x_p in both)
+    by_p_b = tuple(jnp.einsum("kde,ef->kdf", x_p, inverse) for _, x_p in both)
+    return (by_q_a[0], by_q_a[1]), (by_p_b[0], by_p_b[1])
+
+
+def _contract(covectors: Any, derivatives: Any) -> Any:
+    """Σ_k derivatives_kᵀ covectors_k."""
+    return jnp.einsum("kd,kde->e", covectors, derivatives)
 
 
 def _generating_function(

@@ -17,7 +17,7 @@ fall fast, so for short times; the last terms say how good it is.
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from itertools import combinations_with_replacement
-from math import comb, factorial, inf, prod
+from math import comb, factorial, inf, prod, sqrt
 from typing import Any, NamedTuple
 
 import jax
@@ -40,16 +40,17 @@ class Series(NamedTuple):
     powers: np.ndarray
 
     def at(self, t: float) -> tuple[float, float]:
-        """The sum at time t, and about how much is missing.
+        """The sum at time t, and the size of its last term as a bound of what is missing.
 
-        The terms are taken in pairs, because single ones may vanish, and are assumed to go on
-        falling as the last two pairs do.
+        A last term that is small by accident does not count: it is taken to be no smaller than the
+        one before it times the rate at which pairs of terms fall.
         """
         terms = np.array([power * t**k / factorial(k) for k, power in enumerate(self.powers)])
-        before, last = (float(np.max(np.abs(pair))) for pair in (terms[-4:-2], terms[-2:]))
+        sizes = np.abs(terms)
+        before, last = float(np.max(sizes[-4:-2])), float(np.max(sizes[-2:]))
         if last >= before:
             return float(np.sum(terms)), 0.0 if last == 0 else inf
-        return float(np.sum(terms)), 2 * last * (last / before) / (1 - last / before)
+        return float(np.sum(terms)), max(float(sizes[-1]), last * sqrt(last / before))
 
 
 def expectation_series(

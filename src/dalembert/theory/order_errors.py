@@ -28,7 +28,7 @@ Observables = Mapping[str, Callable[..., Any]]
 ABOVE_REFERENCE = 3.0
 """An error counts where it is this many times the error of the reference. At that limit, an error
 of the reference that is independent of the method's adds 5 % to it."""
-FAR_ABOVE_REFERENCE = 100.0
+FAR_ABOVE_REFERENCE = 30.0
 """The same for errors without sampling: the powers that are fitted to them magnify what the
 reference adds."""
 ABOVE_SAMPLING = 4.0

@@ -15,7 +15,8 @@ class OrderEstimate:
     Attributes:
         order: slope of log(error) against log(dt), nan where fewer than three points count.
         interval: confidence interval of the order.
-        confidence: its level.
+        confidence: its level; where nothing was sampled, the interval says how well the errors
+            follow a power.
         dts: step sizes, from coarse to fine.
         errors: the error at each of them, all positive.
         stderrs: standard errors of the errors; zeros where nothing was sampled.
@@ -61,7 +62,8 @@ class OrderEstimate:
         if np.isnan(self.order):
             return "not found"
         low, high = self.interval
-        return f"{self.order:.3f} [{low:.3f}, {high:.3f}] ({self.confidence:.0%} confidence)"
+        sure = f"{self.confidence:.0%} confidence" if self.stderrs.any() else "no sampling"
+        return f"{self.order:.3f} [{low:.3f}, {high:.3f}] ({sure})"
 
     def plot(self, ax: Any = None) -> Any:
         """Draw errors against step sizes, both logarithmic, with the fitted line; give the axes."""
@@ -80,8 +82,8 @@ class OrderEstimate:
             label = f"{self.subject}\n{self.kind.lower()} {self._value()}"
             axes.loglog(self.dts[used], self.errors[used], "o", color=colour, label=label)
         if not np.isnan(self.order):
-            x, y = np.log(self.dts[used]), np.log(self.errors[used])
-            axes.loglog(self.dts, np.exp(y.mean() + self.order * (np.log(self.dts) - x.mean())))
+            line = np.polyfit(np.log(self.dts[used]), np.log(self.errors[used]), 1)
+            axes.loglog(self.dts, np.exp(np.polyval(line, np.log(self.dts))), "-", color=colour)
         if np.all(np.isfinite(self.floor)) and self.floor.any():
             axes.loglog(self.dts, self.floor, ":", color="grey", label="floor")
         axes.set(xlabel="dt", ylabel="error")

@@ -73,7 +73,7 @@ class Measured(NamedTuple):
 def estimate(
     record: type[Estimate], measured: Measured, subject: str, confidence: float, lift: int = 0
 ) -> Estimate:
-    """Apply the plateau rule and fit the slope; `lift` is subtracted from it."""
+    """Apply the plateau rule and fit the slope; `lift`, which is subtracted, is 1 for one step."""
     dts, errors, influence = measured.dts, measured.errors, measured.influence
     used = np.ones(len(dts), bool)
     notes = _drop_unseen(measured, used)
@@ -82,11 +82,13 @@ def estimate(
         *_drop_other_signs(dts, errors, used),
         *_drop_coarse(dts, errors, influence, used),
     ]
+    if lift:
+        notes.append("slopes of errors of single steps are one more than the order")
     order, half = np.nan, np.nan
     if used.sum() < MIN_POINTS:
         notes.append(
-            f"{used.sum()} of at least {MIN_POINTS} points are left: take smaller steps where they are "
-            "not asymptotic, larger ones or a better reference where they are below a floor"
+            f"{used.sum()} of at least {MIN_POINTS} points are left: take smaller steps where they "
+            "are not asymptotic, larger ones or a better reference where they are below a floor"
         )
     else:
         order, half = _fit(dts, errors, influence, used, confidence)
@@ -151,7 +153,7 @@ def _drop_coarse(
 def _bend(
     dts: np.ndarray, errors: np.ndarray, influence: np.ndarray, points: np.ndarray
 ) -> tuple[float, float]:
-    """By how much the coarsest point, or the last term, changes the slope; and what is tolerated."""
+    """What the coarsest point, or the last term, changes in the slope; and what is tolerated."""
     if influence.shape[1]:
         difference = _weights(dts, points[:2], 2) - _weights(dts, points[1:], 2)
     else:

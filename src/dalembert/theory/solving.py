@@ -43,8 +43,12 @@ def find_root(
     limit = newton.tolerance(guess.dtype)
 
     def with_jacobian(u: Any) -> tuple[Any, Any]:
-        value, product = jax.linearize(residual, u)
-        return value, jax.vmap(product, out_axes=1)(jnp.eye(u.size, dtype=u.dtype))
+        def twice(u: Any) -> tuple[Any, Any]:
+            value = residual(u)
+            return value, value
+
+        matrix, value = jax.jacfwd(twice, has_aux=True)(u)
+        return value, matrix
 
     def unfinished(state: tuple[Any, ...]) -> Any:
         _, _, fraction, error, k = state

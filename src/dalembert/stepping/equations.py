@@ -1,0 +1,148 @@
+"""The stage equations of a plan as functions of arrays, for one path."""
+
+from collections.abc import Callable, Iterable
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dalembert.noise import Increments
+from dalembert.stepping.plan import Block, Node, Plan
+from dalembert.stepping.stages import Entry, Increment
+from dalembert.system import System
+
+__all__ = ["OLD_P", "OLD_Q", "RowEquations", "Surroundings", "increment_values"]
+
+OLD_Q, OLD_P = Node("q", 0), Node("p", 0)
+
+
+class Surroundings(NamedTuple):
+    """What the equations of a block refer to, besides its unknowns."""
+
+    rows: dict[Node, Any]
+    increments: dict[Increment, Any]
+    params: Any
+
+
+class RowEquations:
+    """The equations of a plan on arrays of shape (dim,), for one path."""
+
+    def __init__(self, system: System, plan: Plan) -> None:
+        self.system, self.plan = system, plan
+        entries = {entry.term for row in plan.rows.values() for entry in row}
+        # Jitted only so that each term is traced once, however many rows it appears in.
+        self.terms = {term: jax.jit(_given(system.term(term))) for term in entries}
+
+    def rows(
+        self, nodes: Iterable[Node], around: Surroundings
+    ) -> tuple[dict[Node, Any], dict[Node, Any]]:
+        """Rows in the given order, old state + Σ increment · (Σ weight · term), and their sizes.
+
+        The size of a row is the sum of the magnitudes of what is added up.
+        """
+        known, evaluated = dict(around.rows), {}
+        found, sizes = {}, {}
+
+        def term(entry: Entry) -> Any:
+            place = entry[:3]
+            if place not in evaluated:
+                q, p = known[Node("q", entry.q_row)], known[Node("p", entry.p_row)]
+                evaluated[place] = self.terms[entry.term](q, p, around.params)
+            value = evaluated[place]
+            return value if entry.weight == 1 else jnp.asarray(entry.weight, value.dtype) * value
+
+        for node in nodes:
+            total = known[Node(node.kind, 0)]
+            size = jnp.abs(total)
+            entries = sorted(self.plan.rows[node], key=lambda e: e.increment)
+            for increment, group in groupby(entries, key=lambda e: e.increment):
+                parts = [term(entry) for entry in group]
+                part = around.increments[increment] * sum(parts[1:], parts[0])
+                total, size = total + part, size + jnp.abs(part)
+            found[node], sizes[node] = total, size
+            known.setdefault(node, total)
+        return found, sizes
+
+    def complete(self, block: Block, around: Surroundings) -> dict[Node, Any]:
+        """The explicit rows of a block, its unknowns being among the surroundings."""
+        return self.rows(block.explicit, around)[0]
+
+    def residual(self, block: Block, u: Any, around: Surroundings) -> Any:
+        """Unknown rows minus what the equations say they are."""
+        return self._residual_and_size(block, u, around)[0]
+
+    def _residual_and_size(self, block: Block, u: Any, around: Surroundings) -> tuple[Any, Any]:
+        around = self._with_unknowns(block, u, around)
+        found, sizes = self.rows((*block.explicit, *block.unknowns), around)
+        unknowns = block.unknowns
+        return (
+            jnp.concatenate([around.rows[node] - found[node] for node in unknowns]),
+            jnp.concatenate([jnp.abs(around.rows[node]) + sizes[node] for node in unknowns]),
+        )
+
+    def linearise(self, block: Block, u: Any, around: Surroundings) -> tuple[Any, Any]:
+        """The residual and its Jacobian, column by column along constant unit vectors."""
+        residual, product = jax.linearize(lambda u: self.residual(block, u, around), u)
+        columns = [product(e) for e in np.eye(u.size, dtype=u.dtype)]
+        return residual, jnp.stack(columns, axis=1)
+
+    def measure(self, block: Block, u: Any, around: Surroundings) -> Any:
+        """The largest residual, relative to what rounding can leave of it.
+
+        That is the magnitude of what is added up, and the effect of rounding the positions: those
+        of a particle that has travelled far are known to fewer digits than the forces need.
+        """
+        start = around.rows[OLD_Q]
+
+        def equations(q: Any) -> tuple[Any, Any]:
+            rows = around.rows | {OLD_Q: q}
+            return self._residual_and_size(block, u, around._replace(rows=rows))
+
+        (residual, size), (shift, _) = jax.jvp(equations, (start,), (start,))
+        floor = size + jnp.abs(shift)
+        worst = []
+        for kind in ("q", "p"):
+            rows = [i for i, node in enumerate(block.unknowns) if node.kind == kind]
+            if rows:
+                scale = jnp.maximum(self._largest(rows, floor), jnp.finfo(u.dtype).tiny)
+                worst.append(self._largest(rows, jnp.abs(residual)) / scale)
+        return jnp.max(jnp.stack(worst))
+
+    def _largest(self, rows: list[int], x: Any) -> Any:
+        dim = self.system.dim
+        return jnp.max(jnp.stack([jnp.max(x[i * dim : (i + 1) * dim]) for i in rows]))
+
+    def _with_unknowns(self, block: Block, u: Any, around: Surroundings) -> Surroundings:
+        dim = self.system.dim
+        unknowns = {n: u[i * dim : (i + 1) * dim] for i, n in enumerate(block.unknowns)}
+        return around._replace(rows=around.rows | unknowns)
+
+
+def _given(term: Callable[..., Any] | None) -> Callable[..., Any]:
+    assert term is not None, "terms that are zero have been dropped from the plan"
+    return term
+
+
+def increment_values(
+    names: set[Increment], dt: Any, increments: Increments, dtype: Any
+) -> dict[Increment, Any]:
+    """The numbers that the entries of a step are multiplied by."""
+    dt = jnp.asarray(dt, dtype)
+
+    def value(name: Increment) -> Any:
+        match name:
+            case ("dt",):
+                return dt
+            case ("sqrt_dt",):
+                return jnp.sqrt(dt)
+            case ("dW", r):
+                return increments.dW[r]
+            case ("dZ/dt", r) if increments.dZ is not None:
+                return increments.dZ[r] / dt
+            case ("mixed", k, other) if increments.mixed is not None:
+                return increments.mixed[k, other] / jnp.sqrt(dt)
+        raise ValueError(f"the increments lack {name}.")
+
+    return {name: value(name) for name in sorted(names)}
