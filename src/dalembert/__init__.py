@@ -6,6 +6,9 @@ run = da.simulate(da.systems.damped_kubo(), da.midpoint(), ([2.0], [0.0]),
                   dt=0.5, t_end=100.0, paths=1000)
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from dalembert import systems
 from dalembert.ensemble.archive import load
 from dalembert.ensemble.run import Run
@@ -40,9 +43,19 @@ from dalembert.noise import (
 from dalembert.stepping.step import StepInfo, explain, step
 from dalembert.system import System
 from dalembert.systems import SYSTEMS
-from dalembert.theory.certify import Certificate, certify
-from dalembert.theory.diagnose import Diagnosis, diagnose
-from dalembert.theory.moments import exact_moments
+
+if TYPE_CHECKING:
+    from dalembert import theory
+    from dalembert.theory import (
+        Certificate,
+        Diagnosis,
+        certify,
+        diagnose,
+        discrete_hamiltonian,
+        exact_moments,
+        strong_order,
+        weak_order,
+    )
 
 __version__ = "0.1.0"
 
@@ -69,6 +82,7 @@ __all__ = [
     "coarsen",
     "diagnose",
     "dirk",
+    "discrete_hamiltonian",
     "e1",
     "enumerate_three_point",
     "exact_moments",
@@ -84,5 +98,20 @@ __all__ = [
     "srkw2",
     "step",
     "stormer_verlet",
+    "strong_order",
     "systems",
+    "theory",
+    "weak_order",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The theory is loaded when it is first used: a simulation does not need it."""
+    if name not in __all__:
+        raise AttributeError(f"module 'dalembert' has no attribute {name!r}")
+    theory = import_module("dalembert.theory")
+    return theory if name == "theory" else getattr(theory, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -195,6 +195,12 @@ class TestGeneratingFunction:
         small = flow_residual(system, q, p, T / 128, fine, da.heun()).largest
         assert 1e-7 < small < large / 4 < 1e-2, (large, small)
 
+    def test_methods_that_need_more_increments_are_refused(self) -> None:
+        with pytest.raises(ValueError, match=r"e1 needs more than .* dW"):
+            generating_function(
+                cases.coupled(1, 1), *cases.state(1), 0.1, np.zeros((4, 1)), da.e1()
+            )
+
     def test_gradient_and_failure_inside_jit(self) -> None:
         # With F = −p³, p(t) = p_a/√(1 + 2 p_a² t): no momentum above 1/√(2T) arrives.
         system = da.System(H=lambda q, p: (p @ p) / 2, F=lambda q, p: -(p**3), dim=1)
@@ -242,9 +248,7 @@ class TestConvergence:
         assert found.orders["H_d"] < 1.15, str(found)
 
     def test_prints_as_a_table(self) -> None:
-        found = generating_order(
-            cases.coupled(1, 1), da.midpoint(), *cases.state(1), self.DTS[:2]
-        )
+        found = generating_order(cases.coupled(1, 1), da.midpoint(), *cases.state(1), self.DTS[:2])
         assert "midpoint" in str(found) and "order" in str(found).splitlines()[-1]
 
     def test_needs_two_step_sizes(self) -> None:

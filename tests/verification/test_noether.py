@@ -186,7 +186,7 @@ def test_angular_momentum_is_conserved_over_a_million_steps(name):
 
 @pytest.mark.slow
 def test_heun_drifts_over_a_million_steps():
-    """About 1e-7 a step: ten thousand million times what the structured methods leave."""
+    """About 1e-7 a step, against 4e-18 at most of the structured methods."""
     run = momentum_along(da.systems.planar(), da.heun(), START, ROTATION, dt=0.02, steps=1_000_000)
     assert run.drift > 0.05
 

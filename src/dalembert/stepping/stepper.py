@@ -34,7 +34,7 @@ from dalembert.system import DRIFT_TERMS, NOISE_TERMS, System, Term
 __all__ = ["StepInfo", "Stepper", "make_stepper"]
 
 MAX_SCALAR_DIM = 8
-MAX_SCALAR_UNKNOWNS = 16
+MAX_SCALAR_UNKNOWNS = 12
 """Beyond these the code of a written-out elimination grows too long to compile quickly."""
 
 

@@ -24,7 +24,7 @@ from jax import lax
 
 from dalembert.methods import midpoint
 from dalembert.noise import Increments, brownian_path
-from dalembert.stepping.step import vector
+from dalembert.stepping.step import check_method, vector
 from dalembert.stepping.stepper import StepInfo, make_stepper
 from dalembert.system import System
 from dalembert.theory.action import impulses_at_midpoints, midpoints, sum_action
@@ -55,7 +55,7 @@ class GeneratingFunction(NamedTuple):
     F_plus: Any
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GeneratingOrder:
     """How fast H_d⁺ and F_d^± of one step approach S and F^± as the step shrinks.
 
@@ -292,6 +292,11 @@ def _flow_arguments(
     system: System, method: Any, q: Any, p: Any, dW: Any, names: tuple[str, str]
 ) -> tuple[Any, tuple[Any, Any, Any]]:
     method = midpoint() if method is None else method
-    check_variational(system, method)
+    check_method(system, method)
+    if method.needs(system.noises) != {"dW"}:
+        raise ValueError(
+            f"{method.name} needs more than the increments dW, which are all that a fine path has "
+            "here. Leave `method` out, or write e.g. method=da.heun()."
+        )
     q, p = vector(names[0], q, system.dim), vector(names[1], p, system.dim)
     return method, (q, p, path_increments(system, dW))

@@ -176,7 +176,7 @@ def _expansions(
         derivatives = _line_derivatives(system, tuple(observables.values()), int(degrees[-1]))
         try:
             found = np.asarray(derivatives(directions, z))
-        except NotImplementedError as error:
+        except (KeyError, NotImplementedError) as error:  # `jet` looks its rules up in a dict
             raise NotImplementedError(
                 f"the generator series needs Taylor expansions, and for one function there is no "
                 f"rule ({error}): give the exact value, or a reference method such as da.rs1()."

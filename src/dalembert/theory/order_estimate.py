@@ -77,7 +77,9 @@ class OrderEstimate:
         seen, used = self.errors > 0, self.used
         (points,) = axes.loglog(self.dts[seen], self.errors[seen], "o", mfc="none")
         colour = points.get_color()
-        axes.errorbar(self.dts[seen], self.errors[seen], self.stderrs[seen], fmt="none", ec=colour)
+        axes.errorbar(
+            self.dts[seen], self.errors[seen], self.stderrs[seen], fmt="none", ecolor=colour
+        )
         if used.any():
             label = f"{self.subject}\n{self.kind.lower()} {self._value()}"
             axes.loglog(self.dts[used], self.errors[used], "o", color=colour, label=label)

@@ -25,6 +25,7 @@ every extrapolation, and at least 0.03.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from math import hypot, sqrt
 from statistics import NormalDist
 from typing import NamedTuple, TypeVar
@@ -92,13 +93,15 @@ def estimate(
         )
     else:
         order, half = _fit(dts, errors, influence, used, confidence)
+    with np.errstate(invalid="ignore"):
+        stderrs = np.abs(errors) * _stderr(measured.influence)
     return record(
         order=order - lift,
         interval=(order - lift - half, order - lift + half),
         confidence=confidence,
         dts=dts,
         errors=np.abs(errors),
-        stderrs=np.abs(errors) * _stderr(measured.influence),
+        stderrs=stderrs,
         used=used,
         floor=np.max(np.stack(list(measured.floors.values())), axis=0),
         subject=subject,
@@ -218,6 +221,7 @@ def _stderr(influence: np.ndarray) -> np.ndarray:
     return np.std(influence, axis=1, ddof=1) / sqrt(paths)
 
 
+@lru_cache(maxsize=128)
 def student_quantile(confidence: float, freedom: int) -> float:
     """The t with P(|T| ≤ t) = confidence for Student's distribution, by bisection."""
     with jax.enable_x64(True):
