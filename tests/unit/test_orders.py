@@ -221,13 +221,13 @@ def test_powers_of_the_generator_are_nested_derivatives():
         return lambda z: drift(z) + (noises[0](z) + noises[1](z)) / 2
 
     z = jnp.array([1.0, 0.5])
-    series = expectation_series(system, {"H": system.H}, START, terms=4)["H"]
+    series = expectation_series(system, {"H": system.H}, START, terms=3)["H"]
 
     def g(z):
         return system.H(z[:1], z[1:], system.params)
 
     for power in series.powers[:3]:
-        assert power == pytest.approx(float(g(z)), rel=1e-10)
+        assert power == pytest.approx(float(jax.jit(g)(z)), rel=1e-10)
         g = generator(g)
 
 
