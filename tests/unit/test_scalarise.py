@@ -242,6 +242,15 @@ def test_places_out_of_bounds_are_refused(fill):
         scalarise(fun, X)
 
 
+@pytest.mark.xfail(raises=NotScalarError, reason="branches are never taken, known or not")
+def test_known_branches_are_taken():
+    def fun(x, y):
+        return lax.cond(True, lambda: 2 * x, lambda: y) + lax.switch(1, [lambda: x, lambda: y])
+
+    found = stack(scalarise(fun, X, Y)(jnp.asarray(X), jnp.asarray(Y)))
+    np.testing.assert_allclose(found, 2 * X + Y, rtol=1e-15)
+
+
 def test_functions_of_too_many_scalars_are_refused():
     with pytest.raises(NotScalarError, match=f"more than {MAX_SCALARS} scalar operations"):
         scalarise(lambda x: jnp.sum(jnp.outer(x, x)), np.ones(200))

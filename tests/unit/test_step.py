@@ -627,3 +627,94 @@ def test_methods_take_a_system_without_noise():
         dZ, mixed = np.zeros(0), np.zeros((0, 0))
         record = da.Increments(np.zeros(0), dZ, mixed)
         assert da.step(system, make(), Q, P, DT, record)[2].converged
+
+
+# --- what a system refuses ---------------------------------------------------------------------
+
+
+def branches(q, p):
+    return p[0] if q[0] > 0 else -p[0]
+
+
+def rounds(q, p):
+    return p[0] * float(q[0])
+
+
+def looks_up(q, p):
+    return [1.0, 2.0][q[0].astype(int)] * p[0]
+
+
+TRACED = "H cannot be traced by JAX. Write it with jax.numpy instead of numpy or math"
+
+NOT_A_SYSTEM = {
+    "no dim": (dict(dim=0), ValueError, "dim must be a positive integer .*, not 0"),
+    "dim a fraction": (dict(dim=1.5), ValueError, "dim must be a positive integer .*, not 1.5"),
+    "dim a truth value": (
+        dict(dim=True),
+        ValueError,
+        "dim must be a positive integer .*, not True",
+    ),
+    "no H": (dict(H=None), TypeError, r"H must be a function of \(q, p\), not None"),
+    "H a number": (dict(H=1.0, params=2.0), TypeError, r"a function of \(q, p, params\), not 1.0"),
+    "H a vector": (
+        dict(H=lambda q, p: p**2 / 2),
+        ValueError,
+        r"H must return a scalar, shape \(\), but it returns shape \(2,\). Sum over the components",
+    ),
+    "H an integer": (dict(H=lambda q, p: 0), TypeError, "H returns int.* 0.0 instead of 0"),
+    "H complex": (
+        dict(H=lambda q, p: p[0].astype(complex)),
+        TypeError,
+        "H returns complex128 values",
+    ),
+    "H by numpy": (dict(H=lambda q, p: np.sum(np.asarray(p))), TypeError, TRACED),
+    "H with a branch": (dict(H=branches), TypeError, f"{TRACED}.*jnp.where instead of `if`"),
+    "H with a float": (dict(H=rounds), TypeError, TRACED),
+    "H with a lookup": (dict(H=looks_up), TypeError, TRACED),
+    "H without params": (
+        dict(params=1.0),
+        TypeError,
+        r"H failed when called as H\(q, p, params\) with q and p of shape \(2,\): TypeError",
+    ),
+    "H out of shape": (dict(H=lambda q, p: p @ jnp.ones(3)), TypeError, r"H failed when called"),
+    "F a scalar": (
+        dict(F=lambda q, p: p[0]),
+        ValueError,
+        r"F must return shape \(2,\), but it returns shape \(\)",
+    ),
+    "F integers": (dict(F=lambda q, p: jnp.zeros(2, int)), TypeError, "F returns int64 values"),
+    "h not a list": (dict(h=kinetic), TypeError, r"h must be a list, .*: write h=\[h\]"),
+    "f not a list": (dict(f=kinetic), TypeError, r"f must be a list, .*: write f=\[f\]"),
+    "h and f of two lengths": (
+        dict(h=[kinetic], f=[None, None]),
+        ValueError,
+        "h has 1 entries and f has 2: both need one entry per Wiener process. Use None for a term",
+    ),
+    "second h a vector": (
+        dict(h=[kinetic, lambda q, p: q]),
+        ValueError,
+        r"h\[1\] must return a scalar",
+    ),
+    "first f a scalar": (dict(f=[kinetic]), ValueError, r"f\[0\] must return shape \(2,\)"),
+    "invariant a vector": (
+        dict(invariants={"momentum": lambda q, p: p}),
+        ValueError,
+        r"invariants\['momentum'\] must return a scalar",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", NOT_A_SYSTEM)
+def test_what_a_system_refuses(what):
+    changes, error, message = NOT_A_SYSTEM[what]
+    with pytest.raises(error, match=message):
+        da.System(**(dict(H=kinetic, dim=2) | changes))
+
+
+def test_parameters_that_a_system_does_not_have_are_refused():
+    with pytest.raises(ValueError, match=r"'pendulum' has no parameter \['mass'\]; it has \['kapp"):
+        PENDULUM.with_params(mass=1.0)
+    nameless = da.System(H=lambda q, p, k: k * kinetic(q, p), dim=1, params=2.0)
+    with pytest.raises(TypeError, match="'system' has no named parameters; pass the whole of"):
+        nameless.with_params(k=1.0)
+    assert nameless.with_params(3.0).params == 3.0

@@ -596,7 +596,6 @@ def test_observables_that_are_not_quadratic_are_refused():
             "dim=30: second moments without sampling",
         ),
     ],
-    ids=str,
 )
 def test_wrong_arguments(change, error, message):
     arguments = {

@@ -143,10 +143,8 @@ def test_common_paths_find_the_enumerated_errors():
 
 
 def test_order_one_on_common_paths():
-    result = weak_order(
-        PENDULUM, da.heun(), START, t_end=0.5, steps=(8, 16, 32, 64), observe=mixed_product, refine=8,
-        paths=20_000, confidence=0.99,
-    )  # fmt: skip
+    options = {"t_end": 0.5, "steps": (8, 16, 32, 64), "observe": mixed_product, "refine": 8}
+    result = weak_order(PENDULUM, da.heun(), START, paths=20_000, **options)
     check(result, 1.0, half_width=0.3)
 
 
