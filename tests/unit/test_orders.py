@@ -236,7 +236,7 @@ def test_the_series_is_the_exact_mean_energy_of_the_kubo_oscillator():
     series = expectation_series(system, {"H": system.H}, START, terms=5)["H"]
     value, doubt = series.at(0.2)
     exact = float(kubo_energy(0.2, 1.0, 0.5, nu=0.5))
-    assert abs(value - exact) < doubt < 1e-5
+    assert abs(value - exact) < doubt < 1e-4
     assert series.at(0.0) == (pytest.approx(0.625), 0.0)
     assert Series(np.array([1.0, 1.0, 1.0, 1.0, 1.0])).at(100.0)[1] == np.inf
 
@@ -328,7 +328,7 @@ def test_pictures(small):
     pyplot = pytest.importorskip("matplotlib.pyplot")
     axes = small.plot()
     assert axes.get_xscale() == axes.get_yscale() == "log"
-    assert "Strong order".lower() in axes.get_legend_handles_labels()[1][0]
+    assert axes.get_legend_handles_labels()[1][0] == f"heun: strong order {small.order:.2f}"
     _, other = pyplot.subplots()
     assert fit(DTS, floor=DTS[2]).plot(other) is other
     assert fit(np.zeros(6), floor=0.1).plot().get_xlabel() == "dt"

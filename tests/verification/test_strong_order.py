@@ -134,7 +134,7 @@ def test_a_reference_by_an_independent_method_stands_for_the_exact_solution():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.parametrize("seed", (1, 2))
 @pytest.mark.parametrize("method", METHODS)
 def test_orders_with_other_seeds(method, seed):
     method = da.METHODS[method]()

@@ -155,13 +155,8 @@ def test_an_error_that_cannot_be_told_from_zero_gives_no_order():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["midpoint", "stormer_verlet", "dirk", "heun", "r2"])
-def test_order_one_of_every_method_on_common_paths(name):
-    results = weak_order(
-        PENDULUM, da.METHODS[name](), START, t_end=0.5, steps=(8, 16, 32, 64, 128),
-        observe=OBSERVE, paths=100_000, confidence=0.99,
-    )  # fmt: skip
-    found = [result for result in results.values() if not np.isnan(result.order)]
-    assert found, [str(result) for result in results.values()]
-    for result in found:
-        check(result, 1.0, half_width=0.3)
+@pytest.mark.parametrize("name", ["midpoint", "stormer_verlet", "dirk", "r2"])
+def test_order_one_of_other_methods_on_common_paths(name):
+    options = {"t_end": 0.5, "steps": (8, 16, 32, 64), "observe": mixed_product, "refine": 8}
+    result = weak_order(PENDULUM, da.METHODS[name](), START, paths=50_000, **options)
+    check(result, 1.0, half_width=0.3)

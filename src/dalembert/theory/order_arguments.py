@@ -40,6 +40,8 @@ def check_measurement(
         )
     if exact is not None and reference is not None:
         raise ValueError("give either exact or reference, not both: one limit is compared with.")
+    if reference is not None:
+        check_method(system, reference)
 
 
 def initial_state(system: System, initial: Any) -> tuple[Any, Any]:
@@ -64,10 +66,9 @@ def check_sampling(system: System, method: Any, paths: Any, refine: Any) -> int:
     return int(refine)
 
 
-def reference_method(system: System, method: Any, reference: Any) -> Any:
+def reference_method(method: Any, reference: Any) -> Any:
     """The method to compare with on common Brownian paths."""
     chosen = independent(method) if reference is None else reference
-    check_method(system, chosen)
     if chosen.convergence != "mean-square":
         raise ValueError(
             f"the reference {chosen.name} is driven by three-point variables: on common Brownian "

@@ -1,8 +1,8 @@
 """Errors at several step sizes against the right limit: what an order is measured from."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from math import lcm
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -21,7 +21,15 @@ from dalembert.theory.enumeration import (
 from dalembert.theory.generator import expectation_series
 from dalembert.theory.slopes import Measured
 
-__all__ = ["Observables", "coupled_errors", "enumerated_errors", "independent", "strong_errors"]
+__all__ = [
+    "Observables",
+    "Sampling",
+    "Task",
+    "coupled_errors",
+    "enumerated_errors",
+    "independent",
+    "strong_errors",
+]
 
 Observables = Mapping[str, Callable[..., Any]]
 
@@ -41,151 +49,188 @@ def independent(method: Any) -> Any:
     return e1() if isinstance(method, MeanSquareTableau) else midpoint()
 
 
+class Task(NamedTuple):
+    """What is run: a method on a system from one state to `t_end`, in several numbers of steps."""
+
+    system: System
+    method: Any
+    initial: tuple[Any, Any]
+    t_end: float
+    counts: tuple[int, ...]
+
+    @property
+    def dts(self) -> np.ndarray:
+        return self.t_end / np.array(self.counts)
+
+
+class Sampling(NamedTuple):
+    """The Brownian paths, and the reference on them: None if there is an exact solution."""
+
+    paths: int
+    seed: int
+    reference: Any
+    refine: int
+
+
 def strong_errors(
-    system: System,
-    method: Any,
-    initial: tuple[Any, Any],
-    t_end: float,
-    counts: Sequence[int],
-    paths: int,
-    seed: int,
-    exact: Callable[..., tuple[Any, Any]] | None,
-    reference: Any,
-    refine: int,
+    task: Task, sampling: Sampling, exact: Callable[..., tuple[Any, Any]] | None
 ) -> Measured:
     """Root-mean-square errors of (q, p) at `t_end` over Brownian paths that all runs share."""
-    runs, fine = _runs(method, counts, None if exact else reference, refine)
-    (ends, *checks), W = run_coupled(system, runs, initial, t_end, fine, paths, seed)
+    ends, checks, W, against = _run(task, sampling)
     if exact is None:
-        rough, best = checks[0]
+        rough, best = checks
     else:
-        rough = best = _exact_ends(exact, t_end, W, initial)
+        rough = best = _exact_ends(exact, task, W)
     # Paths that blew up are reported, not warned of.
     with np.errstate(over="ignore", invalid="ignore"):
         squares = np.stack([np.sum((end.z - best.z) ** 2, axis=1) for end in ends])
         doubt = np.sqrt(np.mean(np.sum((rough.z - best.z) ** 2, axis=1)))
         return Measured(
-            dts=t_end / np.array(counts),
+            dts=task.dts,
             errors=np.sqrt(np.mean(squares, axis=1)),
             influence=_relative(squares) / 2,
-            floors=_floors(counts, doubt, np.max(np.abs(best.z))),
+            floors=_floors(task, doubt, np.max(np.abs(best.z)), ABOVE_REFERENCE),
             failed=[_failures(end, best) for end in ends],
-            reference="the exact solution" if exact else _name(method, reference, t_end / fine),
+            reference=against if exact is None else "the exact solution",
         )
 
 
 def coupled_errors(
-    system: System,
-    method: Any,
-    initial: tuple[Any, Any],
+    task: Task,
+    sampling: Sampling,
     observables: Observables,
-    t_end: float,
-    counts: Sequence[int],
-    paths: int,
-    seed: int,
     exact: Mapping[str, float] | None,
-    reference: Any,
-    refine: int,
 ) -> dict[str, Measured]:
     """Errors of expectations over Brownian paths that all runs share."""
-    runs, fine = _runs(method, counts, None if exact else reference, refine)
-    (ends, *checks), _ = run_coupled(system, runs, initial, t_end, fine, paths, seed)
-    rough, best = checks[0] if checks else (None, None)
+    ends, checks, _, against = _run(task, sampling)
     found = {}
     for name, phi in observables.items():
-        limit, doubt = np.float64(exact[name] if exact else np.nan), 0.0
+        # Paths that blew up are reported, not warned of.
         with np.errstate(over="ignore", invalid="ignore"):
-            if best is not None and rough is not None:
-                limit = observe_all(system, phi, best.z)
-                doubt = abs(np.mean(observe_all(system, phi, rough.z) - limit))
-            differences = np.stack([observe_all(system, phi, end.z) - limit for end in ends])
-            stderrs = np.std(differences, axis=1, ddof=1) / np.sqrt(paths)
+            values, checked = (
+                [observe_all(task.system, phi, end.z) for end in some] for some in (ends, checks)
+            )
+            limit = checked[-1] if exact is None else np.float64(exact[name])
+            doubt = abs(np.mean(checked[0] - limit)) if exact is None else 0.0
+            differences = np.stack(values) - limit
+            stderrs = np.std(differences, axis=1, ddof=1) / np.sqrt(sampling.paths)
             found[name] = Measured(
-                dts=t_end / np.array(counts),
+                dts=task.dts,
                 errors=np.mean(differences, axis=1),
                 influence=_relative(differences),
-                floors=_floors(counts, doubt, np.max(np.abs(limit)))
+                floors=_floors(task, doubt, np.max(np.abs(limit)), ABOVE_REFERENCE)
                 | {"its standard error": ABOVE_SAMPLING * stderrs},
-                failed=[_failures(end, best or end) for end in ends],
-                reference=_value(limit) if exact else _name(method, reference, t_end / fine),
+                failed=[_failures(end, checks[-1] if checks else end) for end in ends],
+                reference=against if exact is None else _value(exact[name]),
             )
     return found
 
 
 def enumerated_errors(
-    system: System,
-    method: Any,
-    initial: tuple[Any, Any],
+    task: Task,
     observables: Observables,
-    t_end: float,
-    counts: Sequence[int],
     exact: Mapping[str, float] | None,
     reference: Any,
     outcomes: Outcomes,
     local: bool,
 ) -> dict[str, Measured]:
     """Errors of expectations over all outcomes of a method's increments; nothing is sampled."""
-
-    def scheme(method: Any, count: int) -> tuple[dict[str, float], bool]:
-        dt, steps = t_end / count, 1 if local else count
-        return enumerate_expectations(system, method, observables, initial, dt, steps, outcomes)
-
-    results = [scheme(method, count) for count in counts]
-    limits = {}
+    results = [
+        enumerate_expectations(
+            task.system, task.method, observables, task.initial, dt, 1 if local else n, outcomes
+        )
+        for n, dt in zip(task.counts, task.dts, strict=True)
+    ]
     if exact is not None:
-        limits = {n: ([(value, 0.0)] * len(counts), _value(value)) for n, value in exact.items()}
+        limits = {name: Limit.constant(value, 0.0, _value(value)) for name, value in exact.items()}
     elif reference is not None:
-        each = count_outcomes(outcomes, system.noises)
-        steps = [n for n in EXTRAPOLATED_STEPS if each**n <= MAX_OUTCOMES]
-        values = [scheme(reference, n)[0] for n in steps]
-        for name in observables:
-            limit = extrapolate([t_end / n for n in steps], [value[name] for value in values])
-            text = f"{reference.name} extrapolated from up to {steps[-1]} steps to dt = 0"
-            limits[name] = ([limit] * len(counts), text)
+        limits = _extrapolated(task, observables, reference, outcomes)
     else:
-        for name, series in expectation_series(system, observables, initial).items():
-            times = [t_end / count if local else t_end for count in counts]
-            text = f"{len(series.powers) - 1} terms of the generator series"
-            limits[name] = ([series.at(t) for t in times], text)
+        limits = _series(task, observables, local)
     return {
         name: Measured(
-            dts=t_end / np.array(counts),
-            errors=np.array(
-                [r[name] - value for (r, _), (value, _) in zip(results, limit, strict=True)]
-            ),
-            influence=np.zeros((len(counts), 0)),
-            floors=_floors(
-                counts,
-                np.array([doubt for _, doubt in limit]),
-                abs(limit[0][0]),
-                FAR_ABOVE_REFERENCE,
-            ),
+            dts=task.dts,
+            errors=np.array([found[name] for found, _ in results]) - limit.values,
+            influence=np.zeros((len(results), 0)),
+            floors=_floors(task, limit.doubts, np.max(np.abs(limit.values)), FAR_ABOVE_REFERENCE),
             failed=["" if solved else "a step did not converge" for _, solved in results],
-            reference=text,
+            reference=limit.words,
         )
-        for name, (limit, text) in limits.items()
+        for name, limit in limits.items()
     }
 
 
-def _runs(method: Any, counts: Sequence[int], reference: Any, refine: int) -> tuple[list[Run], int]:
-    """The method at all step sizes, the reference at two, and the steps of the finest path."""
-    fine = lcm(*counts)
-    if reference is None:
-        return [Run(method, tuple(counts))], fine
-    fine *= refine
-    return [Run(method, tuple(counts)), Run(reference, (fine // 2, fine))], fine
+class Limit(NamedTuple):
+    """What expectations converge to, at each step size or at all of them, and how sure it is."""
+
+    values: np.ndarray
+    doubts: np.ndarray
+    words: str
+
+    @classmethod
+    def constant(cls, value: float, doubt: float, words: str) -> "Limit":
+        return cls(np.array(value), np.array(doubt), words)
 
 
-def _exact_ends(
-    exact: Callable[..., tuple[Any, Any]], t_end: float, W: np.ndarray, initial: tuple[Any, Any]
-) -> Ends:
+def _extrapolated(
+    task: Task, observables: Observables, reference: Any, outcomes: Outcomes
+) -> dict[str, Limit]:
+    """The limits of another method, from few steps to infinitely many."""
+    each = count_outcomes(outcomes, task.system.noises)
+    steps = [n for n in EXTRAPOLATED_STEPS if each**n <= MAX_OUTCOMES]
+    dts = [task.t_end / n for n in steps]
+    found = [
+        enumerate_expectations(task.system, reference, observables, task.initial, dt, n, outcomes)
+        for n, dt in zip(steps, dts, strict=True)
+    ]
+    solved = all(ok for _, ok in found)
+    who = "itself" if reference == task.method else reference.name
+    words = f"{who} extrapolated from up to {steps[-1]} steps to dt = 0"
+    limits = {}
+    for name in observables:
+        value, doubt = extrapolate(dts, [values[name] for values, _ in found])
+        limits[name] = Limit.constant(value, doubt if solved else np.inf, words)
+    return limits
+
+
+def _series(task: Task, observables: Observables, local: bool) -> dict[str, Limit]:
+    """The expectations of the system itself after the time of one step, or at `t_end`."""
+    limits = {}
+    for name, series in expectation_series(task.system, observables, task.initial).items():
+        words = f"{len(series.powers) - 1} terms of the generator series"
+        if local:
+            values, doubts = zip(*(series.at(dt) for dt in task.dts), strict=True)
+            limits[name] = Limit(np.array(values), np.array(doubts), words)
+        else:
+            limits[name] = Limit.constant(*series.at(task.t_end), words)
+    return limits
+
+
+def _run(task: Task, sampling: Sampling) -> tuple[list[Ends], list[Ends], np.ndarray, str]:
+    """The method at all step sizes, the reference at two, W at the end, the reference in words."""
+    reference, fine = sampling.reference, lcm(*task.counts)
+    runs, words = [Run(task.method, task.counts)], ""
+    if reference is not None:
+        fine *= sampling.refine
+        runs.append(Run(reference, (fine // 2, fine)))
+        dt = task.t_end / fine
+        words = f"{reference.name} at dt = {dt:.3g} on the same paths"
+        if reference == task.method:
+            words = f"itself at dt = {dt:.3g}: it may converge to a wrong limit"
+    (ends, *checks), W = run_coupled(
+        task.system, runs, task.initial, task.t_end, fine, sampling.paths, sampling.seed
+    )
+    return ends, checks[0] if checks else [], W, words
+
+
+def _exact_ends(exact: Callable[..., tuple[Any, Any]], task: Task, W: np.ndarray) -> Ends:
     with jax.enable_x64(True):
-        q, p = jax.vmap(lambda w: exact(t_end, w, *initial))(W)
+        q, p = jax.vmap(lambda w: exact(task.t_end, w, *task.initial))(W)
         z = np.concatenate([np.asarray(x).reshape(len(W), -1) for x in (q, p)], axis=1)
-    if z.shape[1] != 2 * len(initial[0]):
+    if z.shape[1] != 2 * task.system.dim:
         raise ValueError(
-            f"exact gives {z.shape[1]} numbers, and (q, p) has {2 * len(initial[0])}: "
-            "write exact(t, W, q0, p0) -> (q, p) for one path, with W of shape (noises,)"
+            f"exact gives {z.shape[1]} numbers, and (q, p) has {2 * task.system.dim}: "
+            "write exact(t, W, q0, p0) -> (q, p) for one path, with W of shape (noises,)."
         )
     return Ends(z, np.asarray(np.isfinite(z).all(axis=1)))
 
@@ -196,15 +241,12 @@ def _relative(samples: np.ndarray) -> np.ndarray:
     return samples / np.where(mean == 0, 1.0, mean) - np.where(mean == 0, 0.0, 1.0)
 
 
-def _floors(
-    counts: Sequence[int], doubt: Any, size: Any, above: float = ABOVE_REFERENCE
-) -> dict[str, np.ndarray]:
-    """What an error must exceed: the reference's own error, and one rounding a step."""
-    steps = np.array(counts)
-    rounding = np.finfo(np.float64).eps * steps * size
+def _floors(task: Task, doubt: Any, size: Any, above: float) -> dict[str, np.ndarray]:
+    """What an error must exceed: some times the reference's own error, and one rounding a step."""
+    steps = np.array(task.counts)
     return {
         "the error of the reference": above * np.broadcast_to(doubt, steps.shape),
-        "rounding": rounding,
+        "rounding": above * np.finfo(np.float64).eps * steps * size,
     }
 
 
@@ -215,11 +257,5 @@ def _failures(end: Ends, best: Ends) -> str:
     return ""
 
 
-def _name(method: Any, reference: Any, dt: float) -> str:
-    if reference == method:
-        return f"itself at dt = {dt:.3g}: it may converge to a wrong limit"
-    return f"{reference.name} at dt = {dt:.3g} on the same paths"
-
-
-def _value(value: Any) -> str:
-    return f"the exact value {float(value):.10g}"
+def _value(value: float) -> str:
+    return f"the exact value {value:.10g}"

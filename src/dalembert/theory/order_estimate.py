@@ -81,7 +81,7 @@ class OrderEstimate:
             self.dts[seen], self.errors[seen], self.stderrs[seen], fmt="none", ecolor=colour
         )
         if used.any():
-            label = f"{self.subject}\n{self.kind.lower()} {self._value()}"
+            label = f"{self.subject.partition(' on ')[0]}: {self.kind.lower()} {self.order:.2f}"
             axes.loglog(self.dts[used], self.errors[used], "o", color=colour, label=label)
         if not np.isnan(self.order):
             line = np.polyfit(np.log(self.dts[used]), np.log(self.errors[used]), 1)

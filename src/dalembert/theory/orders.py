@@ -16,7 +16,13 @@ from dalembert.theory.order_arguments import (
     reference_method,
     step_counts,
 )
-from dalembert.theory.order_errors import coupled_errors, enumerated_errors, strong_errors
+from dalembert.theory.order_errors import (
+    Sampling,
+    Task,
+    coupled_errors,
+    enumerated_errors,
+    strong_errors,
+)
 from dalembert.theory.order_estimate import OrderEstimate, StrongOrder, WeakOrder
 from dalembert.theory.slopes import estimate
 
@@ -77,11 +83,10 @@ def strong_order(
             "it has no strong order: use da.weak_order, or a method driven by dW."
         )
     refine = check_sampling(system, method, paths, refine)
-    reference = None if exact else reference_method(system, method, reference)
+    reference = None if exact else reference_method(method, reference)
     counts = step_counts(t_end, dts, steps, STRONG_STEPS)
-    measured = strong_errors(
-        system, method, start, t_end, counts, paths, seed, exact, reference, refine
-    )
+    task = Task(system, method, start, t_end, counts)
+    measured = strong_errors(task, Sampling(paths, seed, reference, refine), exact)
     subject = f"{method.name} on {system.name}, t = {t_end:g}, {paths} paths, seed {seed}"
     return estimate(StrongOrder, measured, subject, confidence)
 
@@ -138,8 +143,8 @@ def weak_order(
         confidence: level of the interval.
 
     Returns:
-        A `WeakOrder`, or a dict of them if `observe` is one. Where nothing was sampled the
-        interval says how straight the line is.
+        A `WeakOrder`, or a dict of them if `observe` is one. Where nothing was sampled, the order
+        is extrapolated to dt = 0 and the interval says how much the last correction changed it.
     """
     check_measurement(system, method, t_end, confidence, exact, reference)
     start = initial_state(system, initial)
@@ -156,9 +161,8 @@ def weak_order(
         quick = [n for n in ENUMERATED_STEPS if each**n <= MAX_OUTCOMES]
         counts = step_counts(t_end, dts, steps, LOCAL_STEPS if local else quick)
         check_outcomes(each, 1 if local else counts[-1])
-        found = enumerated_errors(
-            system, method, start, observables, t_end, counts, limits, reference, outcomes, local
-        )
+        task = Task(system, method, start, t_end, counts)
+        found = enumerated_errors(task, observables, limits, reference, outcomes, local)
         how = "single steps, all outcomes" if local else "all outcomes"
     else:
         if local:
@@ -167,12 +171,11 @@ def weak_order(
                 "Gaussian increments: give outcomes, for example Gauss–Hermite nodes."
             )
         refine = check_sampling(system, method, paths, refine)
-        reference = reference_method(system, method, reference) if limits is None else None
+        reference = reference_method(method, reference) if limits is None else None
         counts = step_counts(t_end, dts, steps, COUPLED_STEPS)
-        found = coupled_errors(
-            system, method, start, observables, t_end, counts, paths, seed, limits, reference,
-            refine,
-        )  # fmt: skip
+        task = Task(system, method, start, t_end, counts)
+        sampling = Sampling(paths, seed, reference, refine)
+        found = coupled_errors(task, sampling, observables, limits)
         how = f"{paths} paths, seed {seed}"
     orders = {}
     for name, measured in found.items():
