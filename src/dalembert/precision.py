@@ -47,14 +47,14 @@ def cast(tree: Any, dtype: np.dtype) -> Any:
 def with_precision(fun: Callable[..., Any], *args: Any, dtype: Any = np.float64) -> Any:
     """Call `fun(*args)` in float64 (or float32) if the arguments are concrete.
 
-    Inside a transformation the surrounding trace has already fixed the types, so `fun` is called
-    as it is.
+    Traced arguments have types that the surrounding trace has fixed, so `fun` is called as it is.
+    Concrete ones are computed at once, also inside a trace.
     """
     if is_traced(args):
         return fun(*args)
     dtype = as_dtype(dtype)
     globally_on = bool(jax.config.read("jax_enable_x64"))
-    with jax.enable_x64(dtype == np.float64):
+    with jax.enable_x64(dtype == np.float64), jax.ensure_compile_time_eval():
         result = fun(*cast(args, dtype))
         return result if globally_on else jax.tree.map(_to_numpy, result)
 

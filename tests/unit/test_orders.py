@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.stats
 
 import dalembert as da
 from dalembert.systems.kubo import kubo_energy, kubo_path
@@ -15,7 +14,7 @@ from dalembert.theory.coupled_paths import Run, run_coupled
 from dalembert.theory.enumeration import enumerate_expectations, extrapolate
 from dalembert.theory.generator import Series, expectation_series
 from dalembert.theory.orders import StrongOrder, WeakOrder, strong_order, weak_order
-from dalembert.theory.slopes import Measured, estimate, student_quantile
+from dalembert.theory.slopes import Measured, estimate
 
 KUBO = da.systems.damped_kubo()
 PENDULUM = da.systems.pendulum()
@@ -121,13 +120,6 @@ def test_the_interval_covers_the_order_of_correlated_samples():
         without += low <= 1 <= high
     assert covered / 300 > 0.95 - 3.5 * np.sqrt(0.05 * 0.95 / 300)
     assert without < covered
-
-
-@pytest.mark.parametrize("freedom", [1, 2, 5, 30])
-@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
-def test_student_quantiles(freedom, confidence):
-    expected = scipy.stats.t.ppf((1 + confidence) / 2, freedom)
-    assert student_quantile(confidence, freedom) == pytest.approx(expected, rel=1e-6)
 
 
 def test_extrapolation_is_exact_for_polynomials_and_doubts_the_rest():

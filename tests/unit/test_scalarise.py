@@ -242,7 +242,6 @@ def test_places_out_of_bounds_are_refused(fill):
         scalarise(fun, X)
 
 
-@pytest.mark.xfail(raises=NotScalarError, reason="branches are never taken, known or not")
 def test_known_branches_are_taken():
     def fun(x, y):
         return lax.cond(True, lambda: 2 * x, lambda: y) + lax.switch(1, [lambda: x, lambda: y])

@@ -165,18 +165,8 @@ def reports(H, noise, dt):
     return jax.jit(jax.vmap(one))
 
 
-ROUNDING = pytest.mark.xfail(reason="the rounding of positions that are unknowns is not counted")
-
-
-@pytest.mark.parametrize(
-    ("noise", "distance"),
-    [
-        *(("separable", distance) for distance in (1.0, 1e3, 1e6)),
-        ("coupled", 1.0),
-        pytest.param("coupled", 1e3, marks=ROUNDING),
-        pytest.param("coupled", 1e6, marks=ROUNDING),
-    ],
-)
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("distance", [1.0, 1e3, 1e6])
 def test_particles_far_from_the_origin_are_no_failures(noise, distance):
     """Positions that are not wrapped are rounded more coarsely than the momenta they change."""
     rng = np.random.default_rng(0)
@@ -185,7 +175,7 @@ def test_particles_far_from_the_origin_are_no_failures(noise, distance):
     assert np.all(info.converged)
 
 
-@pytest.mark.parametrize("noise", ["separable", pytest.param("coupled", marks=ROUNDING)])
+@pytest.mark.parametrize("noise", NOISES)
 def test_rest_at_a_stiff_equilibrium_is_no_failure(noise):
     """Large forces cancel there, and what is left of them is rounding."""
     rng = np.random.default_rng(0)
@@ -203,10 +193,7 @@ NOT_FINITE = {
 }
 
 
-UNSEEN = pytest.mark.xfail(reason="explicit steps always say that they have converged")
-
-
-@pytest.mark.parametrize("name", [*IMPLICIT, pytest.param("heun", marks=UNSEEN)])
+@by_method
 @pytest.mark.parametrize("what", NOT_FINITE)
 def test_numbers_that_are_not_finite_are_refused_or_reported(name, what):
     q, p, dW = NOT_FINITE[what]
@@ -217,7 +204,6 @@ def test_numbers_that_are_not_finite_are_refused_or_reported(name, what):
     assert not info.converged
 
 
-@UNSEEN
 @pytest.mark.parametrize("method", [da.heun(), da.stormer_verlet()], ids=lambda m: m.name)
 def test_overflow_is_reported(method):
     """Forces that are infinite, in a step without any equation to solve."""
@@ -304,13 +290,11 @@ def test_forward_and_reverse_derivatives_agree():
     np.testing.assert_allclose(forward, reverse, rtol=1e-13)
 
 
-@pytest.mark.xfail(raises=AttributeError, reason="a list of traced numbers is not made an array")
 def test_lists_of_traced_numbers_are_vectors():
     found = jax.jit(lambda q, p, w: both(KUBO, da.midpoint(), [q], [p], DT, [w]))(1.2, 0.4, 0.3)
     np.testing.assert_allclose(found, both(KUBO, da.midpoint(), Q, P, DT, DW), rtol=1e-15)
 
 
-@pytest.mark.xfail(reason="the cache of steppers keeps the parameters of the first system")
 def test_nothing_traced_is_kept_after_a_step():
     """Steppers are cached by their functions; the parameters of the moment must not stay there."""
 
@@ -417,7 +401,6 @@ def test_inside_a_transformation_the_type_of_q_counts(x64_off):
     assert found[0].dtype == np.float64
 
 
-@pytest.mark.xfail(raises=UserWarning, reason="float64 is asked for where JAX has only float32")
 @pytest.mark.parametrize("wrt", ["params", "dt", "dW"])
 def test_derivatives_without_the_global_switch(wrt, x64_off):
     """NumPy positions in float64, and only something else traced: what JAX has then is float32."""
@@ -434,9 +417,6 @@ def test_derivatives_without_the_global_switch(wrt, x64_off):
     np.testing.assert_allclose(slope, expected, rtol=1e-5)
 
 
-@pytest.mark.xfail(
-    raises=jax.errors.TracerArrayConversionError, reason="known numbers are computed in the trace"
-)
 def test_known_numbers_inside_jit_without_the_global_switch(x64_off):
     found = jax.jit(lambda x: x + da.step(KUBO, da.midpoint(), Q, P, DT, DW)[0].astype("float32"))
     np.testing.assert_allclose(found(jnp.zeros(1)), da.step(KUBO, da.midpoint(), Q, P, DT, DW)[0])
@@ -583,13 +563,7 @@ REFUSED = {
 }
 
 
-UNCLEAR = {"dt a word", "dt missing", "dW missing", "dW complex"}
-WORDS = pytest.mark.xfail(reason="accepted, or refused in words of NumPy")
-
-
-@pytest.mark.parametrize(
-    "what", [pytest.param(what, marks=[WORDS] if what in UNCLEAR else []) for what in REFUSED]
-)
+@pytest.mark.parametrize("what", REFUSED)
 def test_what_a_step_refuses(what):
     changes, error, message = REFUSED[what]
     good = dict(system=PENDULUM, method=da.heun(), q=Q, p=P, dt=DT, dW=DW, dtype=np.float64)
@@ -612,7 +586,6 @@ def test_what_a_step_accepts():
     assert da.step(PENDULUM, da.heun(), Q, P, 1, [0])[2].converged
 
 
-@pytest.mark.xfail(raises=TypeError, reason="nested lists of mixed increments are not made arrays")
 def test_increments_may_be_nested_lists():
     arrays = da.Increments(np.array([0.1, 0.2]), mixed=np.array([[0.0, 0.1], [-0.1, 0.0]]))
     lists = da.Increments([0.1, 0.2], mixed=[[0, 0.1], [-0.1, 0]])

@@ -95,12 +95,14 @@ class RowEquations:
         of a particle that has travelled far are known to fewer digits than the forces need.
         """
         start = around.rows[OLD_Q]
+        rows_of_q = np.repeat([node.kind == "q" for node in block.unknowns], self.system.dim)
 
-        def equations(q: Any) -> tuple[Any, Any]:
+        def equations(u: Any, q: Any) -> tuple[Any, Any]:
             rows = around.rows | {OLD_Q: q}
             return self._residual_and_size(block, u, around._replace(rows=rows))
 
-        (residual, size), (shift, _) = jax.jvp(equations, (start,), (start,))
+        along = (rows_of_q.astype(u.dtype) * u, start)
+        (residual, size), (shift, _) = jax.jvp(equations, (u, start), along)
         floor = size + jnp.abs(shift)
         worst = []
         for kind in ("q", "p"):

@@ -98,8 +98,9 @@ def _interpret(jaxpr: Any, consts: list[Any], args: list[Any], budget: _Budget) 
 def _apply(eqn: Any, args: list[np.ndarray], budget: _Budget) -> list[np.ndarray]:
     name = eqn.primitive.name
     budget.spend(sum(int(np.prod(v.aval.shape)) for v in eqn.outvars))
-    inner = sub_jaxpr(eqn)
+    inner = _known_branch(eqn, args) if name == "cond" else sub_jaxpr(eqn)
     if inner is not None and name not in ("scan", "while"):
+        args = args[1:] if name == "cond" else args
         return _interpret(inner.jaxpr, [components(c) for c in inner.consts], args, budget)
     if all(scalars.is_known(x) for arg in args for x in arg.ravel()):
         return _evaluate(eqn, args)
@@ -114,6 +115,13 @@ def _apply(eqn: Any, args: list[np.ndarray], budget: _Budget) -> list[np.ndarray
     if name in _ELEMENTWISE:
         return [_elementwise(lambda *x: eqn.primitive.bind(*x, **eqn.params), args)]
     raise NotScalarError(name)
+
+
+def _known_branch(eqn: Any, args: list[np.ndarray]) -> Any | None:
+    """The branch that is taken, if that is known; otherwise there is no straight line."""
+    which = args[0][()]
+    branches = eqn.params["branches"]
+    return branches[int(np.clip(which, 0, len(branches) - 1))] if scalars.is_known(which) else None
 
 
 def _elementwise(op: Callable[..., Any], args: list[np.ndarray]) -> np.ndarray:

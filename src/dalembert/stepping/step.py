@@ -47,12 +47,12 @@ def step(
         the results are NumPy arrays, because JAX would round float64 arrays in later operations.
     """
     check_method(system, method)
-    if not is_traced(dt) and not (np.ndim(dt) == 0 and np.isfinite(dt) and dt > 0):
+    if not is_traced(dt) and not _is_positive(dt):
         raise ValueError(f"dt must be a positive number, not {dt!r}.")
     increments = as_increments(system, method, dW)
     arguments = (vector("q", q, system.dim), vector("p", p, system.dim), increments, system.params)
     traced = is_traced(arguments, dt)
-    kind = np.dtype(arguments[0].dtype) if traced else as_dtype(dtype)
+    kind = np.dtype(jnp.asarray(arguments[0]).dtype) if traced else as_dtype(dtype)
 
     def run(q: Any, p: Any, increments: Increments, params: Any, dt: Any) -> Any:
         stepper = make_stepper(system, method, kind, shortcuts)
@@ -89,10 +89,18 @@ def check_method(system: System, method: Any) -> None:
     method.check_noises(system.noises)
 
 
+def _is_positive(x: Any) -> bool:
+    number = np.asarray(x)
+    return number.shape == () and number.dtype.kind in "fiu" and bool(0 < number < np.inf)
+
+
+def _array(value: Any) -> Any:
+    return jnp.asarray(value) if is_traced(value) else np.asarray(value)
+
+
 def vector(name: str, value: Any, dim: int) -> Any:
     """A real vector of shape (dim,), or an error that says what to write instead."""
-    if not is_traced(value):
-        value = np.asarray(value)
+    value = _array(value)
     if not jnp.issubdtype(value.dtype, np.floating):
         raise TypeError(
             f"{name} has {value.dtype} entries; real numbers are needed. "
@@ -107,7 +115,7 @@ def as_increments(system: System, method: Any, dW: Any) -> Increments:
     """Increments as a record with everything that the method needs, checked."""
     record = dW if isinstance(dW, Increments) else Increments(dW=dW)
     noises = system.noises
-    given = record.dW if is_traced(record.dW) else np.asarray(record.dW)
+    given = _real("dW", record.dW)
     if given.shape == () and noises == 1:
         given = given.reshape(1)
     if given.shape != (noises,):
@@ -115,6 +123,7 @@ def as_increments(system: System, method: Any, dW: Any) -> Increments:
             f"dW must have shape ({noises},), one increment per Wiener process of "
             f"{system.name!r}, not {given.shape}."
         )
+    found = {"dW": given}
     shapes = {"dZ": (noises,), "mixed": (noises, noises)}
     for name in sorted(method.needs(noises) - {"dW"}):
         value = getattr(record, name)
@@ -123,8 +132,15 @@ def as_increments(system: System, method: Any, dW: Any) -> Increments:
                 f"{method.name} also needs the increments {name}: pass "
                 f"da.Increments(dW=…, {name}=…) instead of dW alone."
             )
-        if np.shape(value) != shapes[name]:
-            raise ValueError(f"{name} must have shape {shapes[name]}, not {np.shape(value)}.")
-    if not jnp.issubdtype(given.dtype, np.floating):
-        given = given.astype(np.float64)
-    return record._replace(dW=given, truncated=None)
+        found[name] = _real(name, value)
+        if found[name].shape != shapes[name]:
+            raise ValueError(f"{name} must have shape {shapes[name]}, not {found[name].shape}.")
+    return Increments(**found)
+
+
+def _real(name: str, value: Any) -> Any:
+    """Increments as real numbers; whole ones, such as zero, are welcome."""
+    array = _array(value)
+    if not jnp.issubdtype(array.dtype, np.floating) and not jnp.issubdtype(array.dtype, np.integer):
+        raise TypeError(f"{name} must be real numbers, one per Wiener process, not {value!r}.")
+    return array if jnp.issubdtype(array.dtype, np.floating) else array.astype(float)

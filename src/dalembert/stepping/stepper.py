@@ -6,6 +6,7 @@ and implicit blocks are solved matrix-free.
 """
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -42,7 +43,7 @@ class StepInfo(NamedTuple):
     """What a person needs to trust a step.
 
     Attributes:
-        converged: whether every stage equation was solved to rounding.
+        converged: whether every stage equation was solved to rounding and the result is finite.
         iterations: Newton iterations, the largest number over all blocks (0 if explicit).
         residual: largest residual of a stage equation relative to the size of the state.
     """
@@ -187,11 +188,12 @@ class Stepper:
             reports.append(report)
         residual = jnp.max(jnp.stack([jnp.asarray(r.residual, self.dtype) for r in reports]))
         iterations = jnp.max(jnp.stack([jnp.asarray(r.iterations, jnp.int32) for r in reports]))
-        info = StepInfo(residual <= newton.tolerance(self.dtype), iterations, residual)
         q, p = around.rows[self.plan.new_q], around.rows[self.plan.new_p]
         if self.is_scalar:
-            return _as_tuple(q, self.dtype), _as_tuple(p, self.dtype), info
-        return q, p, info
+            q, p = _as_tuple(q, self.dtype), _as_tuple(p, self.dtype)
+        is_finite = jnp.isfinite(sum(jnp.sum(jnp.abs(x)) for x in jax.tree.leaves((q, p))))
+        solved = (residual <= newton.tolerance(self.dtype)) & is_finite
+        return q, p, StepInfo(solved, iterations, residual)
 
 
 def find_dependence(system: System, like: tuple[Any, Any, Any]) -> dict[Term, Dependence]:
@@ -229,7 +231,11 @@ class _Key:
 
 def make_stepper(system: System, method: Any, dtype: Any, shortcuts: bool = True) -> Stepper:
     """The step of a method on a system; made once for the same functions and types."""
-    return _make_stepper(_Key(system), method, np.dtype(dtype), shortcuts)
+    # Only the types of the parameters are kept: their values may belong to a trace that ends.
+    params = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(np.shape(x), _param_dtype(x, np.dtype(dtype))), system.params
+    )
+    return _make_stepper(_Key(_with_types(system, params)), method, np.dtype(dtype), shortcuts)
 
 
 @lru_cache(maxsize=256)
@@ -238,10 +244,7 @@ def _make_stepper(key: _Key, method: Any, dtype: np.dtype, shortcuts: bool) -> S
     stages = stage_system(method, system.noises)
     method.check_noises(system.noises)
     z = jax.ShapeDtypeStruct((system.dim,), dtype)
-    params = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(np.shape(x), _param_dtype(x, dtype)), system.params
-    )
-    dependence = find_dependence(system, (z, z, params))
+    dependence = find_dependence(system, (z, z, system.params))
     plan = make_plan(stages, dependence, shortcuts)
     largest = system.dim * max(len(block.unknowns) for block in plan.blocks)
     notice = ""
@@ -250,21 +253,28 @@ def _make_stepper(key: _Key, method: Any, dtype: np.dtype, shortcuts: bool) -> S
     solvers: tuple[BlockSolver, ...] = ()
     if not notice:
         try:
-            solvers = _solvers(system, plan, z, params, shortcuts, scalar=True)
+            solvers = _solvers(system, plan, z, shortcuts, scalar=True)
         except NotScalarError as error:
             notice = f"no straight-line form for: {error}"
     if notice:
-        solvers = _solvers(system, plan, z, params, shortcuts, scalar=False)
+        solvers = _solvers(system, plan, z, shortcuts, scalar=False)
     return Stepper(system, method, plan, dependence, solvers, notice, dtype)
 
 
+def _with_types(system: System, params: Any) -> System:
+    """The system with types in place of parameters; it has been checked, so not again."""
+    typed = copy(system)
+    object.__setattr__(typed, "params", params)
+    return typed
+
+
 def _param_dtype(x: Any, dtype: np.dtype) -> Any:
-    kind = jnp.result_type(x)
+    kind = x.dtype if hasattr(x, "dtype") else jnp.result_type(x)
     return dtype if jnp.issubdtype(kind, np.floating) else kind
 
 
 def _solvers(
-    system: System, plan: Plan, z: Any, params: Any, shortcuts: bool, scalar: bool
+    system: System, plan: Plan, z: Any, shortcuts: bool, scalar: bool
 ) -> tuple[BlockSolver, ...]:
     functions = RowEquations(system, plan)
     number = jax.ShapeDtypeStruct((), z.dtype)
@@ -272,9 +282,9 @@ def _solvers(
     rows: dict[Node, Any] = {OLD_Q: z, OLD_P: z}
     solvers = []
     for block in plan.blocks:
-        around = Surroundings(dict(rows), increments, params)
+        around = Surroundings(dict(rows), increments, system.params)
         rows |= dict.fromkeys(block.unknowns, z)
-        known = Surroundings(dict(rows), increments, params)
+        known = Surroundings(dict(rows), increments, system.params)
         rows |= dict.fromkeys(block.explicit, z)
         u = jax.ShapeDtypeStruct((len(block.unknowns) * system.dim,), z.dtype)
         arrays = Equations(

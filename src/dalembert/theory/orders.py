@@ -72,8 +72,8 @@ def strong_order(
         confidence: level of the interval.
 
     Returns:
-        A `StrongOrder`. Its interval adds sampling (delta method over paths) and curvature
-        (scatter about the straight line) in quadrature; its `notes` say which points were dropped.
+        A `StrongOrder`. Its interval adds sampling (delta method over paths) and the curvature that
+        cannot be seen for it in quadrature; its `notes` say which points were dropped and why.
     """
     check_measurement(system, method, t_end, confidence, exact, reference)
     start = initial_state(system, initial)

@@ -13,11 +13,11 @@ The plateau rule drops, in this order,
 and an order is given only if three points are left.
 
 Sampled errors. The line is straight; it is bent if the slope between the two coarsest points is
-not the slope of the others. The interval adds three doubts in quadrature. Sampling: all step sizes
-share their paths, so their errors go up and down together and scatter about a line by less than
-they may tilt it; the variance of the slope is therefore that of the mean of one number a path, its
-influence on the slope (the delta method, to which a bootstrap over paths converges). Scatter about
-the line, by Student's t. And the bend that the plateau rule lets pass.
+not the slope of the others. The interval adds two doubts in quadrature: sampling, and the bend that
+the plateau rule lets pass. All step sizes share their paths, so their errors go up and down
+together, and scatter about the line says little about how they may tilt it; the variance of the
+slope is that of the mean of one number a path, its influence on the slope (the delta method, to
+which a bootstrap over paths converges).
 
 Errors without sampling. The next two powers are fitted as well, as far as there are points:
 log|error| = c + p log dt + a dt + b dt². The interval is what the last of them changed, as for
@@ -25,17 +25,15 @@ every extrapolation, and at least 0.03.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from math import hypot, sqrt
 from statistics import NormalDist
 from typing import NamedTuple, TypeVar
 
-import jax
 import numpy as np
 
 from dalembert.theory.order_estimate import OrderEstimate
 
-__all__ = ["Measured", "estimate", "student_quantile"]
+__all__ = ["Measured", "estimate"]
 
 MIN_POINTS = 3
 STRAIGHT = 0.05
@@ -200,17 +198,8 @@ def _fit(
     bend, tolerated = _bend(dts, errors, influence, points)
     if not influence.shape[1]:
         return slope, max(bend, TILT * tolerated)
-    x = np.log(dts[used])
-    residual = y - y.mean() - slope * (x - x.mean())
-    freedom = len(y) - 2
-    scatter = sqrt(float(residual @ residual) / freedom * float(weights @ weights))
     sampling = _stderr((weights @ influence)[None, :])[0]
-    half = hypot(
-        NormalDist().inv_cdf((1 + confidence) / 2) * sampling,
-        student_quantile(confidence, freedom) * scatter,
-        TILT * tolerated,
-    )
-    return slope, half
+    return slope, hypot(NormalDist().inv_cdf((1 + confidence) / 2) * sampling, TILT * tolerated)
 
 
 def _stderr(influence: np.ndarray) -> np.ndarray:
@@ -219,22 +208,3 @@ def _stderr(influence: np.ndarray) -> np.ndarray:
     if paths < 2:
         return np.zeros(len(influence))
     return np.std(influence, axis=1, ddof=1) / sqrt(paths)
-
-
-@lru_cache(maxsize=128)
-def student_quantile(confidence: float, freedom: int) -> float:
-    """The t with P(|T| ≤ t) = confidence for Student's distribution, by bisection."""
-    with jax.enable_x64(True):
-
-        def inside(t: float) -> float:
-            return 1 - float(
-                jax.scipy.special.betainc(freedom / 2, 0.5, freedom / (freedom + t**2))
-            )
-
-        low, high = 0.0, 1.0
-        while inside(high) < confidence:
-            low, high = high, 2 * high
-        for _ in range(40):
-            middle = (low + high) / 2
-            low, high = (middle, high) if inside(middle) < confidence else (low, middle)
-    return high
