@@ -8,6 +8,7 @@ A `System` holds the functions and derives the rest by automatic differentiation
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -217,12 +218,10 @@ def _check_function(system: System, name: str, fun: Any, shape: tuple[int, ...])
     with jax.enable_x64(True):
         z = jax.ShapeDtypeStruct((system.dim,), np.float64)
         try:
-            out = jax.eval_shape(
-                lambda q, p, params: jnp.asarray(system.evaluate(fun, q, p, params)),
-                z,
-                z,
-                system.params,
-            )
+            call = partial(_evaluate, system, fun)
+            out = jax.eval_shape(call, z, z, system.params)
+            if shape == out.shape == () and jnp.issubdtype(out.dtype, np.floating):
+                jax.eval_shape(jax.grad(call, argnums=(0, 1)), z, z, system.params)
         except (
             jax.errors.TracerArrayConversionError,
             jax.errors.ConcretizationTypeError,
@@ -248,6 +247,10 @@ def _check_function(system: System, name: str, fun: Any, shape: tuple[int, ...])
             " Sum over the components or take one of them, e.g. p[0]**2 / 2." if not shape else ""
         )
         raise ValueError(f"{name} must return {wanted}, but it returns shape {out.shape}.{hint}")
+
+
+def _evaluate(system: System, fun: Callable[..., Any], q: Any, p: Any, params: Any) -> Any:
+    return jnp.asarray(system.evaluate(fun, q, p, params))
 
 
 def _first_line(error: Exception) -> str:

@@ -294,14 +294,7 @@ UNWRITABLE = {
         ("scan", da.midpoint()),
         ("scan", da.heun()),
         ("while", da.heun()),
-        pytest.param(
-            "while",
-            da.midpoint(),
-            marks=pytest.mark.xfail(
-                raises=ValueError,
-                reason="the matrix-free solver transposes the equations; no `while` can be",
-            ),
-        ),
+        ("while", da.midpoint()),
     ],
     ids=lambda value: getattr(value, "name", value),
 )
@@ -313,7 +306,7 @@ def test_step_falls_back_to_arrays_with_equal_results(name, method):
     for a, b in zip(found[:2], expected[:2], strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-14)
     text = da.explain(UNWRITABLE[name], method)
-    assert f"regime: arrays, matrix-free Newton–Krylov (no straight-line form for: {name})" in text
+    assert "regime: arrays" in text and f"(no straight-line form for: {name})" in text
     assert "regime: scalars, written out" in da.explain(PLAIN, method)
 
 

@@ -34,7 +34,7 @@ NO_NOISE_IN_STAGES = da.MeanSquareTableau(
 """βᵀbe = 0 instead of ½: it converges, to the solution of the Itô equation."""
 
 
-def check(result: StrongOrder, order: float, half_width: float = 0.15) -> None:
+def check(result: StrongOrder, order: float, half_width: float = 0.2) -> None:
     low, high = result.interval
     assert low <= order <= high, str(result)
     assert high - low <= 2 * half_width, str(result)

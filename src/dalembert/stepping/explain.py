@@ -3,7 +3,7 @@
 from dalembert.stepping.dependence import Degree
 from dalembert.stepping.plan import Node
 from dalembert.stepping.stages import stage_system
-from dalembert.stepping.stepper import BlockSolver, Stepper
+from dalembert.stepping.stepper import MAX_DENSE_UNKNOWNS, BlockSolver, Stepper
 
 __all__ = ["describe"]
 
@@ -65,7 +65,9 @@ def _name(node: Node, stepper: Stepper) -> str:
 def _regime(stepper: Stepper) -> str:
     if stepper.is_scalar:
         return "scalars, written out"
-    return f"arrays, matrix-free Newton–Krylov ({stepper.notice})"
+    largest = stepper.system.dim * max(len(s.block.unknowns) for s in stepper.solvers)
+    how = "Newton with a matrix" if largest <= MAX_DENSE_UNKNOWNS else "matrix-free Newton–Krylov"
+    return f"arrays, {how} ({stepper.notice})"
 
 
 def _count(n: int, noun: str) -> str:

@@ -38,6 +38,9 @@ MAX_SCALAR_DIM = 8
 MAX_SCALAR_UNKNOWNS = 12
 """Beyond these the code of a written-out elimination grows too long to compile quickly."""
 
+MAX_DENSE_UNKNOWNS = 16
+"""Beyond this the array regime forms no matrix."""
+
 
 class StepInfo(NamedTuple):
     """What a person needs to trust a step.
@@ -89,9 +92,11 @@ class BlockSolver:
             return self.arrays.measure(u, around)
 
         def solve(_: Any, u: jax.Array) -> tuple[jax.Array, Report]:
-            return newton.damped_newton(residual, measure, newton.krylov_solve, u, measure(u))
+            return newton.damped_newton(residual, measure, linear_solve, u, measure(u))
 
-        u, report = lax.custom_root(residual, guess, solve, newton.krylov_solve, has_aux=True)
+        is_small = guess.size <= MAX_DENSE_UNKNOWNS
+        linear_solve = newton.dense_solve if is_small else newton.krylov_solve
+        u, report = lax.custom_root(residual, guess, solve, linear_solve, has_aux=True)
         return u, Report(*report)
 
     def _solve_scalars(

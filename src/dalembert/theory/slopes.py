@@ -13,15 +13,15 @@ The plateau rule drops, in this order,
 and an order is given only if three points are left.
 
 Sampled errors. The line is straight; it is bent if the slope between the two coarsest points is
-not the slope of the others. The interval adds two doubts in quadrature: sampling, and the bend that
-the plateau rule lets pass. All step sizes share their paths, so their errors go up and down
+not the slope of the others. The interval adds two doubts in quadrature: sampling, and the tilt by a
+bend that the plateau rule lets pass. All step sizes share their paths, so their errors go up and down
 together, and scatter about the line says little about how they may tilt it; the variance of the
 slope is that of the mean of one number a path, its influence on the slope (the delta method, to
 which a bootstrap over paths converges).
 
 Errors without sampling. The next two powers are fitted as well, as far as there are points:
 log|error| = c + p log dt + a dt + b dt². The interval is what the last of them changed, as for
-every extrapolation, and at least 0.03.
+every extrapolation.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,10 +41,8 @@ STRAIGHT = 0.05
 that differ by so little where a h < 0.1 or so."""
 CLEAR = 2.0
 """Standard errors by which two slopes must differ to count as different."""
-TILT = 0.6
-"""By how much a curvature that passes may tilt the line, as a part of the difference of slopes that
-the rule looks at: the excess of a slope halves with h, which gives 0.6 over five points."""
-
+LEAST = 0.03
+"""Half the width of the narrowest interval: no order is known better from a few step sizes."""
 
 Estimate = TypeVar("Estimate", bound=OrderEstimate)
 
@@ -155,15 +153,19 @@ def _bend(
     dts: np.ndarray, errors: np.ndarray, influence: np.ndarray, points: np.ndarray
 ) -> tuple[float, float]:
     """What the coarsest point, or the last term, changes in the slope; and what is tolerated."""
-    if influence.shape[1]:
-        difference = _weights(dts, points[:2], 2) - _weights(dts, points[1:], 2)
-    else:
-        terms = _terms(influence, points)
-        difference = _weights(dts, points, terms) - _weights(dts, points, terms - 1)
-    stderr = _stderr((difference @ influence)[None, :])[0]
+    difference = _difference(dts, influence, points)
     used = difference != 0
     bend = abs(float(difference[used] @ np.log(np.abs(errors[used]))))
+    stderr = _stderr((difference @ influence)[None, :])[0]
     return bend, max(STRAIGHT, CLEAR * stderr)
+
+
+def _difference(dts: np.ndarray, influence: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Weights of a difference of slopes: the two coarsest points against the others, if sampled."""
+    if influence.shape[1]:
+        return _weights(dts, points[:2], 2) - _weights(dts, points[1:], 2)
+    terms = _terms(influence, points)
+    return _weights(dts, points, terms) - _weights(dts, points, terms - 1)
 
 
 def _terms(influence: np.ndarray, points: np.ndarray) -> int:
@@ -197,9 +199,12 @@ def _fit(
     slope = float(weights[used] @ y)
     bend, tolerated = _bend(dts, errors, influence, points)
     if not influence.shape[1]:
-        return slope, max(bend, TILT * tolerated)
+        return slope, max(bend, LEAST)
+    # A bend by a term a·dt tilts the line in this proportion.
+    tilt = tolerated * abs((weights @ dts) / (_difference(dts, influence, points) @ dts))
     sampling = _stderr((weights @ influence)[None, :])[0]
-    return slope, hypot(NormalDist().inv_cdf((1 + confidence) / 2) * sampling, TILT * tolerated)
+    half = hypot(NormalDist().inv_cdf((1 + confidence) / 2) * sampling, tilt)
+    return slope, max(half, LEAST)
 
 
 def _stderr(influence: np.ndarray) -> np.ndarray:
