@@ -22,7 +22,7 @@ BETA, NU, DT = 0.5, 0.001, 0.1
 
 
 def by_hand(paths: int, steps: int, seed: int) -> float:
-    """Midpoint on the Kubo oscillator: z' = (I − A)⁻¹(I + A) z with A = (h + βΔW)/2 · [[0,1],[−1,−ν]]."""
+    """Midpoint on the Kubo oscillator: with a = (h + βΔW)/2, P = (p − a q)/(1 + a² + νa)."""
     rng = np.random.default_rng(seed)
     q, p = np.full(paths, 2.0), np.zeros(paths)
     for _ in range(steps):

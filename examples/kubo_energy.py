@@ -1,6 +1,6 @@
 """Mean energy of the damped Kubo oscillator: structured methods and Heun against the exact curve.
 
-    python examples/kubo_energy.py --out demo [--paths 4000] [--t-end 1000]
+python examples/kubo_energy.py --out demo [--paths 4000] [--t-end 1000]
 """
 
 import argparse

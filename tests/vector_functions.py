@@ -189,7 +189,6 @@ DIFFERENTIABLE = (
     "einsum",
     "batched dot",
     "cross product",
-    "determinant",
     "variance",
     "product",
     "maximum",

@@ -333,7 +333,7 @@ def test_other_numbers_do_not_trace_again(method):
     again = len(calls)  # a new system checks its functions once
     changed = da.step(other, method, q, p, DT, [])
     assert len(calls) == again
-    assert again - traced <= 1
+    assert again - traced <= 2  # the new system is checked: its value and its gradient
     assert not np.array_equal(changed[1], first[1])
 
 
