@@ -14,10 +14,12 @@ and an order is given only if three points are left.
 
 Sampled errors. The line is straight; it is bent if the slope between the two coarsest points is
 not the slope of the others. The interval adds two doubts in quadrature: sampling, and the tilt by
-a bend that the plateau rule lets pass. All step sizes share their paths, so their errors go up
-and down together, and scatter about the line says little about how they may tilt it; the variance
-of the slope is that of the mean of one number a path, its influence on the slope (the delta
-method, to which a bootstrap over paths converges). Errors without sampling. The next two powers
+a bend that the plateau rule lets pass. All step sizes share their paths, so their errors go up and
+down together, and scatter about the line says little about how they may tilt it; the variance of
+the slope is that of the mean of one number a path, its influence on the slope (the delta method, to
+which a bootstrap over paths converges).
+
+Errors without sampling. The next two powers
 are fitted as well, as far as there are points: log|error| = c + p log dt + a dt + b dt². The
 interval is what the last of them changed, as for every extrapolation.
 """
