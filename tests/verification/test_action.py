@@ -233,6 +233,7 @@ class TestConvergence:
             assert all(1.3 < order < 2.3 for order in found.orders.values()), str(found)
             assert found.orders["H_d"] < 1.7, str(found)
 
+    @pytest.mark.slow
     def test_noises_that_do_not_commute(self) -> None:
         # What is missing are Lévy areas: of the size dt.
         system, (q, p) = cases.coupled(1, 2), cases.state(1)

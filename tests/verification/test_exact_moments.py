@@ -134,6 +134,7 @@ def measured_weak_order(system, method, start):
     return np.log2(error(40) / error(80))
 
 
+@pytest.mark.slow
 def test_the_weak_orders_that_a_diagnosis_expects_are_attained():
     """For additive noise, where the diagnosis promises more than the certificate."""
     start = ([1.0], [0.5])
