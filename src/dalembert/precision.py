@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-__all__ = ["as_dtype", "cast", "is_traced", "with_precision"]
+__all__ = ["as_dtype", "cast", "check_real", "is_traced", "with_precision"]
 
 
 def is_traced(*trees: Any) -> bool:
@@ -29,6 +29,15 @@ def as_dtype(dtype: Any) -> np.dtype:
     if chosen not in (np.dtype(np.float64), np.dtype(np.float32)):
         raise TypeError(f"dtype must be float64 or float32, not {dtype!r}.")
     return chosen
+
+
+def check_real(name: str, array: Any) -> None:
+    """Refuse whole and complex numbers where a state is given."""
+    if not jax.numpy.issubdtype(array.dtype, np.floating):
+        raise TypeError(
+            f"{name} has {array.dtype} entries; real numbers are needed. "
+            "Write them as floats, e.g. 2.0 instead of 2."
+        )
 
 
 def cast(tree: Any, dtype: np.dtype) -> Any:

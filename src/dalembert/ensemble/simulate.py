@@ -18,7 +18,7 @@ from dalembert.ensemble.progress import Progress
 from dalembert.ensemble.run import Failures, Run
 from dalembert.ensemble.statistics import in_float64, merge
 from dalembert.noise import Gaussian, Noise, ThreePoint, initial_key, seed_words
-from dalembert.precision import as_dtype, cast
+from dalembert.precision import as_dtype, cast, check_real
 from dalembert.stepping.step import check_method
 from dalembert.stepping.stepper import make_stepper
 from dalembert.system import System
@@ -155,11 +155,7 @@ def _initial_states(
     arrays = []
     for name, value in zip(("q0", "p0"), initial, strict=True):
         x = np.asarray(value)
-        if not np.issubdtype(x.dtype, np.floating):
-            raise TypeError(
-                f"{name} has {x.dtype} entries; real numbers are needed. "
-                "Write them as floats, e.g. 2.0 instead of 2."
-            )
+        check_real(name, x)
         if x.shape not in (shape, (paths, *shape)):
             raise ValueError(
                 f"{name} must have shape {shape} (all paths alike) or {(paths, *shape)}, "

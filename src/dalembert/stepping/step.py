@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.noise import Increments
-from dalembert.precision import as_dtype, cast, is_traced, with_precision
+from dalembert.precision import as_dtype, cast, check_real, is_traced, with_precision
 from dalembert.stepping.stepper import StepInfo, Stepper, make_stepper
 from dalembert.system import System
 
@@ -101,11 +101,7 @@ def _array(value: Any) -> Any:
 def vector(name: str, value: Any, dim: int) -> Any:
     """A real vector of shape (dim,), or an error that says what to write instead."""
     value = _array(value)
-    if not jnp.issubdtype(value.dtype, np.floating):
-        raise TypeError(
-            f"{name} has {value.dtype} entries; real numbers are needed. "
-            "Write them as floats, e.g. 2.0 instead of 2."
-        )
+    check_real(name, value)
     if value.shape != (dim,):
         raise ValueError(f"{name} must have shape ({dim},), not {value.shape}.")
     return value

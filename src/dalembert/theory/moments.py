@@ -26,7 +26,7 @@ import numpy as np
 
 from dalembert.methods.coefficients import Array
 from dalembert.noise import Noise
-from dalembert.precision import cast
+from dalembert.precision import cast, check_real
 from dalembert.stepping.dependence import Degree, degree
 from dalembert.system import System
 from dalembert.theory.moment_map import (
@@ -239,11 +239,7 @@ def _initial(system: System, initial: Any) -> Array:
     parts = []
     for name, value in zip(("q0", "p0"), initial, strict=True):
         x = np.asarray(value)
-        if not np.issubdtype(x.dtype, np.floating):
-            raise TypeError(
-                f"{name} has {x.dtype} entries; real numbers are needed. "
-                "Write them as floats, e.g. 2.0 instead of 2."
-            )
+        check_real(name, x)
         if x.ndim not in (1, 2) or x.shape[-1] != system.dim or not np.all(np.isfinite(x)):
             raise ValueError(
                 f"{name} must be finite and have shape ({system.dim},), or (paths, {system.dim}) "

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.noise import Increments
-from dalembert.precision import is_traced
+from dalembert.precision import check_real, is_traced
 from dalembert.stepping.step import as_increments, vector
 from dalembert.stepping.stepper import StepInfo
 from dalembert.system import System
@@ -223,11 +223,7 @@ def _array(name: str, value: Any, shape: tuple[int | None, int]) -> Any:
             f"{name} must have shape ({rows}, {components}), not {value.shape}: a path of K steps "
             "has K rows of dW and K + 1 of q and p."
         )
-    if not jnp.issubdtype(value.dtype, np.floating):
-        raise TypeError(
-            f"{name} has {value.dtype} entries; real numbers are needed. "
-            "Write them as floats, e.g. 2.0 instead of 2."
-        )
+    check_real(name, value)
     return value
 
 
