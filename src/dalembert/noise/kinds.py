@@ -5,6 +5,7 @@ one frozen record per kind of noise (`Gaussian`, `ThreePoint`, `Zero`, `Recorded
 
     offers      the fields of `Increments` that a method may ask for
     draw(...)   the increments of one path and one step; safe under jit, vmap and scan
+    draw_steps(...)  those of one path and several steps, one after another: cheaper
     check(...)  what can be wrong with a run, said before it is compiled
     describe()  one line of provenance
 
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from dalembert.noise.philox import (
     MAX_NOISES,
@@ -34,6 +36,7 @@ from dalembert.noise.philox import (
     normal_pair,
     plain_integer,
     rounded,
+    step_word,
     stream_words,
     x64_is_on,
 )
@@ -78,7 +81,44 @@ class Noise(Protocol):
         self, seed: Integer, path: Integer, step: Integer, dt: Any, noises: int, dtype: Any
     ) -> Increments: ...
 
+    def draw_steps(
+        self,
+        seed: Integer,
+        path: Integer,
+        first: Integer,
+        count: int,
+        dt: Any,
+        noises: int,
+        dtype: Any,
+    ) -> Increments: ...
+
     def describe(self) -> str: ...
+
+
+class _Kind:
+    """One step as the first of several."""
+
+    draw_steps: Callable[..., Increments]
+
+    def draw(
+        self, seed: Integer, path: Integer, step: Integer, dt: Any, noises: int, dtype: Any
+    ) -> Increments:
+        """The increments of one path over one step."""
+        steps = self.draw_steps(seed, path, step, 1, dt, noises, dtype)
+        return jax.tree.map(lambda field: field[0], steps)
+
+
+def _in_pairs(pair: Callable[[Any], tuple[Any, Any]], first: Integer, count: int) -> Any:
+    """Results for `count` steps from `first` on, of a function that gives steps 2j and 2j + 1."""
+    first = step_word(first)
+    numbers = first // np.uint32(2) + jnp.arange(count // 2 + 1, dtype=jnp.uint32)
+    even, odd = jax.vmap(pair)(numbers)
+
+    def interleave(a: Any, b: Any) -> Any:
+        both = jnp.stack([a, b], axis=1).reshape(2 * len(numbers), *a.shape[1:])
+        return lax.dynamic_slice_in_dim(both, first % np.uint32(2), count)
+
+    return jax.tree.map(interleave, even, odd)
 
 
 def check_run(dt: float, steps: int = 1, paths: int = 1, noises: int = 1) -> None:
@@ -116,7 +156,7 @@ def mixed_increments(three: Any, two: Any, numpy: Any = jnp) -> Any:
 
 
 @dataclass(frozen=True)
-class Gaussian:
+class Gaussian(_Kind):
     """ΔW = √h χ and ΔZ = h^{3/2}/2 (χ + η/√3) with χ, η independent N(0, 1).
 
     truncation=k (k ≥ 1, off by default) replaces ΔW outside [−A, A] by ±A, A = √(2 k h |ln h|), for
@@ -139,19 +179,32 @@ class Gaussian:
     def offers(self) -> frozenset[str]:
         return frozenset({"dW", "dZ"} if self.truncation is None else {"dW"})
 
-    def draw(
-        self, seed: Integer, path: Integer, step: Integer, dt: Any, noises: int, dtype: Any
+    def draw_steps(
+        self,
+        seed: Integer,
+        path: Integer,
+        first: Integer,
+        count: int,
+        dt: Any,
+        noises: int,
+        dtype: Any,
     ) -> Increments:
-        """The increments of one path over one step."""
+        """The increments of one path over `count` steps from step `first` on."""
         dtype = _usable(dtype)
-        words = stream_words(Stream.GAUSSIAN, seed, path, step, noises)
-        chi, eta = normal_pair(words, dtype)
+
+        def normal(stream: Stream) -> Any:
+            def pair(number: Any) -> tuple[Any, Any]:
+                return normal_pair(stream_words(stream, seed, path, number, noises), dtype)
+
+            return _in_pairs(pair, first, count)
+
+        chi, eta = normal(Stream.GAUSSIAN), normal(Stream.GAUSSIAN_AREA)
         h = jnp.asarray(dt, dtype)
         dW = rounded(jnp.sqrt(h) * chi)
         if self.truncation is not None:
             bound = _bound(self.truncation, dt, dtype)
-            count = jnp.sum(jnp.abs(dW) > bound, dtype=jnp.int32)
-            return Increments(jnp.clip(dW, -bound, bound), truncated=count)
+            outside = jnp.sum(jnp.abs(dW) > bound, axis=-1, dtype=jnp.int32)
+            return Increments(jnp.clip(dW, -bound, bound), truncated=outside)
         dZ = h * jnp.sqrt(h) / 2 * (chi + rounded(eta * (1 / sqrt(3))))
         return Increments(dW, rounded(dZ))
 
@@ -170,7 +223,7 @@ class Gaussian:
 
 
 @dataclass(frozen=True)
-class ThreePoint:
+class ThreePoint(_Kind):
     """Î_k = ±√(3h) with probability 1/6 each, else 0; mixed I_kl from Ĩ_k = ±√h.
 
         I_kl = Î_k Ĩ_l for l < k,  −Î_l Ĩ_k for l > k,  0 for l = k
@@ -185,12 +238,24 @@ class ThreePoint:
     def offers(self) -> frozenset[str]:
         return frozenset({"dW", "mixed"})
 
-    def draw(
-        self, seed: Integer, path: Integer, step: Integer, dt: Any, noises: int, dtype: Any
+    def draw_steps(
+        self,
+        seed: Integer,
+        path: Integer,
+        first: Integer,
+        count: int,
+        dt: Any,
+        noises: int,
+        dtype: Any,
     ) -> Increments:
-        """The increments of one path over one step."""
+        """The increments of one path over `count` steps from step `first` on."""
         dtype = _usable(dtype)
-        value, sign, _, _ = stream_words(Stream.THREE_POINT, seed, path, step, noises)
+
+        def pair(number: Any) -> tuple[Any, Any]:
+            words = stream_words(Stream.THREE_POINT, seed, path, number, noises)
+            return words[:2], words[2:]
+
+        value, sign = _in_pairs(pair, first, count)
         sixth = round(2**32 / 6)
         h = jnp.asarray(dt, dtype)
         large, small = jnp.sqrt(3 * h), jnp.sqrt(h)
@@ -204,7 +269,7 @@ class ThreePoint:
 
 
 @dataclass(frozen=True)
-class Zero:
+class Zero(_Kind):
     """No noise: a method's step becomes its deterministic limit."""
 
     check = staticmethod(check_run)
@@ -213,19 +278,26 @@ class Zero:
     def offers(self) -> frozenset[str]:
         return frozenset({"dW", "dZ", "mixed"})
 
-    def draw(
-        self, seed: Integer, path: Integer, step: Integer, dt: Any, noises: int, dtype: Any
+    def draw_steps(
+        self,
+        seed: Integer,
+        path: Integer,
+        first: Integer,
+        count: int,
+        dt: Any,
+        noises: int,
+        dtype: Any,
     ) -> Increments:
-        """Zeros of the shapes of one path over one step."""
-        zeros = jnp.zeros(noises, _usable(dtype))
-        return Increments(zeros, zeros, jnp.zeros((noises, noises), zeros.dtype))
+        """Zeros of the shapes of one path over `count` steps."""
+        zeros = jnp.zeros((count, noises), _usable(dtype))
+        return Increments(zeros, zeros, jnp.zeros((count, noises, noises), zeros.dtype))
 
     def describe(self) -> str:
         return "zero noise"
 
 
 @dataclass(frozen=True, eq=False)
-class Recorded:
+class Recorded(_Kind):
     """Increments given as arrays: dW of shape (steps, m) for all paths, or (paths, steps, m).
 
     The other fields have the same leading axes. Inside a compiled run an index past the end cannot
@@ -246,13 +318,26 @@ class Recorded:
         given = {name for name, field in self.increments._asdict().items() if field is not None}
         return frozenset(given - {"truncated"})
 
-    def draw(
-        self, seed: Integer, path: Integer, step: Integer, dt: Any, noises: int, dtype: Any
+    def draw_steps(
+        self,
+        seed: Integer,
+        path: Integer,
+        first: Integer,
+        count: int,
+        dt: Any,
+        noises: int,
+        dtype: Any,
     ) -> Increments:
-        """The recorded increments of one path and one step; seed and dt are not used."""
+        """The recorded increments of one path and `count` steps; seed and dt are not used.
+
+        Steps past the end repeat the last one.
+        """
         self._check_shapes(noises)
         dtype = _usable(dtype)
-        index = (step,) if np.ndim(self.increments.dW) == 2 else (path, step)
+        steps = step_word(first) + jnp.arange(count, dtype=jnp.uint32)
+        # A traced path number may come as two words; no recording has more than 2³² paths.
+        path = path[0] if isinstance(path, tuple) else path
+        index = (steps,) if np.ndim(self.increments.dW) == 2 else (path, steps)
 
         def at(field: Any) -> Any:
             return None if field is None else jnp.asarray(field)[index]

@@ -39,8 +39,7 @@ def brownian_path(
 def _gaussian_path(
     seed: Any, path: Any, dt: Any, *, steps: int, noises: int, dtype: np.dtype
 ) -> Increments:
-    number = jnp.arange(steps, dtype=jnp.uint32)
-    return jax.vmap(lambda step: Gaussian().draw(seed, path, step, dt, noises, dtype))(number)
+    return Gaussian().draw_steps(seed, path, 0, steps, dt, noises, dtype)
 
 
 def coarsen(increments: Increments, dt: float, factor: int) -> Increments:

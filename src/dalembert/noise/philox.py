@@ -5,7 +5,7 @@ under a 64-bit key. Every number the library draws comes from one block of four 
 
     key      k0, k1   seed: low word, high word
     counter  c0, c1   path number: low word, high word
-             c2       step number
+             c2       step number, or half of it where a block serves two steps
              c3       stream tag (high 8 bits) | noise index (low 24 bits)
 
 so two draws share bits only if seed, path, step, noise index and stream all agree. The words are
@@ -42,6 +42,7 @@ class Stream(IntEnum):
     GAUSSIAN = 0
     THREE_POINT = 1
     INITIAL = 2
+    GAUSSIAN_AREA = 3
 
 
 def x64_is_on() -> bool:
@@ -160,7 +161,7 @@ def stream_words(stream: Stream, seed: Integer, path: Integer, step: Integer, no
     key = seed_words(seed)
     index = jnp.arange(noises, dtype=jnp.uint32) | np.uint32(stream << 24)
     low, high = path_words(path)
-    return philox4x32((key[0], key[1]), (low, high, _step_word(step), index))
+    return philox4x32((key[0], key[1]), (low, high, step_word(step), index))
 
 
 def plain_integer(value: Any, name: str, limit: int) -> int:
@@ -177,7 +178,8 @@ def _split(value: int) -> tuple[np.uint32, np.uint32]:
     return np.uint32(value & 0xFFFFFFFF), np.uint32(value >> 32)
 
 
-def _step_word(step: Any) -> Any:
+def step_word(step: Any) -> Any:
+    """A step number as a uint32 word: checked if it is concrete, modulo 2³² if traced."""
     if not isinstance(step, jax.Array):
         return plain_integer(step, "step", MAX_STEPS)
     _require_integer_scalar(step, "step")

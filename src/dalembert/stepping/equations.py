@@ -103,12 +103,20 @@ class RowEquations:
 
         along = (rows_of_q.astype(u.dtype) * u, start)
         (residual, size), (shift, _) = jax.jvp(equations, (u, start), along)
-        floor = size + jnp.abs(shift)
+        return self._relative(block, residual, size + jnp.abs(shift))
+
+    def check(self, block: Block, u: Any, slack: Any, around: Surroundings) -> Any:
+        """As `measure`, with the effect of rounding the unknowns given as |Jacobian| · |u|."""
+        residual, size = self._residual_and_size(block, u, around)
+        return self._relative(block, residual, size + slack)
+
+    def _relative(self, block: Block, residual: Any, floor: Any) -> Any:
+        """The largest residual of the q rows and of the p rows, relative to their floors."""
         worst = []
         for kind in ("q", "p"):
             rows = [i for i, node in enumerate(block.unknowns) if node.kind == kind]
             if rows:
-                scale = jnp.maximum(self._largest(rows, floor), jnp.finfo(u.dtype).tiny)
+                scale = jnp.maximum(self._largest(rows, floor), jnp.finfo(floor.dtype).tiny)
                 worst.append(self._largest(rows, jnp.abs(residual)) / scale)
         return jnp.max(jnp.stack(worst))
 

@@ -1,8 +1,8 @@
 """Newton's method for one block of stage equations: fast first, then safe where needed.
 
 A fixed small number of Newton steps, written out on scalars, serves nearly every path. What they
-leave unconverged goes on in a damped Newton loop; in an ensemble that loop runs only if some path
-needs it, and leaves the others as they are. Derivatives of a solution come from the implicit
+leave unconverged goes on in a damped Newton loop, which an ensemble enters only for the steps and
+paths that need it. Derivatives of a solution come from the implicit
 function theorem, so they cost one linear solve and do not depend on how the solution was found.
 """
 
@@ -54,14 +54,18 @@ def fixed_newton(
     linearise: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
     guess: np.ndarray,
     iterations: int,
-) -> np.ndarray:
-    """A fixed number of Newton steps on scalars, written out without a loop or a branch."""
-    u = guess
+) -> tuple[np.ndarray, np.ndarray]:
+    """A fixed number of Newton steps on scalars, written out without a loop or a branch.
+
+    Returns the solution and |Jacobian| · |u|: by how much, in units of rounding, the residual of
+    this u is uncertain because u itself is rounded.
+    """
+    u, matrix = guess, np.empty((0, 0))
     for _ in range(iterations):
         residual, matrix = linearise(u)
         correction = scalars.solve_linear(matrix, residual)
         u = scalars.vector(scalars.sub(x, d) for x, d in zip(u, correction, strict=True))
-    return u
+    return u, scalars.product_of_magnitudes(matrix, u)
 
 
 def damped_newton(
@@ -118,6 +122,19 @@ def krylov_solve(product: Callable[[jax.Array], jax.Array], rhs: jax.Array) -> j
 
 
 def dense_solve(product: Callable[[jax.Array], jax.Array], rhs: jax.Array) -> jax.Array:
-    """Solve a small linear system that is known through its products, with pivoting."""
-    matrix = jax.vmap(product, out_axes=1)(jnp.eye(rhs.size, dtype=rhs.dtype))
-    return jnp.linalg.solve(matrix, rhs)
+    """Solve a small linear system that is known through its products, with pivoting.
+
+    Gauss–Jordan elimination in plain operations: batches of LAPACK calls in several threads at a
+    time can wait for each other for ever in XLA's thread pool.
+    """
+    n = rhs.size
+    rows = jnp.arange(n)
+    matrix = jax.vmap(product, out_axes=1)(jnp.eye(n, dtype=rhs.dtype))
+    for k in range(n):
+        pivot = k + jnp.argmax(jnp.abs(matrix[k:, k]))
+        swapped = rows.at[k].set(pivot).at[pivot].set(k)
+        matrix, rhs = matrix[swapped], rhs[swapped]
+        factors = jnp.where(rows == k, jnp.zeros_like(rhs), matrix[:, k] / matrix[k, k])
+        matrix = matrix - factors[:, None] * matrix[k][None, :]
+        rhs = rhs - factors * rhs[k]
+    return rhs / jnp.diagonal(matrix)

@@ -5,12 +5,23 @@ five operations leave out what a compiler may not: XLA keeps 0·x because x coul
 """
 
 from collections.abc import Iterable
+from functools import reduce
 from typing import Any
 
 import numpy as np
 from jax import lax
 
-__all__ = ["add", "div", "is_known", "mul", "neg", "solve_linear", "sub", "vector"]
+__all__ = [
+    "add",
+    "div",
+    "is_known",
+    "mul",
+    "neg",
+    "product_of_magnitudes",
+    "solve_linear",
+    "sub",
+    "vector",
+]
 
 
 def is_known(x: Any) -> bool:
@@ -87,3 +98,16 @@ def solve_linear(matrix: np.ndarray, rhs: np.ndarray) -> np.ndarray:
             x[i] = sub(x[i], mul(a[i, j], x[j]))
         x[i] = div(x[i], a[i, i])
     return x
+
+
+def product_of_magnitudes(matrix: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """|A| · |u| of a matrix and a vector of scalars."""
+
+    def magnitude(x: Any) -> Any:
+        return abs(x) if is_known(x) else lax.abs(x)
+
+    sums = []
+    for row in matrix:
+        parts = [mul(magnitude(a), magnitude(x)) for a, x in zip(row, u, strict=True)]
+        sums.append(reduce(add, parts))
+    return vector(sums)

@@ -62,6 +62,7 @@ class Equations(NamedTuple):
     residual: Callable[..., Any]
     linearise: Callable[..., Any]
     measure: Callable[..., Any]
+    check: Callable[..., Any]
     complete: Callable[..., Any]
 
 
@@ -74,14 +75,16 @@ class BlockSolver:
     arrays: Equations
     scalars: Equations | None
 
-    def solve(self, guess: list[Any], around: Surroundings) -> tuple[list[Any], Report]:
+    def solve(
+        self, guess: list[Any], around: Surroundings, careful: bool
+    ) -> tuple[list[Any], Report]:
         """Values of the unknown rows, and how well they satisfy the equations."""
         if not self.block.unknowns:
             return [], Report(0, 0.0)
         if self.scalars is None:
             u, report = self._solve_vector(jnp.concatenate(guess), around)
         else:
-            u, report = self._solve_scalars(self.scalars, np.concatenate(guess), around)
+            u, report = self._solve_scalars(self.scalars, np.concatenate(guess), around, careful)
         return list(u.reshape(len(guess), -1)), report
 
     def _solve_vector(self, guess: jax.Array, around: Surroundings) -> tuple[jax.Array, Report]:
@@ -100,7 +103,7 @@ class BlockSolver:
         return u, Report(*report)
 
     def _solve_scalars(
-        self, equations: Equations, guess: np.ndarray, around: Surroundings
+        self, equations: Equations, guess: np.ndarray, around: Surroundings, careful: bool
     ) -> tuple[np.ndarray, Report]:
         """Unknowns stay apart, so that nothing is stacked unless the damped loop is entered."""
         dtype = guess[0].dtype
@@ -112,7 +115,12 @@ class BlockSolver:
 
         def solve(_: Any, u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Report]:
             guess = scalars.vector(u)
-            found = newton.fixed_newton(lambda u: equations.linearise(u, around), guess, steps)
+            found, slack = newton.fixed_newton(
+                lambda u: equations.linearise(u, around), guess, steps
+            )
+            if not careful:
+                residual = equations.check(found, slack, around)[()]
+                return _as_tuple(found, dtype), Report(jnp.asarray(steps, dtype), residual)
             is_finite = jnp.isfinite(sum(jnp.abs(x) for x in found))
             start = scalars.vector(
                 lax.select(is_finite, *pair) for pair in zip(found, guess, strict=True)
@@ -163,6 +171,16 @@ class Stepper:
         """True in the scalar regime."""
         return not self.notice
 
+    @property
+    def is_implicit(self) -> bool:
+        """True if there are equations to solve."""
+        return any(solver.block.unknowns for solver in self.solvers)
+
+    @property
+    def has_fast_path(self) -> bool:
+        """True if an implicit step can be tried without the damped loop first."""
+        return self.is_scalar and self.is_implicit
+
     def enter(self, x: Any) -> Any:
         """A state of shape (dim,) as the step wants it: a tuple of scalars, or as it is."""
         return tuple(x) if self.is_scalar else x
@@ -172,9 +190,19 @@ class Stepper:
         return jnp.stack(x) if self.is_scalar else x
 
     def advance(
-        self, q: Any, p: Any, dt: Any, increments: Increments, params: Any
+        self,
+        q: Any,
+        p: Any,
+        dt: Any,
+        increments: Increments,
+        params: Any,
+        careful: bool = True,
     ) -> tuple[Any, Any, StepInfo]:
-        """One step of one path, for states that have been entered."""
+        """One step of one path, for states that have been entered.
+
+        With `careful=False` the scalar regime takes its fixed number of Newton steps and reports,
+        without going on where they did not suffice.
+        """
         names = {entry.increment for row in self.plan.rows.values() for entry in row}
         around = Surroundings(
             {OLD_Q: q, OLD_P: p}, increment_values(names, dt, increments, self.dtype), params
@@ -186,7 +214,7 @@ class Stepper:
         for solver in self.solvers:
             unknowns = solver.block.unknowns
             guess = [around.rows[Node(node.kind, 0)] for node in unknowns]
-            found, report = solver.solve(guess, around)
+            found, report = solver.solve(guess, around, careful)
             around = around._replace(rows=around.rows | dict(zip(unknowns, found, strict=True)))
             complete = (solver.scalars or solver.arrays).complete
             around = around._replace(rows=around.rows | complete(around))
@@ -300,8 +328,9 @@ def _solvers(
         written_out = None
         if scalar:
             written_out = arrays._replace(complete=scalarise(arrays.complete, known))
-            for name in ("residual", "linearise", "measure") if solved else ():
-                fun = scalarise(getattr(arrays, name), u, around)
+            for name in ("residual", "linearise", "measure", "check") if solved else ():
+                like = (u, u, around) if name == "check" else (u, around)
+                fun = scalarise(getattr(arrays, name), *like)
                 written_out = written_out._replace(**{name: fun})
         solvers.append(BlockSolver(block, affine and shortcuts, arrays, written_out))
     return tuple(solvers)
