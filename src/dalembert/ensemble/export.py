@@ -24,10 +24,25 @@ def to_xarray(run: Run) -> Any:
         if run.count.min() > 1:
             variables[f"{name}_stderr"] = (dims, run.stderr[name])
     coordinates: dict[str, Any] = {"time": run.t}
+    for name, histogram in run.histograms.items():
+        axes = [f"{name}_{letter}" for letter in "xy"[: len(histogram.edges)]]
+        times = ("time",) if histogram.counts.ndim > len(axes) else ()
+        variables |= {
+            f"{name}_counts": ((*times, *axes), histogram.counts),
+            f"{name}_outside": (times, histogram.outside),
+        }
+        middles = [(edges[1:] + edges[:-1]) / 2 for edges in histogram.edges]
+        coordinates |= dict(zip(axes, middles, strict=True))
     if run.q is not None and run.p is not None:
         dims = ("path", "component") if run.q.ndim == 2 else ("time", "path", "component")
         variables |= {"q": (dims, run.q), "p": (dims, run.p)}
-    attributes = {"failed": run.failed, "provenance": json.dumps(run.provenance)}
+    attributes = {
+        "title": f"{run.provenance['system']['name']} with {run.provenance['method']['name']}",
+        "failed": run.failed,
+        "truncated": run.truncated,
+        "residual": run.residual,
+        "provenance": json.dumps(dict(run.provenance)),
+    }
     return xarray.Dataset(variables, coords=coordinates, attrs=attributes)
 
 
@@ -36,11 +51,15 @@ def plot(run: Run, observable: str | None, ax: Any) -> Any:
     pyplot = _require("matplotlib.pyplot")
     name = next(iter(run.moments)) if observable is None else observable
     axes = pyplot.subplots(layout="constrained")[1] if ax is None else ax
-    mean = run.mean[name]
-    (line,) = axes.plot(run.t, mean, label=run.provenance["method"]["name"])
-    if run.count.min() > 1:
-        band = 2 * run.stderr[name]
-        axes.fill_between(run.t, mean - band, mean + band, color=line.get_color(), alpha=0.25)
+    mean = run.mean[name].reshape(len(run.t), -1)
+    band = 2 * run.stderr[name].reshape(mean.shape) if run.count.min() > 1 else 0 * mean
+    for k in range(mean.shape[1]):
+        label = run.provenance["method"]["name"] if mean.shape[1] == 1 else f"{name}[{k}]"
+        (line,) = axes.plot(run.t, mean[:, k], label=label)
+        low, high = mean[:, k] - band[:, k], mean[:, k] + band[:, k]
+        axes.fill_between(run.t, low, high, color=line.get_color(), alpha=0.25)
+    if mean.shape[1] > 1:
+        axes.legend()
     axes.set_xlabel("time")
     axes.set_ylabel(f"mean of {name}")
     axes.set_title(run.provenance["system"]["name"])
@@ -55,5 +74,5 @@ def _require(module: str) -> ModuleType:
     except ImportError as error:
         package = module.partition(".")[0]
         raise ImportError(
-            f"this needs {package}: install it with  pip install 'dalembert[plot]'"
+            f"this needs {package}: install it with  pip install xarray matplotlib"
         ) from error

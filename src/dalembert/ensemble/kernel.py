@@ -1,12 +1,19 @@
-"""The block kernel: a fixed number of paths, scanned over time, observed on the way.
+"""The block kernel: a fixed number of paths, stepped through a part of the run.
 
-Everything that a path does depends on its number alone, so a path has the same values in whatever
-block it runs.
+Everything that a path does depends on its number alone, so it has the same values in whatever block
+it runs and wherever the run was cut. A run is a sequence of *units*: each saves first if a save is
+due, and then takes up to `chunk` steps; the last one only saves. A *leg* is any number of units of
+one block, and the numbers of units, steps and paths are data, so one compiled kernel serves runs of
+every length.
+
+A chunk is stepped fast first. Where a stage equation was not solved, those paths take the chunk
+again with the safeguarded solver.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -14,11 +21,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from dalembert.ensemble.statistics import Moments, masked_moments
-from dalembert.noise import Noise
+from dalembert.ensemble.statistics import Histogram, Moments, count_in_bins, masked_moments
+from dalembert.noise import Increments, Noise
 from dalembert.stepping.stepper import Stepper
 
-__all__ = ["BlockResult", "Kernel", "Status"]
+__all__ = ["Block", "Kernel", "Leg", "PathState", "Saves", "Schedule", "Status", "compile_kernel"]
+
+SAVES_PER_LEG = 32
+"""Room for saves in a compiled leg: few legs in a long run, little memory in a large block."""
+
+CHUNK = 16
+"""Steps whose noise is drawn at once: enough to hide the cost of a loop, and still in the cache."""
 
 
 class Status(IntEnum):
@@ -29,33 +42,19 @@ class Status(IntEnum):
     NON_FINITE = 2
 
 
-class BlockInput(NamedTuple):
-    """What a block is told: shapes (paths,) and (paths, dim) for the states."""
+class Block(NamedTuple):
+    """What the paths of a block are told: shape (paths,) for numbers, and what they share."""
 
-    seed: Any
     path: tuple[Any, Any]
     is_real: Any
-    q: Any
-    p: Any
+    seed: Any
     dt: Any
     params: Any
     noise: Noise
 
 
-class BlockResult(NamedTuple):
-    """What leaves a block; the first axis of moments and kept states is time."""
-
-    moments: dict[str, Moments]
-    status: Any
-    failed_step: Any
-    truncated: Any
-    residual: Any
-    iterations: Any
-    kept: tuple[Any, Any] | None
-
-
-class _Path(NamedTuple):
-    """The state of one path while it runs."""
+class PathState(NamedTuple):
+    """Where the paths of a block are, and what has happened to them; first axis: paths."""
 
     q: Any
     p: Any
@@ -66,84 +65,210 @@ class _Path(NamedTuple):
     iterations: Any
 
 
+class Leg(NamedTuple):
+    """A part of a run: its units, and the schedule that they belong to."""
+
+    first_unit: Any
+    end_unit: Any
+    steps: Any
+    save_every: Any
+
+
+class Saves(NamedTuple):
+    """What is noted at the save times; first axis, but for the last counts: saves of the leg."""
+
+    moments: dict[str, Moments]
+    counts: dict[str, Any]
+    kept: tuple[Any, Any] | None
+    last_counts: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a run of `steps` steps, saved every `save_every`, is cut into chunks and units."""
+
+    steps: int
+    save_every: int
+
+    @property
+    def chunk(self) -> int:
+        """Steps per chunk, at most CHUNK: as many as leave the last chunk before a save full."""
+        chunks = -(-self.save_every // CHUNK)
+        return -(-self.save_every // chunks)
+
+    @property
+    def units_per_save(self) -> int:
+        return -(-self.save_every // self.chunk)
+
+    @property
+    def units(self) -> int:
+        full, rest = divmod(self.steps, self.save_every)
+        return full * self.units_per_save + -(-rest // self.chunk) + 1
+
+    @property
+    def save_steps(self) -> np.ndarray:
+        """Step numbers of the saves: the start, every `save_every` steps, and the end."""
+        numbers = list(range(0, self.steps + 1, self.save_every))
+        return np.asarray(numbers if numbers[-1] == self.steps else [*numbers, self.steps])
+
+    def saves_before(self, unit: int) -> int:
+        """How many saves the units before this one make."""
+        last = unit == self.units
+        return len(self.save_steps) if last else -(-unit // self.units_per_save)
+
+    def end_of_leg(self, unit: int, wanted: int) -> int:
+        """Where a leg of about so many units that starts here must end for lack of room."""
+        room = (self.saves_before(unit) + SAVES_PER_LEG - 1) * self.units_per_save
+        return min(unit + max(wanted, 1), room, self.units)
+
+
 @dataclass(frozen=True)
 class Kernel:
-    """A step, observables and a schedule of saves, ready to be compiled."""
+    """A step, observables and histograms, ready to be compiled for the legs of a run."""
 
     stepper: Stepper
     observe: tuple[tuple[str, Callable[..., Any]], ...]
-    steps: int
-    save_every: int
-    keep: str
+    histograms: tuple[tuple[str, Histogram], ...]
+    needs: frozenset[str]
+    keep_all: bool
+    chunk: int
 
-    def __call__(self, block: BlockInput) -> BlockResult:
-        """Run one block from the initial states to the end."""
-        state = jax.vmap(self._start)(block.q, block.p)
-        full, rest = divmod(self.steps, self.save_every)
-        state, first = self._save(state, block, jnp.int32(0))
+    def __call__(self, state: PathState, block: Block, leg: Leg) -> tuple[PathState, Saves]:
+        """Run the units of a leg; row i of the saves belongs to the i-th save of the leg."""
+        per_save = (leg.save_every + self.chunk - 1) // self.chunk
+        full, rest = leg.steps // leg.save_every, leg.steps % leg.save_every
+        last_unit = full * per_save + (rest + self.chunk - 1) // self.chunk
+        before = (leg.first_unit + per_save - 1) // per_save
 
-        def segment(state: _Path, number: Any) -> tuple[_Path, Any]:
-            state = self._run(state, block, number * self.save_every, self.save_every)
-            return self._save(state, block, ((number + 1) * self.save_every).astype(jnp.int32))
+        def unit(number: Any, carry: tuple[PathState, Saves]) -> tuple[PathState, Saves]:
+            segment, place = number // per_save, number % per_save
+            first = jnp.minimum(segment * leg.save_every + place * self.chunk, leg.steps)
+            end = jnp.minimum((segment + 1) * leg.save_every, leg.steps)
+            count = jnp.clip(end - first, 0, self.chunk)
+            is_save = (place == 0) | (number == last_unit)
+            row = (number + per_save - 1) // per_save - before
+            state, saves = lax.cond(
+                is_save,
+                lambda state, saves: self._save(state, saves, block, first, row),
+                lambda state, saves: (state, saves),
+                *carry,
+            )
+            run = partial(self._chunk, block=block, first=first, count=count)
+            return lax.cond(count > 0, run, lambda state: state, state), saves
 
-        state, saves = lax.scan(segment, state, jnp.arange(full, dtype=jnp.uint32))
-        saves = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), first, saves)
-        if rest:
-            state = self._run(state, block, jnp.uint32(full * self.save_every), rest)
-            state, last = self._save(state, block, jnp.int32(self.steps))
-            saves = jax.tree.map(lambda a, b: jnp.concatenate([a, b[None]]), saves, last)
-        moments, kept = saves
-        if self.keep == "final":
-            kept = self._arrays(state)
-        real = block.is_real
-        return BlockResult(
-            moments,
-            jnp.where(real, state.status, jnp.int32(Status.FINE)),
-            state.failed_step,
-            jnp.sum(jnp.where(real, state.truncated, jnp.int32(0))),
-            jnp.max(jnp.where(real, state.residual, jnp.zeros_like(state.residual))),
-            jnp.max(jnp.where(real, state.iterations, jnp.int32(0))),
-            kept,
-        )
+        one = jax.eval_shape(lambda s: self._observe(s, block, jnp.int32(0))[1], state)
+        empty = jax.tree.map(lambda x: jnp.zeros((SAVES_PER_LEG, *x.shape), x.dtype), one)
+        last = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), one.last_counts)
+        empty = empty._replace(last_counts=last)
+        return lax.fori_loop(leg.first_unit, leg.end_unit, unit, (state, empty))
 
-    def _start(self, q: Any, p: Any) -> _Path:
-        zero, none = jnp.int32(0), jnp.int32(-1)
-        residual = jnp.zeros((), self.stepper.dtype)
-        return _Path(self.stepper.enter(q), self.stepper.enter(p), zero, none, zero, residual, zero)
+    def start(self, q: np.ndarray, p: np.ndarray) -> PathState:
+        """Paths at their initial states, shape (paths, dim), as a leg takes them."""
+        paths = len(q)
+        zeros, none = np.zeros(paths, np.int32), np.full(paths, -1, np.int32)
+        residual = np.zeros(paths, self.stepper.dtype)
+        return PathState(self._enter(q), self._enter(p), zeros, none, zeros, residual, zeros)
 
-    def _run(self, state: _Path, block: BlockInput, first: Any, steps: int) -> _Path:
-        def one(state: _Path, number: Any) -> tuple[_Path, None]:
-            step = jax.vmap(lambda s, path: self._step(s, path, block, number))
-            return step(state, block.path), None
+    def _enter(self, x: np.ndarray) -> Any:
+        if not self.stepper.is_scalar:
+            return x
+        return tuple(np.ascontiguousarray(component) for component in x.T)
 
-        return lax.scan(one, state, first + jnp.arange(steps, dtype=jnp.uint32))[0]
+    def leave(self, state: PathState) -> tuple[Any, Any]:
+        """The states of all paths as arrays of shape (paths, dim)."""
+        if not self.stepper.is_scalar:
+            return state.q, state.p
+        return jnp.stack(state.q, axis=-1), jnp.stack(state.p, axis=-1)
 
-    def _step(self, state: _Path, path: Any, block: BlockInput, number: Any) -> _Path:
+    def _chunk(self, state: PathState, *, block: Block, first: Any, count: Any) -> PathState:
+        """Take `count` steps, at most `chunk`."""
+        increments = self._draw(block, first)
+        steps = partial(self._steps, state, increments, block, first, count)
+        fast = steps(careful=False)
+        if not self.stepper.has_fast_path:
+            return fast
+        is_hard = (state.status == Status.FINE) & (fast.status != Status.FINE)
+
+        def again() -> PathState:
+            return jax.tree.map(partial(_choose, is_hard), steps(careful=True), fast)
+
+        return lax.cond(jnp.any(is_hard), again, lambda: fast)
+
+    def _draw(self, block: Block, first: Any) -> Increments:
+        """Increments of the next `chunk` steps; the last axis is that of the paths."""
         stepper = self.stepper
-        increments = block.noise.draw(
-            block.seed, path, number, block.dt, stepper.system.noises, stepper.dtype
+
+        def draw(path: Any) -> Increments:
+            drawn = block.noise.draw_steps(
+                block.seed, path, first, self.chunk, block.dt, stepper.system.noises, stepper.dtype
+            )
+            fields = drawn._asdict().items()
+            wanted = self.needs | {"truncated"}
+            return Increments(**{name: x if name in wanted else None for name, x in fields})
+
+        return jax.vmap(draw, out_axes=-1)(block.path)
+
+    def _steps(
+        self,
+        state: PathState,
+        increments: Increments,
+        block: Block,
+        first: Any,
+        count: Any,
+        careful: bool,
+    ) -> PathState:
+        step = jax.vmap(partial(self._step, careful=careful), in_axes=(0, -1, None, None, None))
+
+        def one(state: PathState, now: tuple[Any, Increments]) -> tuple[PathState, None]:
+            place, increments = now
+            return step(state, increments, block, first + place + 1, place < count), None
+
+        return lax.scan(one, state, (jnp.arange(self.chunk, dtype=jnp.int32), increments))[0]
+
+    def _step(
+        self,
+        state: PathState,
+        increments: Increments,
+        block: Block,
+        number: Any,
+        is_wanted: Any,
+        careful: bool,
+    ) -> PathState:
+        """One step of one path, the last of which has this number."""
+        q, p, info = self.stepper.advance(
+            state.q, state.p, block.dt, increments, block.params, careful
         )
-        q, p, info = stepper.advance(state.q, state.p, block.dt, increments, block.params)
-        parts = [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves((q, p))]
-        finite = jnp.all(jnp.stack(parts))
+        finite = jnp.isfinite(sum(jnp.sum(jnp.abs(x)) for x in jax.tree.leaves((q, p))))
         converged = jnp.where(info.converged, jnp.int32(Status.FINE), Status.UNCONVERGED)
         outcome = jnp.where(finite, converged, Status.NON_FINITE)
         fine = state.status == Status.FINE
         fails = fine & (outcome != Status.FINE)
         truncated = 0 if increments.truncated is None else increments.truncated
-        return _Path(
+        new = PathState(
             q,
             p,
             jnp.where(fine, outcome, state.status),
-            jnp.where(fails, number.astype(jnp.int32) + 1, state.failed_step),
+            jnp.where(fails, number, state.failed_step),
             state.truncated + truncated,
             jnp.where(fine & finite, jnp.maximum(state.residual, info.residual), state.residual),
             jnp.where(fine, jnp.maximum(state.iterations, info.iterations), state.iterations),
         )
+        return jax.tree.map(partial(_choose, is_wanted), new, state)
 
-    def _save(self, state: _Path, block: BlockInput, number: Any) -> tuple[_Path, Any]:
+    def _save(
+        self, state: PathState, saves: Saves, block: Block, step: Any, row: Any
+    ) -> tuple[PathState, Saves]:
+        state, now = self._observe(state, block, step)
+
+        def put(rows: Any, one: Any) -> Any:
+            return lax.dynamic_update_index_in_dim(rows, one, row, 0)
+
+        rows = jax.tree.map(put, saves._replace(last_counts={}), now._replace(last_counts={}))
+        return state, rows._replace(last_counts=now.last_counts)
+
+    def _observe(self, state: PathState, block: Block, step: Any) -> tuple[PathState, Saves]:
         """Observe all paths; one whose observables are not finite has failed by now."""
-        q, p = self._arrays(state)
+        q, p = self.leave(state)
         evaluate = self.stepper.system.evaluate
 
         def values(fun: Callable[..., Any]) -> Any:
@@ -151,42 +276,35 @@ class Kernel:
             return out.astype(self.stepper.dtype)
 
         observed = {name: values(fun) for name, fun in self.observe}
-        rows = [jnp.isfinite(x).reshape(len(x), -1) for x in observed.values()]
+        binned = {name: [values(axis.of) for axis in h.axes] for name, h in self.histograms}
+        rows = [jnp.isfinite(x).reshape(len(x), -1) for x in jax.tree.leaves((observed, binned))]
         finite = jnp.all(jnp.concatenate(rows, axis=1), axis=1)
         fails = (state.status == Status.FINE) & ~finite
         state = state._replace(
             status=jnp.where(fails, jnp.int32(Status.NON_FINITE), state.status),
-            failed_step=jnp.where(fails, number, state.failed_step),
+            failed_step=jnp.where(fails, step.astype(jnp.int32), state.failed_step),
         )
         mask = block.is_real & (state.status == Status.FINE)
         moments = {name: masked_moments(x, mask) for name, x in observed.items()}
-        return state, (moments, (q, p) if self.keep == "all" else None)
-
-    def _arrays(self, state: _Path) -> tuple[Any, Any]:
-        leave = jax.vmap(self.stepper.leave)
-        return leave(state.q), leave(state.p)
-
-    def times(self, dt: float) -> np.ndarray:
-        """The times of the saves: the start, every `save_every` steps, and the end."""
-        numbers = list(range(0, self.steps + 1, self.save_every))
-        if numbers[-1] != self.steps:
-            numbers.append(self.steps)
-        return np.asarray(numbers) * dt
+        every, last = (
+            {
+                name: count_in_bins(h, binned[name], mask)
+                for name, h in self.histograms
+                if h.every_save == every_save
+            }
+            for every_save in (True, False)
+        )
+        return state, Saves(moments, every, (q, p) if self.keep_all else None, last)
 
 
-def check_observables(stepper: Stepper, observe: Mapping[str, Callable[..., Any]]) -> None:
-    """Refuse an observable that cannot be evaluated, before anything is compiled."""
-    system = stepper.system
-    z = jax.ShapeDtypeStruct((system.dim,), stepper.dtype)
-    for name, fun in observe.items():
-        if not callable(fun):
-            raise TypeError(f"observe[{name!r}] must be a function of (q, p), not {fun!r}.")
-        try:
-            jax.eval_shape(
-                lambda q, p, params, fun=fun: jnp.asarray(system.evaluate(fun, q, p, params)),
-                z,
-                z,
-                system.params,
-            )
-        except Exception as error:
-            raise TypeError(f"observe[{name!r}] cannot be evaluated: {error}") from error
+def _choose(condition: Any, yes: Any, no: Any) -> Any:
+    """Entries of `yes` where the condition holds; it has no more axes than they have."""
+    yes, no = jnp.asarray(yes), jnp.asarray(no)
+    shape = condition.shape + (1,) * (yes.ndim - condition.ndim)
+    return jnp.where(condition.reshape(shape), yes, no)
+
+
+@lru_cache(maxsize=128)
+def compile_kernel(kernel: Kernel) -> Callable[..., tuple[PathState, Saves]]:
+    """The kernel, compiled when it is first called; equal kernels share the compiled code."""
+    return jax.jit(kernel)

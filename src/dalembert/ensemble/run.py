@@ -4,11 +4,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 
+from dalembert.ensemble import archive
 from dalembert.ensemble.statistics import Moments
 
-__all__ = ["Failures", "Run"]
+__all__ = ["Binned", "Failures", "Run", "load"]
+
+KIND, SCHEMA = "dalembert run", 2
 
 
 @dataclass(frozen=True)
@@ -31,13 +35,60 @@ class Failures:
     def total(self) -> int:
         return self.unconverged + self.non_finite
 
-    def __str__(self) -> str:
-        if not self.total:
-            return "none"
+    @property
+    def details(self) -> str:
+        """Why they failed, and which was the first."""
         return (
-            f"{self.total} ({self.unconverged} unconverged, {self.non_finite} not finite), "
+            f"({self.unconverged:,} unconverged, {self.non_finite:,} not finite), "
             f"the first is path {self.first_path} at t = {self.first_time:g}"
         )
+
+    def __str__(self) -> str:
+        return f"{self.total:,} {self.details}" if self.total else "none"
+
+
+@dataclass(frozen=True)
+class Binned:
+    """A histogram that was counted.
+
+    Attributes:
+        counts: number of paths per bin, shape (bins,) or (bins_x, bins_y); with `every_save` there
+            is a first axis of times.
+        outside: number of paths outside all bins, per time or one number.
+        edges: the ends of the bins of each axis.
+    """
+
+    counts: np.ndarray
+    outside: np.ndarray
+    edges: tuple[np.ndarray, ...]
+
+    @property
+    def _bins(self) -> tuple[int, ...]:
+        return tuple(range(self.counts.ndim - len(self.edges), self.counts.ndim))
+
+    @property
+    def total(self) -> np.ndarray:
+        """Number of paths, inside and outside, shaped to divide the counts."""
+        total = self.counts.sum(axis=self._bins) + self.outside
+        return np.asarray(total).reshape(np.shape(total) + (1,) * len(self.edges))
+
+    @property
+    def density(self) -> np.ndarray:
+        """Estimated probability density in each bin; paths outside count in the norm."""
+        if np.any(self.total == 0):
+            raise ValueError("a density needs at least one path, and at one time there is none.")
+        return self.counts / self.total / self._areas
+
+    @property
+    def stderr(self) -> np.ndarray:
+        """Standard error of the density, from the binomial distribution of the counts."""
+        share = self.density * self._areas
+        return np.sqrt(share * (1 - share) / self.total) / self._areas
+
+    @property
+    def _areas(self) -> np.ndarray:
+        widths = [np.diff(edges) for edges in self.edges]
+        return widths[0] if len(widths) == 1 else np.outer(*widths)
 
 
 class _Statistic(Mapping[str, np.ndarray]):
@@ -84,6 +135,7 @@ class Run:
     Attributes:
         t: save times, shape (times,).
         moments: count, mean, sum of squared deviations, minimum and maximum per observable.
+        counts: per histogram, flat bins and what lies outside; see `histograms`.
         failures: paths that left the statistics.
         truncated: number of truncated increments.
         residual: the largest relative residual of a stage equation that was met.
@@ -92,11 +144,13 @@ class Run:
         p: kept momenta, likewise.
         provenance: everything needed to repeat the run.
 
-    The arrays are NumPy float64; time units are those of the system.
+    Statistics are NumPy float64, kept states have the type of the run; time units are those of the
+    system.
     """
 
     t: np.ndarray
     moments: Mapping[str, Moments]
+    counts: Mapping[str, np.ndarray]
     failures: Failures
     truncated: int
     residual: float
@@ -142,14 +196,46 @@ class Run:
         """Largest values."""
         return _Statistic(self.moments, "the maximum", 1, lambda m: m.maximum)
 
-    def save(self, path: Any) -> None:
-        """Write the run to one `.npz` file."""
-        from dalembert.ensemble.archive import save
+    @property
+    def histograms(self) -> dict[str, Binned]:
+        """The histograms by name, with counts, edges and densities."""
+        found = {}
+        for name, flat in self.counts.items():
+            axes = self.provenance["histograms"][name]["axes"]
+            shape = (*flat.shape[:-1], *(axis["bins"] for axis in axes))
+            edges = [np.linspace(axis["low"], axis["high"], axis["bins"] + 1) for axis in axes]
+            found[name] = Binned(flat[..., :-1].reshape(shape), flat[..., -1], tuple(edges))
+        return found
 
-        save(self, path)
+    def save(self, path: Any) -> None:
+        """Write the run to one `.npz` file, replacing an existing one when it is complete.
+
+        In a run of several processes only the first one writes.
+        """
+        if jax.process_index() != 0:
+            return
+        header = {
+            "format": KIND,
+            "schema": SCHEMA,
+            "observables": list(self.moments),
+            "histograms": list(self.counts),
+            "failures": vars(self.failures),
+            "truncated": self.truncated,
+            "residual": self.residual,
+            "iterations": self.iterations,
+            "provenance": dict(self.provenance),
+        }
+        arrays = {"t": self.t} | {f"counts/{name}": n for name, n in self.counts.items()}
+        for name, moments in self.moments.items():
+            arrays |= {f"moments/{name}/{f}": value for f, value in moments._asdict().items()}
+        arrays |= {name: x for name, x in (("q", self.q), ("p", self.p)) if x is not None}
+        archive.write(path, header, arrays)
 
     def to_xarray(self) -> Any:
-        """The statistics as an `xarray.Dataset` over time (needs the extra `plot`)."""
+        """The run as an `xarray.Dataset` with named dimensions (needs the extra `plot`).
+
+        Its `.to_netcdf(FILE)` writes NetCDF.
+        """
         from dalembert.ensemble.export import to_xarray
 
         return to_xarray(self)
@@ -164,8 +250,9 @@ class Run:
         of = self.provenance
         lines = [
             f"Run of {of['system']['name']} with {of['method']['name']}: "
-            f"{of['paths']:,} paths to t = {of['t_end']:g} in steps of {of['dt']:g}, "
-            f"seed {of['seed']}",
+            f"{_plural(of['paths'] if of['only'] is None else len(of['only']), 'path')} to "
+            f"t = {of['t_end']:g} in steps of {of['dt']:g}, "
+            f"{_plural(of['system']['noises'], 'noise')}, seed {of['seed']}",
             f"  failed paths: {self.failures}",
             f"  stage equations: largest residual {self.residual:.1e}, "
             f"at most {self.iterations} Newton iterations",
@@ -173,9 +260,50 @@ class Run:
         if self.truncated:
             lines.append(f"  truncated increments: {self.truncated:,}")
         for name, m in self.moments.items():
-            if m.mean.ndim == 1 and m.count[-1] > 1:
-                value, error = m.mean[-1], self.stderr[name][-1]
-                lines.append(f"  {name} at the end: {value:.6g} ± {error:.2g}")
+            lines.append(f"  {name} at the end: {self._at_the_end(name, m)}")
         rate = of["path_steps_per_second"]
         lines.append(f"  took {of['seconds']:.3g} s, {rate:.3g} path-steps/s on {of['device']}")
         return "\n".join(lines)
+
+    def _at_the_end(self, name: str, m: Moments) -> str:
+        if m.count[-1] == 0:
+            return "no path left"
+        with np.printoptions(precision=6, threshold=8):
+            if m.count[-1] == 1:
+                return f"{m.mean[-1]} (one path)"
+            if m.mean.ndim > 1:
+                return f"{m.mean[-1]}"
+            error = np.sqrt(m.deviations[-1] / (m.count[-1] - 1) / m.count[-1])
+            return f"{m.mean[-1]:.6g} ± {error:.2g}"
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def load(path: Any) -> Run:
+    """Read a run that `Run.save` wrote.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if the file is damaged, or is not a run of this version of the format.
+    """
+    header, arrays = archive.read(path, KIND, SCHEMA)
+    try:
+        return Run(
+            arrays["t"],
+            {
+                name: Moments(*(arrays[f"moments/{name}/{f}"] for f in Moments._fields))
+                for name in header["observables"]
+            },
+            {name: arrays[f"counts/{name}"] for name in header["histograms"]},
+            Failures(**header["failures"]),
+            header["truncated"],
+            header["residual"],
+            header["iterations"],
+            arrays.get("q"),
+            arrays.get("p"),
+            header["provenance"],
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a readable {KIND} file: {error!r}") from error

@@ -1,33 +1,38 @@
 """Ensembles: all paths of a simulation, block by block, and what they amount to."""
 
 import os
-import platform
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache, reduce
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.ensemble.kernel import BlockInput, BlockResult, Kernel, Status, check_observables
-from dalembert.ensemble.progress import Progress
+from dalembert.ensemble.blocks import BlockResult, Work, run_blocks, worker_count
+from dalembert.ensemble.checkpoint import Checkpoint, CheckpointFile, Progress
+from dalembert.ensemble.initial import initial_states
+from dalembert.ensemble.kernel import Kernel
+from dalembert.ensemble.processes import exchange
+from dalembert.ensemble.progress import ProgressBar
 from dalembert.ensemble.run import Failures, Run
-from dalembert.ensemble.statistics import in_float64, merge
-from dalembert.noise import Gaussian, Noise, ThreePoint, initial_key, seed_words
-from dalembert.precision import as_dtype, cast, check_real
-from dalembert.stepping.step import check_method
+from dalembert.ensemble.settings import Settings, check_choice, make_settings, whole
+from dalembert.ensemble.statistics import Histogram
+from dalembert.ensemble.tally import Tally
+from dalembert.noise import Noise
 from dalembert.stepping.stepper import make_stepper
 from dalembert.system import System
 
-__all__ = ["simulate"]
+__all__ = ["Interrupted", "simulate"]
 
-BLOCK_PATHS = {"cpu": 2048}
-DEFAULT_BLOCK_PATHS = 2**17
-"""Paths per block: on a CPU what stays in its cache, elsewhere what fills the device."""
+ROUND_SECONDS = 5.0
+"""About how long processes work before they exchange results."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run was stopped by Ctrl-C; its message says what was done and how to go on."""
 
 
 def simulate(
@@ -40,280 +45,301 @@ def simulate(
     paths: int = 1,
     seed: int = 0,
     observe: Mapping[str, Callable[..., Any]] | None = None,
+    histograms: Mapping[str, Histogram] | None = None,
     save_every: int = 1,
     noise: Noise | None = None,
     keep: str = "nothing",
+    only: Any = None,
+    checkpoint: Any = None,
     on_failure: str = "warn",
-    progress: bool = False,
+    progress: bool = True,
+    workers: int | None = None,
     dtype: Any = np.float64,
 ) -> Run:
     """Simulate an ensemble of independent paths and collect statistics of observables.
+
+    The paths run in blocks on all cores or all devices of this machine, and, after `da.connect`,
+    of all machines. On one kind of device the result is the same to the last bit however the work
+    was shared or interrupted.
 
     Args:
         system: what to simulate.
         method: a tableau, e.g. `da.midpoint()`.
         initial: `(q0, p0)`, each of shape (dim,) for all paths alike or (paths, dim); or a
-            function `sampler(key) -> (q, p)` of a `jax.random` key, called once per path.
+            function `sampler(key) -> (q, p)` of a `jax.random` key, called once per path, such as
+            `da.rejection_sampler(…)`.
         dt: step size, > 0, in the units of time of the system.
         t_end: final time, a whole number of steps.
         paths: number of paths.
         seed: the run is a pure function of it (and of everything else here).
         observe: functions of (q, p), or (q, p, params) if the system has params, by name. They may
             return arrays. By default the energy `H`.
+        histograms: `da.Histogram` by name.
         save_every: statistics are kept at the start, every so many steps, and at the end.
         noise: kind of noise; by default what the method wants, `da.Gaussian()` for mean-square
             methods and `da.ThreePoint()` for weak ones.
         keep: "nothing", "final" or "all": which states to return as `run.q`, `run.p`.
+        only: numbers of the paths to run, a number or several; by default all. A path that is run
+            alone takes the same steps, to the last bit, as among the others.
+        checkpoint: a file in which the run saves itself every 30 seconds, and from which the same
+            call goes on after an interruption; or a `da.Checkpoint` with other intervals.
         on_failure: "warn" or "raise" if a path fails (overflows, or has a stage equation without
             a solution). Failed paths leave the statistics from then on and are counted.
-        progress: show progress in a terminal.
+        progress: show progress of longer runs in a terminal or a notebook.
+        workers: blocks to run at a time; by default one per core, or one per device.
         dtype: float64 (default) or float32.
 
     Returns:
         A `Run`: `run.t`, `run.mean["energy"]`, `run.stderr["energy"]`, `run.failed`, …
     """
     started = time.perf_counter()
-    check_method(system, method)
-    steps = _check_schedule(dt, t_end, save_every)
-    paths, seed = _whole("paths", paths, 1), _whole("seed", seed, 0)
-    _check_choice("keep", keep, ("nothing", "final", "all"))
-    _check_choice("on_failure", on_failure, ("warn", "raise"))
-    noise = _check_noise(noise, system, method, dt=dt, steps=steps, paths=paths)
-    dtype = as_dtype(dtype)
-    observe = {"energy": system.H} if observe is None else _check_observe(observe)
-    with jax.enable_x64(dtype == np.float64):
-        stepper = make_stepper(system, method, dtype)
-        check_observables(stepper, observe)
-        kernel = Kernel(stepper, tuple(observe.items()), steps, save_every, keep)
-        _check_memory(kernel, paths, system.dim, dtype)
-        starts = _initial_states(system, initial, paths, seed, dtype)
-        size = _block_size(paths)
-        common = (seed_words(seed), dt, cast(system.params, dtype), noise)
-        results = list(
-            Progress(
-                _run_blocks(_compile(kernel), starts, common, paths, size, dtype),
-                total=-(-paths // size),
-                work_per_item=min(size, paths) * steps,
-                title=f"{method.name} on {system.name}",
-                shown=progress,
-            )
-        )
-    run = _collect(results, kernel, dt, paths, size, _provenance(locals(), started))
-    _report_failures(run, on_failure)
-    return run
-
-
-@lru_cache(maxsize=128)
-def _compile(kernel: Kernel) -> Callable[[BlockInput], BlockResult]:
-    return jax.jit(kernel)
-
-
-def _run_blocks(
-    compiled: Callable[[BlockInput], BlockResult],
-    starts: Callable[[np.ndarray], tuple[Any, Any]],
-    common: tuple[Any, Any, Any, Noise],
-    paths: int,
-    size: int,
-    dtype: np.dtype,
-) -> Iterator[BlockResult]:
-    """Results in block order."""
-    seed, dt, params, noise = common
-    for number in range(-(-paths // size)):
-        path = np.arange(number * size, (number + 1) * size, dtype=np.uint64)
-        real = path < paths
-        # Places beyond the last path repeat it, so that they cannot fail on their own.
-        path = np.minimum(path, np.uint64(paths - 1))
-        q, p = starts(path)
-        block = BlockInput(seed, _words(path), real, q, p, jnp.asarray(dt, dtype), params, noise)
-        yield jax.tree.map(np.asarray, compiled(block))
-
-
-def _words(path: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Path numbers as pairs of 32-bit words, which every device can hold."""
-    return (path & np.uint64(0xFFFFFFFF)).astype(np.uint32), (path >> np.uint64(32)).astype(
-        np.uint32
+    check_choice("on_failure", on_failure, ("warn", "raise"))
+    settings = make_settings(
+        system,
+        method,
+        initial,
+        dt=dt,
+        t_end=t_end,
+        paths=paths,
+        only=only,
+        seed=seed,
+        observe=observe,
+        histograms=histograms,
+        save_every=save_every,
+        noise=noise,
+        keep=keep,
+        dtype=dtype,
     )
+    if workers is not None:
+        whole("workers", workers, 1)
+    _check_memory(settings)
+    with jax.enable_x64(settings.dtype == np.float64):
+        kernel = _make_kernel(settings)
+        starts = initial_states(system, initial, settings.paths, settings.seed, settings.dtype)
+    identity = settings.describe()
+    file = None
+    if checkpoint is not None:
+        options = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
+        file = CheckpointFile(options, identity, jax.process_index())
+    job = _Job(settings, kernel, starts, file, on_failure, progress, workers)
+    done = job.run()
+    return _finish(settings, identity, done, started, on_failure)
 
 
-def _initial_states(
-    system: System, initial: Any, paths: int, seed: int, dtype: np.dtype
-) -> Callable[[np.ndarray], tuple[Any, Any]]:
-    """The initial states of the paths with given numbers."""
-    shape = (system.dim,)
-    if callable(initial):
-        out = jax.eval_shape(initial, jax.random.key(0))
-        shapes = [x.shape for x in jax.tree.leaves(out)]
-        if not (isinstance(out, tuple) and shapes == [shape, shape]):
-            raise ValueError(
-                f"the sampler must return (q, p), each of shape {shape}; it returns {out}."
-            )
-        words = seed_words(seed)
-        sample = jax.jit(jax.vmap(lambda low, high: initial(initial_key(words, (low, high)))))
-        return lambda path: cast(sample(*_words(path)), dtype)
-    if not (isinstance(initial, tuple | list) and len(initial) == 2):
-        raise TypeError("the initial state must be a pair (q0, p0) or a function sampler(key).")
-    arrays = []
-    for name, value in zip(("q0", "p0"), initial, strict=True):
-        x = np.asarray(value)
-        check_real(name, x)
-        if x.shape not in (shape, (paths, *shape)):
-            raise ValueError(
-                f"{name} must have shape {shape} (all paths alike) or {(paths, *shape)}, "
-                f"not {x.shape}."
-            )
-        if not np.all(np.isfinite(x)):
-            raise ValueError(f"{name} contains NaN or infinity.")
-        arrays.append(np.broadcast_to(x.astype(dtype), (paths, *shape)))
-    return lambda path: (arrays[0][path], arrays[1][path])
+class _Job:
+    """The run of all blocks, with its checkpoints and its line of progress."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        kernel: Kernel,
+        starts: Any,
+        file: CheckpointFile | None,
+        on_failure: str,
+        shown: bool,
+        workers: int | None,
+    ) -> None:
+        self.settings, self.file, self.on_failure = settings, file, on_failure
+        self.work = Work(settings, kernel, starts, lambda n: None, remember=file is not None)
+        devices = jax.local_devices(backend=settings.backend)
+        self.workers = worker_count(kernel, devices, workers)
+        self.done = Progress() if file is None else file.read(self.work)
+        self.work.pending.update(self.done.pending)
+        self.started = time.perf_counter() - self.done.seconds
+        if settings.keep != "nothing":
+            self._make_room()
+        total = settings.run_paths * settings.steps
+        before = min(self.done.blocks * settings.block_paths * settings.steps, total)
+        title = f"{settings.method.name} on {settings.system.name}"
+        self.bar = ProgressBar(total, before, title, shown and jax.process_index() == 0)
+        self.work.on_leg = self.bar.add
+
+    def run(self) -> Progress:
+        """All blocks that are not done yet."""
+        try:
+            for number, result in self._results():
+                self._add(number, result)
+                self._tick()
+            if self.file is not None:
+                self._write()
+                self.file.remove()
+        except KeyboardInterrupt:
+            raise Interrupted(self._farewell()) from None
+        finally:
+            self.bar.close()
+        return self.done
+
+    def _results(self) -> Iterator[tuple[int, BlockResult]]:
+        """The results of all blocks in their order, whichever process runs them."""
+        first, end = self.done.blocks, self.settings.blocks
+        processes, me = jax.process_count(), jax.process_index()
+        if processes == 1:
+            yield from run_blocks(self.work, range(first, end), self.workers, self._tick)
+            return
+        share = self.workers
+        while first < end:
+            began = time.perf_counter()
+            mine = range(first + me * share, min(first + (me + 1) * share, end))
+            results = [r for _, r in run_blocks(self.work, mine, self.workers, self._tick)]
+            everyone, seconds = exchange(results, time.perf_counter() - began, self.done.blocks)
+            yield from enumerate(everyone, first)
+            first += len(everyone)
+            share = max(1, int(share * min(4.0, ROUND_SECONDS / max(seconds, 1e-3))))
+
+    def _add(self, number: int, result: BlockResult) -> None:
+        done, settings = self.done, self.settings
+        done.tally = result.tally if done.tally is None else done.tally.merged(result.tally)
+        if result.kept is not None and done.kept is not None:
+            first = number * settings.block_paths
+            for rows, new in zip(done.kept, result.kept, strict=True):
+                if settings.keep == "final":
+                    rows[first : first + new.shape[0]] = new
+                else:
+                    rows[:, first : first + new.shape[1]] = new
+        done.blocks = number + 1
+        self.bar.failed = done.tally.failed
+        if done.tally.failed and self.on_failure == "raise":
+            raise RuntimeError(_failure_message(_failures(done.tally, settings.dt), settings))
+
+    def _tick(self) -> None:
+        self.bar.draw()
+        if self.file is not None and self.file.is_due(self.done.blocks):
+            self._write()
+
+    def _write(self) -> None:
+        assert self.file is not None
+        pending = {n: p for n, p in self.work.snapshot().items() if n >= self.done.blocks}
+        kept = self.done.kept
+        if kept is not None:
+            end = self.done.blocks * self.settings.block_paths
+            index = slice(0, end) if self.settings.keep == "final" else (slice(None), slice(0, end))
+            kept = kept[0][index], kept[1][index]
+        seconds = time.perf_counter() - self.started
+        self.file.write(replace(self.done, pending=pending, kept=kept, seconds=seconds))
+
+    def _make_room(self) -> None:
+        """Arrays for all states to be kept, with those of the blocks that are done."""
+        settings = self.settings
+        times = () if settings.keep == "final" else (len(settings.schedule.save_steps),)
+        shape = (*times, settings.run_paths, settings.system.dim)
+        before, room = self.done.kept, [np.empty(shape, settings.dtype) for _ in range(2)]
+        if before is not None:
+            for rows, old in zip(room, before, strict=True):
+                rows[..., : old.shape[-2], :] = old
+        self.done.kept = (room[0], room[1])
+
+    def _farewell(self) -> str:
+        share = self.done.blocks / self.settings.blocks
+        text = f"stopped after {share:.0%} of the paths"
+        if self.file is None:
+            return f'{text}; nothing was saved. With checkpoint="FILE" a run can be resumed.'
+        self._write()
+        return f"{text}; saved in {self.file.path}. The same call goes on from there."
 
 
-def _collect(
-    results: list[BlockResult],
-    kernel: Kernel,
-    dt: float,
-    paths: int,
-    size: int,
-    provenance: dict[str, Any],
-) -> Run:
-    moments = {
-        name: reduce(merge, (in_float64(r.moments[name]) for r in results))
-        for name, _ in kernel.observe
-    }
-    status = np.concatenate([r.status for r in results])[:paths]
-    when = np.concatenate([r.failed_step for r in results])[:paths]
-    failed = np.flatnonzero(status != Status.FINE)
-    first = int(failed[np.argmin(when[failed])]) if failed.size else None
-    failures = Failures(
-        int(np.sum(status == Status.UNCONVERGED)),
-        int(np.sum(status == Status.NON_FINITE)),
-        first,
-        None if first is None else float(when[first] * dt),
+def _make_kernel(settings: Settings) -> Kernel:
+    stepper = make_stepper(settings.system, settings.method, settings.dtype)
+    kernel = Kernel(
+        stepper,
+        settings.observe,
+        settings.histograms,
+        frozenset(settings.method.needs(settings.system.noises)),
+        settings.keep == "all",
+        settings.schedule.chunk,
     )
-    q = p = None
-    if kernel.keep != "nothing":
-        axis = 0 if kernel.keep == "final" else 1
-        blocks = [r.kept for r in results if r.kept is not None]
-        q, p = (
-            np.concatenate(parts, axis=axis).take(range(paths), axis=axis)
-            for parts in zip(*blocks, strict=True)
+    for name, fun in settings.observe:
+        _check_observable(settings, f"observe[{name!r}]", fun, is_scalar=False)
+    for name, histogram in settings.histograms:
+        for axis in histogram.axes:
+            _check_observable(settings, f"histograms[{name!r}]", axis.of, is_scalar=True)
+    return kernel
+
+
+def _check_observable(settings: Settings, name: str, fun: Any, is_scalar: bool) -> None:
+    """Refuse an observable that cannot be evaluated, before anything is compiled."""
+    system = settings.system
+    if not callable(fun):
+        raise TypeError(f"{name} must be a function of (q, p), not {fun!r}.")
+    z = jax.ShapeDtypeStruct((system.dim,), settings.dtype)
+    try:
+        out = jax.eval_shape(
+            lambda q, p, params: jnp.asarray(system.evaluate(fun, q, p, params)),
+            z,
+            z,
+            system.params,
         )
-    return Run(
-        kernel.times(dt),
-        moments,
-        failures,
-        int(sum(int(r.truncated) for r in results)),
-        float(max(r.residual for r in results)),
-        int(max(r.iterations for r in results)),
-        q,
-        p,
-        provenance,
-    )
+    except Exception as error:
+        arguments = "(q, p)" if system.params is None else "(q, p, params)"
+        reason = str(error).strip().partition("\n")[0]
+        raise TypeError(
+            f"{name} cannot be evaluated: it is called as {arguments} with arrays of shape "
+            f"({system.dim},) that JAX traces, so use jax.numpy in it. The error was: {reason}"
+        ) from error
+    if is_scalar and out.shape != ():
+        raise ValueError(f"{name} must give one number per path, not the shape {out.shape}.")
 
 
-def _report_failures(run: Run, on_failure: str) -> None:
-    if not run.failed:
-        return
-    message = (
-        f"{run.failed} of {run.provenance['paths']:,} paths failed: {run.failures}. "
-        "They are left out of the statistics from then on. A smaller dt, an implicit method or "
-        "truncated increments may help."
-    )
-    if on_failure == "raise":
-        raise RuntimeError(message)
-    warnings.warn(message, RuntimeWarning, stacklevel=3)
-
-
-def _check_schedule(dt: float, t_end: float, save_every: int) -> int:
-    for name, value in (("dt", dt), ("t_end", t_end)):
-        number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-        if not number or not np.isfinite(value) or value <= 0:
-            raise ValueError(f"{name} must be a positive number, not {value!r}.")
-    steps = round(t_end / dt)
-    if steps < 1 or abs(steps * dt - t_end) > 1e-9 * t_end:
-        raise ValueError(
-            f"t_end = {t_end} is not a whole number of steps of dt = {dt}: "
-            f"take t_end = {max(steps, 1) * dt:.12g}, or dt = {t_end / max(steps, 1):.12g}."
-        )
-    _whole("save_every", save_every, 1)
-    return steps
-
-
-def _whole(name: str, value: Any, least: int) -> int:
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or value < least:
-        raise ValueError(f"{name} must be a whole number ≥ {least}, not {value!r}.")
-    return int(value)
-
-
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}.")
-
-
-def _check_observe(observe: Any) -> dict[str, Callable[..., Any]]:
-    if not isinstance(observe, Mapping) or not observe:
-        raise TypeError('observe must map names to functions, e.g. {"energy": H}.')
-    return dict(observe)
-
-
-def _check_noise(
-    noise: Noise | None, system: System, method: Any, dt: float, steps: int, paths: int
-) -> Noise:
-    usual: Noise = ThreePoint() if method.convergence == "weak" else Gaussian()
-    chosen = usual if noise is None else noise
-    missing = method.needs(system.noises) - chosen.offers
-    if missing:
-        raise ValueError(
-            f"{method.name} needs the increments {sorted(missing)}, which "
-            f"{type(chosen).__name__} noise does not offer."
-        )
-    chosen.check(dt=dt, steps=steps, paths=paths, noises=system.noises)
-    return chosen
-
-
-def _check_memory(kernel: Kernel, paths: int, dim: int, dtype: np.dtype) -> None:
-    saves = {"nothing": 0, "final": 1, "all": len(kernel.times(1.0))}[kernel.keep]
-    wanted = 2 * saves * paths * dim * dtype.itemsize
+def _check_memory(settings: Settings) -> None:
+    times = {"nothing": 0, "final": 1, "all": len(settings.schedule.save_steps)}[settings.keep]
+    wanted = 2 * times * settings.run_paths * settings.system.dim * settings.dtype.itemsize
     available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    # Blocks and their concatenation exist at the same time.
-    if 2 * wanted > available:
+    if wanted > 0.8 * available:
         raise ValueError(
-            f"keep={kernel.keep!r} would return {wanted:,} bytes, and this machine has "
+            f"keep={settings.keep!r} would return {wanted:,} bytes, and this machine has "
             f"{available:,}: keep less, save less often or run fewer paths."
         )
 
 
-def _block_size(paths: int) -> int:
-    """The usual size, or for few paths the smallest power of two that holds them."""
-    usual = BLOCK_PATHS.get(jax.default_backend(), DEFAULT_BLOCK_PATHS)
-    return min(usual, 1 << (paths - 1).bit_length())
+def _failures(tally: Tally, dt: float) -> Failures:
+    step, path = tally.first_failure
+    if not tally.failed:
+        return Failures()
+    return Failures(tally.unconverged, tally.non_finite, path, step * dt)
 
 
-def _provenance(of: dict[str, Any], started: float) -> dict[str, Any]:
-    """Everything needed to repeat the run, as plain data."""
-    from dalembert import __version__
+def _failure_message(failures: Failures, settings: Settings) -> str:
+    if failures.first_time == 0:
+        advice = "An observable is not finite at an initial state."
+    elif make_stepper(settings.system, settings.method, settings.dtype).is_implicit:
+        advice = "A smaller dt or truncated increments, noise=da.Gaussian(truncation=2), may help."
+    else:
+        advice = "A smaller dt or an implicit method may help."
+    return (
+        f"{failures.total:,} of {settings.run_paths:,} paths failed {failures.details}. "
+        f"They are left out of the statistics from then on. {advice}"
+    )
 
-    seconds = time.perf_counter() - started
-    system, device = of["system"], jax.devices()[0]
-    return {
-        "system": {
-            "name": system.name,
-            "dim": system.dim,
-            "noises": system.noises,
-            "params": jax.tree.map(lambda x: np.asarray(x).tolist(), system.params),
-        },
-        "method": of["method"].to_dict(),
-        **{name: of[name] for name in ("dt", "t_end", "paths", "seed", "save_every", "keep")},
-        "noise": of["noise"].describe(),
-        "dtype": str(of["dtype"]),
+
+def _finish(
+    settings: Settings, identity: dict[str, Any], done: Progress, started: float, on_failure: str
+) -> Run:
+    tally = done.tally
+    assert tally is not None, "a run has at least one block"
+    seconds = done.seconds + time.perf_counter() - started
+    device = jax.local_devices(backend=settings.backend)[0]
+    provenance = identity | {
         "device": f"{device.platform} ({device.device_kind})",
-        "versions": {
-            "dalembert": __version__,
-            "jax": jax.__version__,
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-        },
-        "platform": sys.platform,
+        "devices": jax.device_count(settings.backend),
+        "processes": jax.process_count(),
         "seconds": seconds,
-        "path_steps_per_second": of["paths"] * of["steps"] / seconds,
+        "path_steps_per_second": settings.run_paths * settings.steps / seconds,
     }
+    counts = {name: tally.counts[name] for name, _ in settings.histograms}
+    kept = (None, None) if done.kept is None else done.kept
+    run = Run(
+        settings.schedule.save_steps * settings.dt,
+        tally.moments,
+        counts,
+        _failures(tally, settings.dt),
+        tally.truncated,
+        tally.residual,
+        tally.iterations,
+        *kept,
+        provenance,
+    )
+    if run.failed:
+        message = _failure_message(run.failures, settings)
+        if on_failure == "raise":
+            raise RuntimeError(message)
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
+    return run

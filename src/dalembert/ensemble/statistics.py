@@ -4,12 +4,14 @@ Means and sums of squared deviations are merged by the pairwise rule of Chan, Go
 which loses no digits however many blocks there are.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["Moments", "in_float64", "masked_moments", "merge"]
+__all__ = ["Axis", "Histogram", "Moments", "count_in_bins", "in_float64", "masked_moments", "merge"]
 
 
 class Moments(NamedTuple):
@@ -26,9 +28,12 @@ def masked_moments(values: Any, mask: Any) -> Moments:
     """Moments over the first axis, of the entries where the mask is set."""
     mask = mask.reshape(mask.shape + (1,) * (values.ndim - 1))
     count = jnp.sum(mask).astype(values.dtype)
-    kept = jnp.where(mask, values, jnp.zeros_like(values))
-    mean = jnp.sum(kept, axis=0) / jnp.maximum(count, 1)
-    centred = jnp.where(mask, values - mean[None], jnp.zeros_like(values))
+    share = 1 / jnp.maximum(count, 1)
+    zeros = jnp.zeros_like(values)
+    rough = jnp.sum(jnp.where(mask, values, zeros), axis=0) * share
+    # What rounding has left in the mean is the mean of the deviations from it.
+    mean = rough + jnp.sum(jnp.where(mask, values - rough[None], zeros), axis=0) * share
+    centred = jnp.where(mask, values - mean[None], zeros)
     infinity = jnp.asarray(jnp.inf, values.dtype)
     return Moments(
         count,
@@ -57,3 +62,80 @@ def merge(a: Moments, b: Moments) -> Moments:
         np.minimum(a.minimum, b.minimum),
         np.maximum(a.maximum, b.maximum),
     )
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of a histogram: `bins` equal bins of a quantity between `low` and `high`.
+
+    Attributes:
+        of: function of (q, p), or (q, p, params) if the system has params, with a scalar result.
+        low: lower end.
+        high: upper end.
+        bins: number of bins.
+        periodic: wrap values into [low, high), as for an angle.
+    """
+
+    of: Callable[..., Any]
+    low: float
+    high: float
+    bins: int = 100
+    periodic: bool = False
+
+    def __post_init__(self) -> None:
+        if not callable(self.of):
+            raise TypeError(f"an axis needs a function of (q, p), not {self.of!r}.")
+        if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low < self.high):
+            raise ValueError(f"an axis needs low < high, not {self.low} and {self.high}.")
+        if isinstance(self.bins, bool) or not isinstance(self.bins, int) or self.bins < 1:
+            raise ValueError(f"bins must be a whole number ≥ 1, not {self.bins!r}.")
+
+    @property
+    def edges(self) -> np.ndarray:
+        """The ends of the bins, shape (bins + 1,)."""
+        return np.linspace(self.low, self.high, self.bins + 1)
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """A request to count paths in bins of one or two quantities.
+
+        da.Histogram(da.Axis(lambda q, p: p[0], -5, 5, bins=80))
+
+    Paths outside the bins are counted too, so that nothing is lost.
+
+    Attributes:
+        x: the first quantity and its bins.
+        y: the second, if there is one.
+        every_save: count at every save time instead of at the end only.
+    """
+
+    x: Axis
+    y: Axis | None = None
+    every_save: bool = False
+
+    def __post_init__(self) -> None:
+        for axis in self.axes:
+            if not isinstance(axis, Axis):
+                raise TypeError(f"a histogram is made of one or two da.Axis, not {axis!r}.")
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return (self.x,) if self.y is None else (self.x, self.y)
+
+
+def count_in_bins(histogram: Histogram, values: list[Any], mask: Any) -> Any:
+    """Counts in the bins, row by row, and last of what lies outside all of them."""
+    index, inside = jnp.zeros(mask.shape, jnp.int32), mask
+    for axis, x in zip(histogram.axes, values, strict=True):
+        place = (x - axis.low) / (axis.high - axis.low)
+        if axis.periodic:
+            place = place - jnp.floor(place)
+        number = jnp.floor(place * axis.bins)
+        # Rounding can carry a wrapped value to the end of the period, which is its beginning.
+        number = jnp.where(number == axis.bins, 0, number) if axis.periodic else number
+        inside &= (number >= 0) & (number < axis.bins)
+        index = index * axis.bins + jnp.clip(number, 0, axis.bins - 1).astype(jnp.int32)
+    size = int(np.prod([axis.bins for axis in histogram.axes]))
+    index = jnp.where(inside, index, size)
+    return jnp.zeros(size + 1, jnp.int32).at[index].add(mask.astype(jnp.int32))

@@ -1,0 +1,242 @@
+"""Blocks on all cores and devices: each in a thread of its own, leg by leg, results in order."""
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dalembert.ensemble.initial import InitialStates, path_words
+from dalembert.ensemble.kernel import Block, Kernel, Leg, PathState, Saves, compile_kernel
+from dalembert.ensemble.settings import Settings
+from dalembert.ensemble.tally import Tally, tally_of_block
+from dalembert.noise import seed_words
+from dalembert.precision import cast
+
+__all__ = ["BlockResult", "Pending", "Work", "run_blocks", "worker_count"]
+
+LEG_SECONDS = 1.0
+"""About how long a leg should take: how soon a run can stop, and how often it can be saved."""
+
+FIRST_LEG = 2**21
+"""Path-steps of the first leg, before the speed is known."""
+
+IN_FLIGHT = 2
+"""Blocks begun or finished out of turn, per worker."""
+
+
+class BlockResult(NamedTuple):
+    """What a finished block leaves: its statistics, and the states that were asked for."""
+
+    tally: Tally
+    kept: tuple[np.ndarray, np.ndarray] | None
+
+
+class Pending(NamedTuple):
+    """A block that is not finished: its next unit, its paths, and its saves so far."""
+
+    unit: int
+    state: PathState
+    saves: Saves | None
+
+
+@dataclass
+class Work:
+    """All that the threads of a run share."""
+
+    settings: Settings
+    kernel: Kernel
+    starts: InitialStates
+    on_leg: Callable[[int], None]
+    remember: bool
+    stop: threading.Event = field(default_factory=threading.Event)
+    pending: dict[int, Pending] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    warm: set[Any] = field(default_factory=set)
+    rate: float | None = None
+
+    def snapshot(self) -> dict[int, Pending]:
+        """The unfinished blocks as they were after their last legs."""
+        with self.lock:
+            return dict(self.pending)
+
+
+def worker_count(kernel: Kernel, devices: list[Any], wanted: int | None) -> int:
+    """How many blocks to run at a time: on every core the process may use, or on every device."""
+    if wanted is not None:
+        return wanted
+    if devices[0].platform != "cpu":
+        return len(devices)
+    # Matrix-free solves call LAPACK, whose calls from several threads can block each other.
+    return _cores() if kernel.stepper.is_scalar else 1
+
+
+def _cores() -> int:
+    share = int(os.environ.get("DALEMBERT_LOCAL_PROCESSES", "1"))
+    if hasattr(os, "sched_getaffinity"):
+        return max(len(os.sched_getaffinity(0)) // share, 1)
+    return max((os.cpu_count() or 1) // share, 1)
+
+
+def run_blocks(
+    work: Work, numbers: Iterable[int], workers: int, on_wait: Callable[[], None]
+) -> Iterator[tuple[int, BlockResult]]:
+    """Results in the order of the numbers.
+
+    Leaving the iteration early, also by an exception such as Ctrl-C, stops every block after its
+    current leg and leaves `work.pending` complete.
+    """
+    devices = jax.local_devices(backend=work.settings.backend)
+    remaining = iter(numbers)
+    running: deque[tuple[int, Future[BlockResult | None]]] = deque()
+    with ThreadPoolExecutor(workers, thread_name_prefix="dalembert") as pool:
+
+        def submit() -> None:
+            number = next(remaining, None)
+            if number is not None:
+                device = devices[number % len(devices)]
+                running.append((number, pool.submit(_run_block, work, number, device)))
+
+        try:
+            for _ in range(IN_FLIGHT * workers):
+                submit()
+            while running:
+                number, future = running[0]
+                while not wait([future], timeout=0.1).done:
+                    on_wait()
+                result = future.result()
+                assert result is not None, "only leaving the iteration stops a block"
+                running.popleft()
+                submit()
+                yield number, result
+                with work.lock:
+                    work.pending.pop(number, None)
+        finally:
+            for _, future in running:
+                work.stop.set()
+                future.cancel()
+
+
+def _run_block(work: Work, number: int, device: Any) -> BlockResult | None:
+    """One block from where it is to its end, or None if it was stopped on the way."""
+    settings, kernel = work.settings, work.kernel
+    schedule, compiled = settings.schedule, compile_kernel(kernel)
+    with jax.enable_x64(settings.dtype == np.float64), jax.default_device(device):
+        block = jax.device_put(_block(settings, number), device)
+        pending = work.pending.get(number)
+        if pending is None:
+            state = kernel.start(*work.starts(_padded(settings, number)))
+            pending = Pending(0, state, None)
+        state, unit = jax.device_put(pending.state, device), pending.unit
+        saves = [] if pending.saves is None else [pending.saves]
+        _warm_up(work, compiled, state, block, device)
+        while unit < schedule.units:
+            if work.stop.is_set():
+                return None
+            started = time.perf_counter()
+            end = schedule.end_of_leg(unit, _wanted_units(work))
+            leg = Leg(*map(jnp.int32, (unit, end, settings.steps, settings.save_every)))
+            state, rows = compiled(state, block, leg)
+            made = schedule.saves_before(end) - schedule.saves_before(unit)
+            saves.append(_first_rows(jax.tree.map(np.asarray, rows), made))
+            _note(work, number, end - unit, time.perf_counter() - started)
+            unit = end
+            if work.remember:
+                saves = [_joined(saves)]
+                host = jax.tree.map(np.asarray, state)
+                with work.lock:
+                    work.pending[number] = Pending(unit, host, saves[0])
+        return _result(work, number, state, _joined(saves))
+
+
+def _warm_up(work: Work, compiled: Any, state: Any, block: Any, device: Any) -> None:
+    """Compile once per device, by a leg of no units, while the other threads wait."""
+    with work.lock:
+        if device not in work.warm:
+            nothing = Leg(*map(jnp.int32, (0, 0, 1, 1)))
+            jax.block_until_ready(compiled(state, block, nothing))
+            work.warm.add(device)
+
+
+def _wanted_units(work: Work) -> int:
+    if work.rate is not None:
+        return int(LEG_SECONDS * work.rate)
+    return FIRST_LEG // (work.settings.block_paths * work.kernel.chunk)
+
+
+def _note(work: Work, number: int, units: int, seconds: float) -> None:
+    settings = work.settings
+    work.rate = units / max(seconds, 1e-6)
+    work.on_leg(units * work.kernel.chunk * len(settings.numbers(number)))
+
+
+def _padded(settings: Settings, number: int) -> np.ndarray:
+    """Path numbers; places beyond the last path repeat it, so that they cannot fail alone."""
+    numbers = settings.numbers(number)
+    return np.pad(numbers, (0, settings.block_paths - len(numbers)), mode="edge")
+
+
+def _block(settings: Settings, number: int) -> Block:
+    return Block(
+        path_words(_padded(settings, number)),
+        np.arange(settings.block_paths) < len(settings.numbers(number)),
+        seed_words(settings.seed),
+        np.asarray(settings.dt, settings.dtype),
+        cast(settings.system.params, settings.dtype),
+        cast(settings.noise, settings.dtype),
+    )
+
+
+def _result(work: Work, number: int, state: PathState, saves: Saves) -> BlockResult:
+    numbers = work.settings.numbers(number)
+    tally = tally_of_block(saves, state, numbers)
+    kept = saves.kept
+    if work.settings.keep == "final":
+        kept = work.kernel.leave(state)
+    real = slice(0, len(numbers))
+    if kept is not None:
+        index = (slice(None), real) if work.settings.keep == "all" else (real,)
+        kept = np.asarray(kept[0])[index], np.asarray(kept[1])[index]
+    return BlockResult(tally, kept)
+
+
+def _first_rows(saves: Saves, made: int) -> Saves:
+    rows = jax.tree.map(lambda x: x[:made], saves._replace(last_counts={}))
+    return rows._replace(last_counts=saves.last_counts)
+
+
+def _joined(parts: list[Saves]) -> Saves:
+    """Saves of consecutive legs as one; only the last leg has the last counts."""
+    if len(parts) == 1:
+        return parts[0]
+    rows = [part._replace(last_counts={}) for part in parts]
+    joined: Saves = jax.tree.map(lambda *xs: np.concatenate(xs), *rows)
+    return joined._replace(last_counts=parts[-1].last_counts)
+
+
+def pending_to_record(pending: Pending) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Plain data and arrays of an unfinished block."""
+    leaves = jax.tree.leaves((pending.state, pending.saves))
+    return {"unit": pending.unit}, {f"leaf/{i}": np.asarray(x) for i, x in enumerate(leaves)}
+
+
+def pending_from_record(
+    work: Work, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+) -> Pending:
+    """The unfinished block of a record; its structure is that of the kernel's results."""
+    settings = work.settings
+    with jax.enable_x64(settings.dtype == np.float64):
+        zeros = np.zeros((settings.block_paths, settings.system.dim), settings.dtype)
+        state = work.kernel.start(zeros, zeros)
+        leg = Leg(*map(jnp.int32, (0, 0, 1, 1)))
+        like = jax.eval_shape(work.kernel, state, _block(settings, 0), leg)
+    leaves = [arrays[f"leaf/{i}"] for i in range(len(jax.tree.leaves(like)))]
+    restored = jax.tree.unflatten(jax.tree.structure(like), leaves)
+    return Pending(int(header["unit"]), *restored)

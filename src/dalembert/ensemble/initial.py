@@ -1,0 +1,184 @@
+"""Initial states of the paths with given numbers, and samplers to draw them with."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from dalembert.noise import initial_key, seed_words
+from dalembert.precision import cast, check_real
+from dalembert.system import System
+
+__all__ = ["InitialStates", "initial_states", "inverse_cdf_sampler", "rejection_sampler"]
+
+InitialStates = Callable[[np.ndarray], tuple[Any, Any]]
+"""Path numbers, shape (n,), to their initial q and p, shape (n, dim)."""
+
+
+def path_words(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Path numbers as pairs of 32-bit words, which every device can hold."""
+    low = (numbers & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+    return low, (numbers >> np.uint64(32)).astype(np.uint32)
+
+
+def initial_states(
+    system: System, initial: Any, paths: int, seed: int, dtype: np.dtype
+) -> InitialStates:
+    """The initial states of a run, from a pair of arrays or a sampler, checked."""
+    shape = (system.dim,)
+    if callable(initial):
+        return _sampled(initial, shape, seed, dtype)
+    if not (isinstance(initial, tuple | list) and len(initial) == 2):
+        raise TypeError("the initial state must be a pair (q0, p0) or a function sampler(key).")
+    arrays = []
+    for name, value in zip(("q0", "p0"), initial, strict=True):
+        x = np.asarray(value)
+        check_real(name, x)
+        if x.shape not in (shape, (paths, *shape)):
+            raise ValueError(
+                f"{name} must have shape {shape} (all paths alike) or {(paths, *shape)}, "
+                f"not {x.shape}."
+            )
+        if not np.all(np.isfinite(x)):
+            raise ValueError(f"{name} contains NaN or infinity.")
+        arrays.append(np.broadcast_to(x.astype(dtype), (paths, *shape)))
+    return lambda numbers: (arrays[0][numbers], arrays[1][numbers])
+
+
+def _sampled(sampler: Any, shape: tuple[int, ...], seed: int, dtype: np.dtype) -> InitialStates:
+    traced, out = jax.make_jaxpr(sampler, return_shape=True)(jax.random.key(0))
+    shapes = [x.shape for x in jax.tree.leaves(out)]
+    if not (isinstance(out, tuple) and shapes == [shape, shape]):
+        raise ValueError(
+            f"the sampler must return (q, p), each of shape {shape}; it returns {out}."
+        )
+    uses = {id(x) for equation in traced.eqns for x in equation.invars}
+    if id(traced.jaxpr.invars[0]) not in uses:
+        raise ValueError(
+            "the sampler does not use its key, so that all paths would start alike: draw from "
+            "jax.random with it, e.g. jax.random.normal(key, (dim,))."
+        )
+    words = seed_words(seed)
+    sample = jax.jit(jax.vmap(lambda low, high: sampler(initial_key(words, (low, high)))))
+
+    def states(numbers: np.ndarray) -> tuple[Any, Any]:
+        q, p = jax.tree.map(np.asarray, cast(sample(*path_words(numbers)), dtype))
+        is_fine = np.all(np.isfinite(q) & np.isfinite(p), axis=1)
+        if not np.all(is_fine):
+            number = numbers[np.argmin(is_fine)]
+            raise ValueError(
+                f"the sampler gave NaN or infinity for path {number}: (q, p) = "
+                f"{q[np.argmin(is_fine)]}, {p[np.argmin(is_fine)]}. A rejection sampler does so if "
+                "its density exceeds the bound that it was given, or is never met."
+            )
+        return q, p
+
+    return states
+
+
+def rejection_sampler(
+    density: Callable[[Any, Any], Any],
+    low: tuple[Any, Any],
+    high: tuple[Any, Any],
+    bound: float,
+    tries: int = 100_000,
+) -> Callable[[Any], tuple[Any, Any]]:
+    """A sampler of initial states from an unnormalised density in a box.
+
+    Points are drawn uniformly from the box and accepted with probability density / bound.
+
+    Args:
+        density: function of (q, p), each of shape (dim,), with a scalar result ≥ 0.
+        low: lower ends (q, p) of the box, each of shape (dim,).
+        high: upper ends (q, p) of the box.
+        bound: an upper bound of the density in the box; the smaller, the fewer tries.
+        tries: give up a path after so many points.
+
+    Returns:
+        `sampler(key) -> (q, p)` for `da.simulate`. Where the density turns out to exceed the
+        bound, or no point is accepted, it gives NaN, which `da.simulate` refuses.
+    """
+    ends = [[np.asarray(x, np.float64) for x in pair] for pair in (low, high)]
+    if any(x.shape != ends[0][0].shape or x.ndim != 1 for pair in ends for x in pair):
+        raise ValueError("low and high must be pairs (q, p) of arrays of shape (dim,).")
+    if not all(np.all(a < b) for a, b in zip(*ends, strict=True)):
+        raise ValueError("every lower end of the box must be below its upper end.")
+    if not (np.isfinite(bound) and bound > 0):
+        raise ValueError(f"bound must be a positive number, not {bound!r}.")
+
+    def sampler(key: Any) -> tuple[Any, Any]:
+        def unfinished(state: Any) -> Any:
+            _, _, accepted, number = state
+            return ~accepted & (number < tries)
+
+        def attempt(state: Any) -> Any:
+            _, _, _, number = state
+            *keys, coin = jax.random.split(jax.random.fold_in(key, number), 3)
+            q, p = (
+                jax.random.uniform(k, a.shape, minval=a, maxval=b)
+                for k, a, b in zip(keys, *ends, strict=True)
+            )
+            value = density(q, p)
+            too_large = value > bound
+            accepted = too_large | (jax.random.uniform(coin) * bound < value)
+            poison = jnp.where(too_large, jnp.nan, 0.0)
+            return q + poison, p + poison, accepted, number + 1
+
+        none = jnp.full(ends[0][0].shape, jnp.nan)
+        q, p, accepted, _ = lax.while_loop(
+            unfinished, attempt, (none, none, jnp.array(False), jnp.int32(0))
+        )
+        return jnp.where(accepted, q, jnp.nan), jnp.where(accepted, p, jnp.nan)
+
+    return sampler
+
+
+def inverse_cdf_sampler(
+    density: Callable[[Any], Any], low: float, high: float, points: int = 4096
+) -> Callable[[Any], Any]:
+    """A sampler of one number from an unnormalised density on an interval.
+
+    The distribution function is tabulated by Simpson's rule and inverted; between the points the
+    density is taken to be linear, so the error of the sampled density is of second order in their
+    distance.
+
+    Args:
+        density: function of one number with a scalar result ≥ 0.
+        low: lower end of the interval.
+        high: upper end.
+        points: number of intervals of the table.
+
+    Returns:
+        `draw(key) -> x`, to be used inside a sampler `key -> (q, p)`.
+    """
+    if not (np.isfinite(low) and np.isfinite(high) and low < high):
+        raise ValueError(f"the interval needs low < high, not {low} and {high}.")
+    if points < 2:
+        raise ValueError(f"points must be at least 2, not {points}.")
+    with jax.enable_x64(True):
+        fine = np.linspace(low, high, 2 * points + 1)
+        values = np.asarray(jax.vmap(density)(jnp.asarray(fine)), np.float64)
+    if values.shape != fine.shape or not np.all(np.isfinite(values)) or np.any(values < 0):
+        raise ValueError("the density must be a finite scalar ≥ 0 everywhere in the interval.")
+    mass = values[:-2:2] + 4 * values[1:-1:2] + values[2::2]
+    if not np.sum(mass) > 0:
+        raise ValueError("the density is zero everywhere in the interval.")
+    cdf = np.concatenate([[0.0], np.cumsum(mass) / np.sum(mass)])
+    nodes, heights = fine[::2], values[::2]
+
+    def draw(key: Any) -> Any:
+        kind = jnp.result_type(float)
+        table, x, f = (jnp.asarray(a, kind) for a in (cdf, nodes, heights))
+        u = jax.random.uniform(key, dtype=kind)
+        i = jnp.clip(jnp.searchsorted(table, u, side="right") - 1, 0, points - 1)
+        share = (u - table[i]) / jnp.maximum(table[i + 1] - table[i], jnp.finfo(kind).tiny)
+        # Mass share of a trapezium of heights a, b up to s: (2 a s + (b − a) s²)/(a + b).
+        a, b = f[i], f[i + 1]
+        root = jnp.sqrt(jnp.maximum(a * a + (b * b - a * a) * share, 0))
+        s = jnp.where(a + root > 0, share * (a + b) / jnp.maximum(a + root, 1e-300), share)
+        return x[i] + jnp.clip(s, 0, 1) * (x[i + 1] - x[i])
+
+    return draw

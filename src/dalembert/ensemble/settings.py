@@ -1,0 +1,301 @@
+"""What a run was asked to do: one checked record, and its description as plain data."""
+
+import hashlib
+import platform
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dalembert.ensemble.kernel import Schedule
+from dalembert.ensemble.statistics import Histogram
+from dalembert.noise import Gaussian, Noise, ThreePoint
+from dalembert.precision import as_dtype
+from dalembert.stepping.step import check_method
+from dalembert.system import System
+
+__all__ = ["Settings", "make_settings"]
+
+BLOCK_PATHS = {"cpu": 2048}
+DEFAULT_BLOCK_PATHS = 2**17
+"""Paths per block: on a CPU what stays in its cache, elsewhere what fills the device."""
+
+MAX_STEPS = 2**31 - 1
+
+Functions = tuple[tuple[str, Callable[..., Any]], ...]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A run as it was asked for; the result is a pure function of this record and the backend."""
+
+    system: System
+    method: Any
+    initial: Any
+    dt: float
+    steps: int
+    paths: int
+    only: tuple[int, ...] | None
+    seed: int
+    observe: Functions
+    histograms: tuple[tuple[str, Histogram], ...]
+    save_every: int
+    noise: Noise
+    keep: str
+    dtype: np.dtype
+    block_paths: int
+    backend: str
+
+    @property
+    def schedule(self) -> Schedule:
+        return Schedule(self.steps, self.save_every)
+
+    @property
+    def t_end(self) -> float:
+        return self.steps * self.dt
+
+    @property
+    def run_paths(self) -> int:
+        """How many paths are run: all, or those that were chosen."""
+        return self.paths if self.only is None else len(self.only)
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.run_paths // self.block_paths)
+
+    def numbers(self, block: int) -> np.ndarray:
+        """The numbers of the paths in a block; the last one may have fewer."""
+        first = block * self.block_paths
+        end = min(first + self.block_paths, self.run_paths)
+        chosen = range(first, end) if self.only is None else self.only[first:end]
+        return np.asarray(chosen, np.uint64)
+
+    def describe(self) -> dict[str, Any]:
+        """Everything that decides the result, as plain data; functions by what they compute."""
+        system = self.system
+        z = jax.ShapeDtypeStruct((system.dim,), self.dtype)
+
+        def of(fun: Callable[..., Any] | None) -> str | None:
+            if fun is None:
+                return None
+            return _digest(
+                lambda q, p: jnp.asarray(system.evaluate(fun, q, p, system.params)), z, z
+            )
+
+        with jax.enable_x64(self.dtype == np.float64):
+            return {
+                "system": {
+                    "name": system.name,
+                    "dim": system.dim,
+                    "noises": system.noises,
+                    "params": jax.tree.map(lambda x: np.asarray(x).tolist(), system.params),
+                    "functions": [of(fun) for fun in _functions(system)],
+                },
+                "method": self.method.to_dict(),
+                "initial": self._describe_initial(),
+                "dt": float(self.dt),
+                "t_end": float(self.t_end),
+                "paths": self.paths,
+                "only": None if self.only is None else list(self.only),
+                "seed": self.seed,
+                "observe": {name: of(fun) for name, fun in self.observe},
+                "histograms": {
+                    name: {
+                        "every_save": h.every_save,
+                        "axes": [
+                            {
+                                "of": of(a.of),
+                                "low": float(a.low),
+                                "high": float(a.high),
+                                "bins": a.bins,
+                                "periodic": a.periodic,
+                            }
+                            for a in h.axes
+                        ],
+                    }
+                    for name, h in self.histograms
+                },
+                "save_every": self.save_every,
+                "noise": self._describe_noise(),
+                "keep": self.keep,
+                "dtype": str(self.dtype),
+                "block_paths": self.block_paths,
+                "backend": self.backend,
+                "versions": _versions(),
+            }
+
+    def _describe_initial(self) -> str:
+        if callable(self.initial):
+            return "sampler " + _digest(self.initial, jax.random.key(0))
+        return "arrays " + _digest_arrays(self.initial)
+
+    def _describe_noise(self) -> str:
+        arrays = jax.tree.leaves(self.noise)
+        return self.noise.describe() + (" " + _digest_arrays(arrays) if arrays else "")
+
+
+def _functions(system: System) -> tuple[Callable[..., Any] | None, ...]:
+    return (system.H, system.F, *(system.h or ()), *(system.f or ()))
+
+
+def _versions() -> dict[str, str]:
+    from dalembert import __version__
+
+    return {
+        "dalembert": __version__,
+        "jax": jax.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def _digest(fun: Callable[..., Any], *like: Any) -> str:
+    """A short name for what a function computes: its traced form with the constants in it."""
+    traced = jax.make_jaxpr(fun)(*like)
+    text = re.sub(r" at 0x[0-9a-f]+", "", str(traced))
+    return hashlib.sha256((text + _digest_arrays(traced.consts)).encode()).hexdigest()[:16]
+
+
+def _digest_arrays(arrays: Any) -> str:
+    digest = hashlib.sha256()
+    for x in arrays:
+        x = np.asarray(x)
+        digest.update(f"{x.dtype}{x.shape}".encode() + x.tobytes())
+    return digest.hexdigest()[:16]
+
+
+def make_settings(
+    system: System,
+    method: Any,
+    initial: Any,
+    *,
+    dt: float,
+    t_end: float,
+    paths: int,
+    only: Any,
+    seed: int,
+    observe: Any,
+    histograms: Any,
+    save_every: int,
+    noise: Noise | None,
+    keep: str,
+    dtype: Any,
+) -> Settings:
+    """The record of a run, or a clear error about what cannot be run."""
+    check_method(system, method)
+    steps = _check_schedule(dt, t_end)
+    save_every = whole("save_every", save_every, 1)
+    paths, seed = whole("paths", paths, 1), whole("seed", seed, 0)
+    check_choice("keep", keep, ("nothing", "final", "all"))
+    noise = _check_noise(noise, system, method, dt=dt, steps=steps, paths=paths)
+    backend = jax.default_backend()
+    return Settings(
+        system,
+        method,
+        initial,
+        dt,
+        steps,
+        paths,
+        _check_only(only, paths),
+        seed,
+        (("energy", system.H),) if observe is None else _check_observe(observe),
+        _check_histograms(histograms),
+        min(save_every, steps),
+        noise,
+        keep,
+        as_dtype(dtype),
+        _block_paths(backend, paths),
+        backend,
+    )
+
+
+def _block_paths(backend: str, paths: int) -> int:
+    """The usual size, or for few paths the smallest power of two that holds them."""
+    return min(BLOCK_PATHS.get(backend, DEFAULT_BLOCK_PATHS), 1 << (paths - 1).bit_length())
+
+
+def _check_schedule(dt: float, t_end: float) -> int:
+    for name, value in (("dt", dt), ("t_end", t_end)):
+        number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+        if not number or not np.isfinite(value) or value <= 0:
+            raise ValueError(f"{name} must be a positive number, not {value!r}.")
+    steps = round(t_end / dt)
+    if steps > MAX_STEPS:
+        raise ValueError(f"{steps:,} steps are too many: a run takes at most {MAX_STEPS:,}.")
+    if steps < 1 or abs(steps * dt - t_end) > 1e-9 * t_end:
+        raise ValueError(
+            f"t_end = {t_end} is not a whole number of steps of dt = {dt}: "
+            f"take t_end = {max(steps, 1) * dt:.12g}, or dt = {t_end / max(steps, 1):.12g}."
+        )
+    return steps
+
+
+def whole(name: str, value: Any, least: int) -> int:
+    """A whole number that is large enough, or an error."""
+    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not is_whole or value < least:
+        raise ValueError(f"{name} must be a whole number ≥ {least}, not {value!r}.")
+    return int(value)
+
+
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Refuse a value that is none of the choices."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}.")
+
+
+def _check_only(only: Any, paths: int) -> tuple[int, ...] | None:
+    if only is None:
+        return None
+    numbers = [only] if isinstance(only, int | np.integer) else list(only)
+    chosen = tuple(whole("a path number in only", number, 0) for number in numbers)
+    if not chosen or max(chosen) >= paths or len(set(chosen)) < len(chosen):
+        raise ValueError(f"only must name different paths below paths = {paths:,}, not {only!r}.")
+    return chosen
+
+
+def _check_observe(observe: Any) -> Functions:
+    if not isinstance(observe, Mapping) or not observe:
+        raise TypeError('observe must map names to functions, e.g. {"energy": H}.')
+    return tuple((_name("an observable", name), fun) for name, fun in observe.items())
+
+
+def _check_histograms(histograms: Any) -> tuple[tuple[str, Histogram], ...]:
+    if histograms is None:
+        return ()
+    if not isinstance(histograms, Mapping):
+        raise TypeError("histograms must map names to da.Histogram(…).")
+    for name, histogram in histograms.items():
+        if not isinstance(histogram, Histogram):
+            raise TypeError(f"histograms[{name!r}] must be a da.Histogram, not {histogram!r}.")
+    return tuple((_name("a histogram", name), h) for name, h in histograms.items())
+
+
+def _name(what: str, name: Any) -> str:
+    if not isinstance(name, str) or not name or "/" in name:
+        raise ValueError(f"{what} needs a name without '/', not {name!r}.")
+    return name
+
+
+def _check_noise(
+    noise: Noise | None, system: System, method: Any, dt: float, steps: int, paths: int
+) -> Noise:
+    usual: Noise = ThreePoint() if method.convergence == "weak" else Gaussian()
+    chosen = usual if noise is None else noise
+    if isinstance(chosen, type) or not hasattr(chosen, "draw_steps"):
+        raise TypeError(
+            "noise must be a kind of noise such as da.Gaussian() or da.ThreePoint(), "
+            f"not {noise!r}."
+        )
+    missing = method.needs(system.noises) - chosen.offers
+    if missing:
+        raise ValueError(
+            f"{method.name} needs the increments {sorted(missing)}, which "
+            f"{type(chosen).__name__} noise does not offer."
+        )
+    chosen.check(dt=dt, steps=steps, paths=paths, noises=system.noises)
+    return chosen
