@@ -202,9 +202,9 @@ class Kernel:
             drawn = block.noise.draw_steps(
                 block.seed, path, first, self.chunk, block.dt, stepper.system.noises, stepper.dtype
             )
-            fields = drawn._asdict().items()
-            wanted = self.needs | {"truncated"}
-            return Increments(**{name: x if name in wanted else None for name, x in fields})
+            # What is not needed must not leave here: a loop computes all that it is given.
+            unused = {"dZ", "mixed"} - self.needs
+            return drawn._replace(**dict.fromkeys(unused))
 
         return jax.vmap(draw, out_axes=-1)(block.path)
 

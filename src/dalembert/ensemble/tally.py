@@ -68,15 +68,16 @@ class Tally:
     @classmethod
     def from_record(cls, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> "Tally":
         """The tally of a record; KeyError or TypeError if it is not one."""
-        plain = {f.name: header[f.name] for f in fields(cls)[2:]}
-        step, path = plain["first_failure"]
+        plain: dict[str, Any] = {f.name: header[f.name] for f in fields(cls)[2:]}
+        step, path = plain.pop("first_failure")
         return cls(
             {
                 name: Moments(*(arrays[f"moments/{name}/{field}"] for field in Moments._fields))
                 for name in header["observables"]
             },
             {name: arrays[f"counts/{name}"] for name in header["histograms"]},
-            **(plain | {"first_failure": (int(step), int(path))}),
+            first_failure=(int(step), int(path)),
+            **plain,
         )
 
 

@@ -110,13 +110,13 @@ class _Kind:
 
 def _in_pairs(pair: Callable[[Any], tuple[Any, Any]], first: Integer, count: int) -> Any:
     """Results for `count` steps from `first` on, of a function that gives steps 2j and 2j + 1."""
-    first = step_word(first)
-    numbers = first // np.uint32(2) + jnp.arange(count // 2 + 1, dtype=jnp.uint32)
+    word = step_word(first)
+    numbers = word // np.uint32(2) + jnp.arange(count // 2 + 1, dtype=jnp.uint32)
     even, odd = jax.vmap(pair)(numbers)
 
     def interleave(a: Any, b: Any) -> Any:
         both = jnp.stack([a, b], axis=1).reshape(2 * len(numbers), *a.shape[1:])
-        return lax.dynamic_slice_in_dim(both, first % np.uint32(2), count)
+        return lax.dynamic_slice_in_dim(both, word % np.uint32(2), count)
 
     return jax.tree.map(interleave, even, odd)
 
