@@ -1,0 +1,5 @@
+"""`python -m dalembert`: the command-line program."""
+
+from dalembert.cli import main
+
+main()

@@ -1,0 +1,72 @@
+"""Several processes on one machine give the bits of one, and go on in any number."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import interrupted_run
+import pytest
+from interrupted_run import same_bits, simulate
+
+import dalembert as da
+
+SCRIPT = Path(interrupted_run.__file__)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("localhost", 0))
+        return s.getsockname()[1]
+
+
+def start(tmp_path, processes):
+    port = free_port()
+    children = []
+    for process in range(processes):
+        options = [f"process={process}", f"processes={processes}", f"port={port}", "workers=1"]
+        command = [sys.executable, str(SCRIPT), str(tmp_path / "run.ckpt"), str(tmp_path / "r.npz")]
+        children.append(
+            subprocess.Popen(
+                [*command, *options],
+                env=os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled")},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    return children
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    return simulate()
+
+
+def test_two_processes_give_the_bits_of_one(tmp_path, undisturbed):
+    children = start(tmp_path, 2)
+    errors = [child.communicate(timeout=300)[1] for child in children]
+    assert [child.returncode for child in children] == [0, 0], errors
+    result = da.load(tmp_path / "r.npz")
+    assert same_bits(result, undisturbed)
+    assert result.provenance["processes"] == 2
+
+
+def test_one_of_two_is_killed_and_one_goes_on(tmp_path, undisturbed):
+    children = start(tmp_path, 2)
+    mine = tmp_path / "run.ckpt.process1"
+    for _ in range(2000):
+        time.sleep(0.05)
+        if mine.exists():
+            break
+    children[1].send_signal(signal.SIGKILL)
+    time.sleep(0.5)
+    children[0].send_signal(signal.SIGKILL)
+    for child in children:
+        child.communicate(timeout=60)
+    assert not (tmp_path / "r.npz").exists()
+    assert (tmp_path / "run.ckpt").exists() and mine.exists()
+    assert same_bits(simulate(tmp_path / "run.ckpt"), undisturbed)
