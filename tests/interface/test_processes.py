@@ -70,3 +70,32 @@ def test_one_of_two_is_killed_and_one_goes_on(tmp_path, undisturbed):
     assert not (tmp_path / "r.npz").exists()
     assert (tmp_path / "run.ckpt").exists() and mine.exists()
     assert same_bits(simulate(tmp_path / "run.ckpt"), undisturbed)
+
+
+def test_the_program_starts_several_processes(tmp_path):
+    script = tmp_path / "study.py"
+    script.write_text(
+        "import jax, dalembert as da\n"
+        "run = da.simulate(da.systems.damped_kubo(), da.midpoint(), ([2.0], [0.0]), dt=0.25,\n"
+        "                  t_end=2.5, paths=5000, save_every=10)\n"
+        f"run.save({str(tmp_path / 'run.npz')!r})\n"
+        "print('processes:', run.provenance['processes'], 'count:', run.count[-1])\n"
+    )
+    command = [sys.executable, "-m", "dalembert", "run", str(script), "--processes", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("processes: 2 count: 5000") == 1
+    alone = da.simulate(
+        da.systems.damped_kubo(),
+        da.midpoint(),
+        ([2.0], [0.0]),
+        dt=0.25,
+        t_end=2.5,
+        paths=5000,
+        save_every=10,
+    )
+    shared = da.load(tmp_path / "run.npz")
+    assert shared.moments["energy"].mean.tobytes() == alone.moments["energy"].mean.tobytes()
+    script.write_text("import sys\nsys.exit(3)\n")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode != 0
