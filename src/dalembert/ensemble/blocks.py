@@ -14,7 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.ensemble.initial import InitialStates, path_words
-from dalembert.ensemble.kernel import Block, Kernel, Leg, PathState, Saves, compile_kernel
+from dalembert.ensemble.kernel import (
+    Block,
+    Compiled,
+    Kernel,
+    Leg,
+    PathState,
+    Saves,
+    Status,
+    compile_kernel,
+)
 from dalembert.ensemble.settings import Settings
 from dalembert.ensemble.tally import Tally, tally_of_block
 from dalembert.noise import seed_words
@@ -59,6 +68,7 @@ class Work:
     stop: threading.Event = field(default_factory=threading.Event)
     pending: dict[int, Pending] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    failed: dict[int, int] = field(default_factory=dict)
     warm: set[Any] = field(default_factory=set)
     rate: float | None = None
 
@@ -66,6 +76,11 @@ class Work:
         """The unfinished blocks as they were after their last legs."""
         with self.lock:
             return dict(self.pending)
+
+    def failed_since(self, block: int) -> int:
+        """Paths that have failed so far in the blocks from this one on."""
+        with self.lock:
+            return sum(count for number, count in self.failed.items() if number >= block)
 
 
 def worker_count(kernel: Kernel, devices: list[Any], wanted: int | None) -> int:
@@ -118,6 +133,7 @@ def run_blocks(
                 yield number, result
                 with work.lock:
                     work.pending.pop(number, None)
+                    work.failed.pop(number, None)
         finally:
             for _, future in running:
                 work.stop.set()
@@ -143,10 +159,14 @@ def _run_block(work: Work, number: int, device: Any) -> BlockResult | None:
             started = time.perf_counter()
             end = schedule.end_of_leg(unit, _wanted_units(work))
             leg = Leg(*map(jnp.int32, (unit, end, settings.steps, settings.save_every)))
-            state, rows = compiled(state, block, leg)
+            done = compiled.run(state, block, leg)
+            state, end = done.state, int(done.unit)
+            if np.any(done.is_hard):
+                state = compiled.redo(done, block, leg)
             made = schedule.saves_before(end) - schedule.saves_before(unit)
-            saves.append(_first_rows(jax.tree.map(np.asarray, rows), made))
-            _note(work, number, end - unit, time.perf_counter() - started)
+            if made:
+                saves.append(_first_rows(jax.tree.map(np.asarray, done.saves), made))
+            _note(work, number, unit, end, time.perf_counter() - started, state)
             unit = end
             if work.remember:
                 saves = [_joined(saves)]
@@ -156,12 +176,12 @@ def _run_block(work: Work, number: int, device: Any) -> BlockResult | None:
         return _result(work, number, state, _joined(saves))
 
 
-def _warm_up(work: Work, compiled: Any, state: Any, block: Any, device: Any) -> None:
+def _warm_up(work: Work, compiled: Compiled, state: Any, block: Any, device: Any) -> None:
     """Compile once per device, by a leg of no units, while the other threads wait."""
     with work.lock:
         if device not in work.warm:
             nothing = Leg(*map(jnp.int32, (0, 0, 1, 1)))
-            jax.block_until_ready(compiled(state, block, nothing))
+            jax.block_until_ready(compiled.run(state, block, nothing))
             work.warm.add(device)
 
 
@@ -171,10 +191,13 @@ def _wanted_units(work: Work) -> int:
     return FIRST_LEG // (work.settings.block_paths * work.kernel.chunk)
 
 
-def _note(work: Work, number: int, units: int, seconds: float) -> None:
-    settings = work.settings
-    work.rate = units / max(seconds, 1e-6)
-    work.on_leg(units * work.kernel.chunk * len(settings.numbers(number)))
+def _note(work: Work, number: int, unit: int, end: int, seconds: float, state: PathState) -> None:
+    """What a leg from one unit to another took, and what has become of its paths."""
+    schedule, paths = work.settings.schedule, len(work.settings.numbers(number))
+    work.rate = (end - unit) / max(seconds, 1e-6)
+    with work.lock:
+        work.failed[number] = int(np.sum(np.asarray(state.status)[:paths] != Status.FINE))
+    work.on_leg(paths * (schedule.steps_before(end) - schedule.steps_before(unit)))
 
 
 def _padded(settings: Settings, number: int) -> np.ndarray:
@@ -236,7 +259,8 @@ def pending_from_record(
         zeros = np.zeros((settings.block_paths, settings.system.dim), settings.dtype)
         state = work.kernel.start(zeros, zeros)
         leg = Leg(*map(jnp.int32, (0, 0, 1, 1)))
-        like = jax.eval_shape(work.kernel, state, _block(settings, 0), leg)
+        result = jax.eval_shape(work.kernel, state, _block(settings, 0), leg)
+        like = (result.state, result.saves)
     leaves = [arrays[f"leaf/{i}"] for i in range(len(jax.tree.leaves(like)))]
     restored = jax.tree.unflatten(jax.tree.structure(like), leaves)
     return Pending(int(header["unit"]), *restored)

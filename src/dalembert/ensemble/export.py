@@ -4,6 +4,8 @@ import json
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from dalembert.ensemble.run import Run
 
 __all__ = ["plot", "to_xarray"]
@@ -12,7 +14,7 @@ __all__ = ["plot", "to_xarray"]
 def to_xarray(run: Run) -> Any:
     """Mean, standard error, minimum and maximum of every observable over time."""
     xarray = _require("xarray")
-    variables: dict[str, Any] = {"count": ("time", run.count)}
+    variables: dict[str, Any] = {"count": ("time", _storable(run.count))}
     for name, moments in run.moments.items():
         components = [f"{name}_component_{k}" for k in range(moments.mean.ndim - 1)]
         dims = ("time", *components)
@@ -28,8 +30,8 @@ def to_xarray(run: Run) -> Any:
         axes = [f"{name}_{letter}" for letter in "xy"[: len(histogram.edges)]]
         times = ("time",) if histogram.counts.ndim > len(axes) else ()
         variables |= {
-            f"{name}_counts": ((*times, *axes), histogram.counts),
-            f"{name}_outside": (times, histogram.outside),
+            f"{name}_counts": ((*times, *axes), _storable(histogram.counts)),
+            f"{name}_outside": (times, _storable(histogram.outside)),
         }
         middles = [(edges[1:] + edges[:-1]) / 2 for edges in histogram.edges]
         coordinates |= dict(zip(axes, middles, strict=True))
@@ -38,27 +40,33 @@ def to_xarray(run: Run) -> Any:
         variables |= {"q": (dims, run.q), "p": (dims, run.p)}
     attributes = {
         "title": f"{run.provenance['system']['name']} with {run.provenance['method']['name']}",
-        "failed": run.failed,
-        "truncated": run.truncated,
+        "failed": _storable(run.failed),
+        "truncated": _storable(run.truncated),
         "residual": run.residual,
         "provenance": json.dumps(dict(run.provenance)),
     }
     return xarray.Dataset(variables, coords=coordinates, attrs=attributes)
 
 
+def _storable(numbers: Any) -> Any:
+    """Whole numbers that NetCDF 3 can hold: as floats where 32 bits are too few for them."""
+    return numbers if np.max(numbers, initial=0) < 2**31 else np.asarray(numbers, np.float64)[()]
+
+
 def plot(run: Run, observable: str | None, ax: Any) -> Any:
     """The mean of one observable with a band of two standard errors."""
     pyplot = _require("matplotlib.pyplot")
     name = next(iter(run.moments)) if observable is None else observable
+    mean = run.mean[name]
+    band = 2 * run.stderr[name] if run.count.min() > 1 else 0 * mean
     axes = pyplot.subplots(layout="constrained")[1] if ax is None else ax
-    mean = run.mean[name].reshape(len(run.t), -1)
-    band = 2 * run.stderr[name].reshape(mean.shape) if run.count.min() > 1 else 0 * mean
-    for k in range(mean.shape[1]):
-        label = run.provenance["method"]["name"] if mean.shape[1] == 1 else f"{name}[{k}]"
-        (line,) = axes.plot(run.t, mean[:, k], label=label)
-        low, high = mean[:, k] - band[:, k], mean[:, k] + band[:, k]
+    for place in np.ndindex(mean.shape[1:]):
+        at = (slice(None), *place)
+        label = f"{name}{list(place)}" if place else run.provenance["method"]["name"]
+        (line,) = axes.plot(run.t, mean[at], label=label)
+        low, high = mean[at] - band[at], mean[at] + band[at]
         axes.fill_between(run.t, low, high, color=line.get_color(), alpha=0.25)
-    if mean.shape[1] > 1:
+    if mean.ndim > 1:
         axes.legend()
     axes.set_xlabel("time")
     axes.set_ylabel(f"mean of {name}")

@@ -1,6 +1,7 @@
 """Initial states of the paths with given numbers, and samplers to draw them with."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -62,21 +63,31 @@ def _sampled(sampler: Any, shape: tuple[int, ...], seed: int, dtype: np.dtype) -
             "jax.random with it, e.g. jax.random.normal(key, (dim,))."
         )
     words = seed_words(seed)
-    sample = jax.jit(jax.vmap(lambda low, high: sampler(initial_key(words, (low, high)))))
+    build = _compiled if isinstance(sampler, Hashable) else _compiled.__wrapped__
+    sample = build(sampler)
 
     def states(numbers: np.ndarray) -> tuple[Any, Any]:
-        q, p = jax.tree.map(np.asarray, cast(sample(*path_words(numbers)), dtype))
+        q, p = jax.tree.map(np.asarray, cast(sample(words, path_words(numbers)), dtype))
         is_fine = np.all(np.isfinite(q) & np.isfinite(p), axis=1)
         if not np.all(is_fine):
             number = numbers[np.argmin(is_fine)]
             raise ValueError(
                 f"the sampler gave NaN or infinity for path {number}: (q, p) = "
                 f"{q[np.argmin(is_fine)]}, {p[np.argmin(is_fine)]}. A rejection sampler does so if "
-                "its density exceeds the bound that it was given, or is never met."
+                "its density exceeds the bound that it was given, is negative or NaN, or if no "
+                "point was accepted in all its tries."
             )
         return q, p
 
     return states
+
+
+@lru_cache(maxsize=128)
+def _compiled(sampler: Callable[[Any], Any]) -> Callable[..., Any]:
+    """The sampler for many paths, compiled when it is first called; the seed is data."""
+    return jax.jit(
+        jax.vmap(lambda words, path: sampler(initial_key(words, path)), in_axes=(None, 0))
+    )
 
 
 def rejection_sampler(
@@ -99,17 +110,21 @@ def rejection_sampler(
 
     Returns:
         `sampler(key) -> (q, p)` for `da.simulate`. Where the density turns out to exceed the
-        bound, or no point is accepted, it gives NaN, which `da.simulate` refuses.
+        bound or to be negative or NaN, or no point is accepted, it gives NaN, which `da.simulate`
+        refuses.
     """
-    ends = [[np.asarray(x, np.float64) for x in pair] for pair in (low, high)]
-    if any(x.shape != ends[0][0].shape or x.ndim != 1 for pair in ends for x in pair):
-        raise ValueError("low and high must be pairs (q, p) of arrays of shape (dim,).")
-    if not all(np.all(a < b) for a, b in zip(*ends, strict=True)):
-        raise ValueError("every lower end of the box must be below its upper end.")
+    _check_callable(density, "(q, p)")
+    ends = _box(low, high)
     if not (np.isfinite(bound) and bound > 0):
         raise ValueError(f"bound must be a positive number, not {bound!r}.")
+    if not (isinstance(tries, int) and 1 <= tries < 2**31):
+        raise ValueError(f"tries must be a whole number from 1 to 2³¹ − 1, not {tries!r}.")
 
     def sampler(key: Any) -> tuple[Any, Any]:
+        kind = jnp.result_type(float)
+        # NumPy constants inside a loop keep their float64, also where the run has float32.
+        box = [[jnp.asarray(x, kind) for x in pair] for pair in ends]
+
         def unfinished(state: Any) -> Any:
             _, _, accepted, number = state
             return ~accepted & (number < tries)
@@ -118,22 +133,45 @@ def rejection_sampler(
             _, _, _, number = state
             *keys, coin = jax.random.split(jax.random.fold_in(key, number), 3)
             q, p = (
-                jax.random.uniform(k, a.shape, minval=a, maxval=b)
-                for k, a, b in zip(keys, *ends, strict=True)
+                jax.random.uniform(k, a.shape, kind, a, b)
+                for k, a, b in zip(keys, *box, strict=True)
             )
-            value = density(q, p)
-            too_large = value > bound
-            accepted = too_large | (jax.random.uniform(coin) * bound < value)
-            poison = jnp.where(too_large, jnp.nan, 0.0)
+            value = jnp.asarray(density(q, p))
+            if value.shape != ():
+                raise ValueError(f"the density must be one number, not of shape {value.shape}.")
+            is_wrong = ~((value >= 0) & (value <= bound))
+            accepted = is_wrong | (jax.random.uniform(coin) * bound < value)
+            poison = jnp.where(is_wrong, jnp.nan, 0.0)
             return q + poison, p + poison, accepted, number + 1
 
-        none = jnp.full(ends[0][0].shape, jnp.nan)
+        none = jnp.full(ends[0][0].shape, jnp.nan, kind)
         q, p, accepted, _ = lax.while_loop(
             unfinished, attempt, (none, none, jnp.array(False), jnp.int32(0))
         )
         return jnp.where(accepted, q, jnp.nan), jnp.where(accepted, p, jnp.nan)
 
     return sampler
+
+
+def _check_callable(density: Any, arguments: str) -> None:
+    if not callable(density):
+        raise TypeError(f"the density must be a function of {arguments}, not {density!r}.")
+
+
+def _box(low: Any, high: Any) -> list[list[np.ndarray]]:
+    """The ends [[q, p], [q, p]] of a box, checked."""
+    message = "low and high must be pairs (q, p) of arrays of shape (dim,)"
+    if any(not isinstance(pair, tuple | list) or len(pair) != 2 for pair in (low, high)):
+        raise ValueError(f"{message}, not {low!r} and {high!r}.")
+    ends = [[np.asarray(x, np.float64) for x in pair] for pair in (low, high)]
+    if any(x.shape != ends[0][0].shape or x.ndim != 1 for pair in ends for x in pair):
+        raise ValueError(f"{message}, not {low!r} and {high!r}.")
+    for a, b in zip(*ends, strict=True):
+        if not np.all((a < b) & np.isfinite(a) & np.isfinite(b)):
+            raise ValueError(
+                f"every lower end of the box must be finite and below its upper end: {a}, {b}."
+            )
+    return ends
 
 
 def inverse_cdf_sampler(
@@ -154,10 +192,11 @@ def inverse_cdf_sampler(
     Returns:
         `draw(key) -> x`, to be used inside a sampler `key -> (q, p)`.
     """
+    _check_callable(density, "one number")
     if not (np.isfinite(low) and np.isfinite(high) and low < high):
         raise ValueError(f"the interval needs low < high, not {low} and {high}.")
-    if points < 2:
-        raise ValueError(f"points must be at least 2, not {points}.")
+    if not isinstance(points, int) or points < 2:
+        raise ValueError(f"points must be a whole number ≥ 2, not {points!r}.")
     with jax.enable_x64(True):
         fine = np.linspace(low, high, 2 * points + 1)
         values = np.asarray(jax.vmap(density)(jnp.asarray(fine)), np.float64)
@@ -167,7 +206,8 @@ def inverse_cdf_sampler(
     if not np.sum(mass) > 0:
         raise ValueError("the density is zero everywhere in the interval.")
     cdf = np.concatenate([[0.0], np.cumsum(mass) / np.sum(mass)])
-    nodes, heights = fine[::2], values[::2]
+    # Squares of the heights must neither overflow nor vanish in float32.
+    nodes, heights = fine[::2], values[::2] / np.max(values)
 
     def draw(key: Any) -> Any:
         kind = jnp.result_type(float)

@@ -6,8 +6,9 @@ due, and then takes up to `chunk` steps; the last one only saves. A *leg* is any
 one block, and the numbers of units, steps and paths are data, so one compiled kernel serves runs of
 every length.
 
-A chunk is stepped fast first. Where a stage equation was not solved, those paths take the chunk
-again with the safeguarded solver.
+A chunk is stepped fast first. If a stage equation was not solved, the leg ends there, and the paths
+concerned take the chunk again with the safeguarded solver, in a kernel of its own that most runs
+never need.
 """
 
 from collections.abc import Callable
@@ -23,9 +24,20 @@ from jax import lax
 
 from dalembert.ensemble.statistics import Histogram, Moments, count_in_bins, masked_moments
 from dalembert.noise import Increments, Noise
-from dalembert.stepping.stepper import Stepper
+from dalembert.stepping.stepper import Solver, Stepper
 
-__all__ = ["Block", "Kernel", "Leg", "PathState", "Saves", "Schedule", "Status", "compile_kernel"]
+__all__ = [
+    "Block",
+    "Compiled",
+    "Kernel",
+    "Leg",
+    "LegResult",
+    "PathState",
+    "Saves",
+    "Schedule",
+    "Status",
+    "compile_kernel",
+]
 
 SAVES_PER_LEG = 32
 """Room for saves in a compiled leg: few legs in a long run, little memory in a large block."""
@@ -74,6 +86,24 @@ class Leg(NamedTuple):
     save_every: Any
 
 
+class LegResult(NamedTuple):
+    """What a leg leaves.
+
+    Attributes:
+        state: the paths at the end.
+        saves: what was noted on the way.
+        unit: the next unit.
+        before: the paths before the last chunk.
+        is_hard: paths whose last chunk must be taken again, with the safeguarded solver.
+    """
+
+    state: PathState
+    saves: "Saves"
+    unit: Any
+    before: PathState
+    is_hard: Any
+
+
 class Saves(NamedTuple):
     """What is noted at the save times; first axis, but for the last counts: saves of the leg."""
 
@@ -116,6 +146,11 @@ class Schedule:
         last = unit == self.units
         return len(self.save_steps) if last else -(-unit // self.units_per_save)
 
+    def steps_before(self, unit: int) -> int:
+        """How many steps the units before this one take."""
+        segment, place = divmod(unit, self.units_per_save)
+        return min(segment * self.save_every + place * self.chunk, self.steps)
+
     def end_of_leg(self, unit: int, wanted: int) -> int:
         """Where a leg of about so many units that starts here must end for lack of room."""
         room = (self.saves_before(unit) + SAVES_PER_LEG - 1) * self.units_per_save
@@ -133,34 +168,60 @@ class Kernel:
     keep_all: bool
     chunk: int
 
-    def __call__(self, state: PathState, block: Block, leg: Leg) -> tuple[PathState, Saves]:
+    def __call__(self, state: PathState, block: Block, leg: Leg) -> LegResult:
         """Run the units of a leg; row i of the saves belongs to the i-th save of the leg."""
-        per_save = (leg.save_every + self.chunk - 1) // self.chunk
+        per_save = self._units_per_save(leg)
         full, rest = leg.steps // leg.save_every, leg.steps % leg.save_every
         last_unit = full * per_save + (rest + self.chunk - 1) // self.chunk
-        before = (leg.first_unit + per_save - 1) // per_save
+        saved = (leg.first_unit + per_save - 1) // per_save
 
-        def unit(number: Any, carry: tuple[PathState, Saves]) -> tuple[PathState, Saves]:
-            segment, place = number // per_save, number % per_save
-            first = jnp.minimum(segment * leg.save_every + place * self.chunk, leg.steps)
-            end = jnp.minimum((segment + 1) * leg.save_every, leg.steps)
-            count = jnp.clip(end - first, 0, self.chunk)
-            is_save = (place == 0) | (number == last_unit)
-            row = (number + per_save - 1) // per_save - before
-            state, saves = lax.cond(
+        def unfinished(now: LegResult) -> Any:
+            return (now.unit < leg.end_unit) & ~jnp.any(now.is_hard)
+
+        def unit(now: LegResult) -> LegResult:
+            first, count = self._steps_of_unit(now.unit, leg)
+            is_save = (now.unit % per_save == 0) | (now.unit == last_unit)
+            row = (now.unit + per_save - 1) // per_save - saved
+            before, saves = lax.cond(
                 is_save,
                 lambda state, saves: self._save(state, saves, block, first, row),
                 lambda state, saves: (state, saves),
-                *carry,
+                now.state,
+                now.saves,
             )
-            run = partial(self._chunk, block=block, first=first, count=count)
-            return lax.cond(count > 0, run, lambda state: state, state), saves
+            after = lax.cond(
+                count > 0,
+                lambda state: self._chunk(state, block, first, count, Solver.FAST),
+                lambda state: state,
+                before,
+            )
+            is_hard = now.is_hard
+            if self.stepper.has_fast_path:
+                is_hard = (before.status == Status.FINE) & (after.status != Status.FINE)
+            return LegResult(after, saves, now.unit + 1, before, is_hard)
 
         one = jax.eval_shape(lambda s: self._observe(s, block, jnp.int32(0))[1], state)
         empty = jax.tree.map(lambda x: jnp.zeros((SAVES_PER_LEG, *x.shape), x.dtype), one)
         last = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), one.last_counts)
         empty = empty._replace(last_counts=last)
-        return lax.fori_loop(leg.first_unit, leg.end_unit, unit, (state, empty))
+        start = LegResult(state, empty, leg.first_unit, state, jnp.zeros_like(block.is_real))
+        return lax.while_loop(unfinished, unit, start)
+
+    def redo(self, done: LegResult, block: Block, leg: Leg) -> PathState:
+        """The paths at the end of a leg, after those that were hard have taken its last chunk."""
+        first, count = self._steps_of_unit(done.unit - 1, leg)
+        safe = self._chunk(done.before, block, first, count, Solver.SAFE)
+        return jax.tree.map(partial(_choose, done.is_hard), safe, done.state)
+
+    def _units_per_save(self, leg: Leg) -> Any:
+        return (leg.save_every + self.chunk - 1) // self.chunk
+
+    def _steps_of_unit(self, unit: Any, leg: Leg) -> tuple[Any, Any]:
+        """The first step of a unit, and how many it takes."""
+        segment, place = jnp.divmod(unit, self._units_per_save(leg))
+        first = jnp.minimum(segment * leg.save_every + place * self.chunk, leg.steps)
+        end = jnp.minimum((segment + 1) * leg.save_every, leg.steps)
+        return first, jnp.clip(end - first, 0, self.chunk)
 
     def start(self, q: np.ndarray, p: np.ndarray) -> PathState:
         """Paths at their initial states, shape (paths, dim), as a leg takes them."""
@@ -180,19 +241,18 @@ class Kernel:
             return state.q, state.p
         return jnp.stack(state.q, axis=-1), jnp.stack(state.p, axis=-1)
 
-    def _chunk(self, state: PathState, *, block: Block, first: Any, count: Any) -> PathState:
+    def _chunk(
+        self, state: PathState, block: Block, first: Any, count: Any, solver: Solver
+    ) -> PathState:
         """Take `count` steps, at most `chunk`."""
-        increments = self._draw(block, first)
-        steps = partial(self._steps, state, increments, block, first, count)
-        fast = steps(careful=False)
-        if not self.stepper.has_fast_path:
-            return fast
-        is_hard = (state.status == Status.FINE) & (fast.status != Status.FINE)
+        step = jax.vmap(partial(self._step, solver=solver), in_axes=(0, -1, None, None, None))
 
-        def again() -> PathState:
-            return jax.tree.map(partial(_choose, is_hard), steps(careful=True), fast)
+        def one(state: PathState, now: tuple[Any, Increments]) -> tuple[PathState, None]:
+            place, increments = now
+            return step(state, increments, block, first + place + 1, place < count), None
 
-        return lax.cond(jnp.any(is_hard), again, lambda: fast)
+        places = jnp.arange(self.chunk, dtype=jnp.int32)
+        return lax.scan(one, state, (places, self._draw(block, first)))[0]
 
     def _draw(self, block: Block, first: Any) -> Increments:
         """Increments of the next `chunk` steps; the last axis is that of the paths."""
@@ -208,23 +268,6 @@ class Kernel:
 
         return jax.vmap(draw, out_axes=-1)(block.path)
 
-    def _steps(
-        self,
-        state: PathState,
-        increments: Increments,
-        block: Block,
-        first: Any,
-        count: Any,
-        careful: bool,
-    ) -> PathState:
-        step = jax.vmap(partial(self._step, careful=careful), in_axes=(0, -1, None, None, None))
-
-        def one(state: PathState, now: tuple[Any, Increments]) -> tuple[PathState, None]:
-            place, increments = now
-            return step(state, increments, block, first + place + 1, place < count), None
-
-        return lax.scan(one, state, (jnp.arange(self.chunk, dtype=jnp.int32), increments))[0]
-
     def _step(
         self,
         state: PathState,
@@ -232,11 +275,11 @@ class Kernel:
         block: Block,
         number: Any,
         is_wanted: Any,
-        careful: bool,
+        solver: Solver,
     ) -> PathState:
         """One step of one path, the last of which has this number."""
         q, p, info = self.stepper.advance(
-            state.q, state.p, block.dt, increments, block.params, careful
+            state.q, state.p, block.dt, increments, block.params, solver
         )
         finite = jnp.isfinite(sum(jnp.sum(jnp.abs(x)) for x in jax.tree.leaves((q, p))))
         converged = jnp.where(info.converged, jnp.int32(Status.FINE), Status.UNCONVERGED)
@@ -304,7 +347,14 @@ def _choose(condition: Any, yes: Any, no: Any) -> Any:
     return jnp.where(condition.reshape(shape), yes, no)
 
 
+class Compiled(NamedTuple):
+    """A kernel, compiled when it is first called."""
+
+    run: Callable[[PathState, Block, Leg], LegResult]
+    redo: Callable[[LegResult, Block, Leg], PathState]
+
+
 @lru_cache(maxsize=128)
-def compile_kernel(kernel: Kernel) -> Callable[..., tuple[PathState, Saves]]:
-    """The kernel, compiled when it is first called; equal kernels share the compiled code."""
-    return jax.jit(kernel)
+def compile_kernel(kernel: Kernel) -> Compiled:
+    """The compiled kernel; equal kernels share the compiled code."""
+    return Compiled(jax.jit(kernel), jax.jit(kernel.redo))

@@ -1,5 +1,6 @@
 """Progress of a run: one line in a terminal or a notebook, silence anywhere else."""
 
+import os
 import sys
 import threading
 import time
@@ -9,7 +10,12 @@ __all__ = ["ProgressBar"]
 DELAY = 1.0
 """Seconds before the line appears: short runs need none."""
 
+INTERVAL = 0.2
+"""Seconds from one line to the next."""
+
 WIDTH = 24
+LEAST_WIDTH = 6
+"""Columns of the bar: where there is room, and below which it is left out."""
 
 
 class ProgressBar:
@@ -27,34 +33,47 @@ class ProgressBar:
         with self._lock:
             self._done = min(self._done + path_steps, self._total)
 
+    def reach(self, path_steps: int) -> None:
+        """Note that at least so many path-steps are done, by this process and others."""
+        with self._lock:
+            self._done = max(self._done, path_steps)
+
     def draw(self) -> None:
         """Draw the line again, if it is watched and long enough ago."""
         now = time.monotonic()
-        if not self._shown or now - self._started < DELAY or now - self._drawn < 0.2:
+        if not self._shown or now - self._started < DELAY or now - self._drawn < INTERVAL:
             return
         self._drawn = now
-        line = self._line(now - self._started)
-        sys.stderr.write("\r" + line.ljust(self._width))
-        sys.stderr.flush()
+        # A line that wraps could not be drawn over; the last column stays free for the cursor.
+        line = self._line(now - self._started, _columns() - 1)
+        self._write("\r" + line.ljust(self._width))
         self._width = len(line)
 
     def close(self) -> None:
         """Wipe the line."""
         if self._width:
-            sys.stderr.write("\r" + " " * self._width + "\r")
-            sys.stderr.flush()
+            self._write("\r" + " " * self._width + "\r")
             self._width = 0
 
-    def _line(self, seconds: float) -> str:
+    def _write(self, text: str) -> None:
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            # The terminal is gone; the run goes on.
+            self._shown = False
+
+    def _line(self, seconds: float, columns: int) -> str:
         share = self._done / self._total
         rate = (self._done - self._at_start) / seconds
         left = _duration((self._total - self._done) / rate) if rate else "?"
-        bar = "█" * int(share * WIDTH)
         failed = f", {self.failed:,} failed" if self.failed else ""
-        return (
-            f"{self._title} |{bar:<{WIDTH}}| {share:4.0%} of {self._total:.3g} path-steps, "
-            f"{rate:.2e}/s, {left} left{failed}"
-        )
+        text = f"{share:4.0%} of {self._total:.3g} path-steps, {rate:.2e}/s, {left} left{failed}"
+        for title in (self._title + " ", ""):
+            room = min(columns - len(title) - len(text) - 3, WIDTH)
+            if room >= LEAST_WIDTH:
+                return f"{title}|{'█' * int(share * room):<{room}}| {text}"
+        return text.strip()[:columns]
 
 
 def _duration(seconds: float) -> str:
@@ -63,6 +82,15 @@ def _duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def _columns() -> int:
+    """The width of the terminal, or 80 where it has none."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError, AttributeError):
+        return 80
+
+
 def _is_watched() -> bool:
     """True in a terminal and in a notebook."""
-    return sys.stderr.isatty() or "ipykernel" in sys.modules
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    return is_terminal or "ipykernel" in sys.modules

@@ -269,10 +269,11 @@ class Run:
         if m.count[-1] == 0:
             return "no path left"
         with np.printoptions(precision=6, threshold=8):
+            mean = " ".join(str(m.mean[-1]).split())
             if m.count[-1] == 1:
-                return f"{m.mean[-1]} (one path)"
+                return f"{mean} (one path)"
             if m.mean.ndim > 1:
-                return f"{m.mean[-1]}"
+                return mean
             error = np.sqrt(m.deviations[-1] / (m.count[-1] - 1) / m.count[-1])
             return f"{m.mean[-1]:.6g} ± {error:.2g}"
 

@@ -149,10 +149,16 @@ class _Job:
         if settings.keep != "nothing":
             self._make_room()
         total = settings.run_paths * settings.steps
-        before = min(self.done.blocks * settings.block_paths * settings.steps, total)
         title = f"{settings.method.name} on {settings.system.name}"
-        self.bar = ProgressBar(total, before, title, shown and jax.process_index() == 0)
+        shown = shown and jax.process_index() == 0
+        self.bar = ProgressBar(total, self._merged(), title, shown)
         self.work.on_leg = self.bar.add
+
+    def _merged(self) -> int:
+        """Path-steps of the blocks that are done, whoever has run them."""
+        settings = self.settings
+        paths = min(self.done.blocks * settings.block_paths, settings.run_paths)
+        return paths * settings.steps
 
     def run(self) -> Progress:
         """All blocks that are not done yet."""
@@ -197,11 +203,13 @@ class _Job:
                 else:
                     rows[:, first : first + new.shape[1]] = new
         done.blocks = number + 1
-        self.bar.failed = done.tally.failed
+        self.bar.reach(self._merged())
         if done.tally.failed and self.on_failure == "raise":
             raise RuntimeError(_failure_message(_failures(done.tally, settings.dt), settings))
 
     def _tick(self) -> None:
+        merged = 0 if self.done.tally is None else self.done.tally.failed
+        self.bar.failed = merged + self.work.failed_since(self.done.blocks)
         self.bar.draw()
         if self.file is not None and self.file.is_due(self.done.blocks):
             self._write()
@@ -328,7 +336,7 @@ def _finish(
     kept = (None, None) if done.kept is None else done.kept
     run = Run(
         settings.schedule.save_steps * settings.dt,
-        tally.moments,
+        {name: tally.moments[name] for name, _ in settings.observe},
         counts,
         _failures(tally, settings.dt),
         tally.truncated,

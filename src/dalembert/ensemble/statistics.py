@@ -68,12 +68,14 @@ def merge(a: Moments, b: Moments) -> Moments:
 class Axis:
     """One axis of a histogram: `bins` equal bins of a quantity between `low` and `high`.
 
+    A value on the edge of two bins belongs to the upper one, and `high` itself to the last one.
+
     Attributes:
         of: function of (q, p), or (q, p, params) if the system has params, with a scalar result.
         low: lower end.
         high: upper end.
         bins: number of bins.
-        periodic: wrap values into [low, high), as for an angle.
+        periodic: wrap values into [low, high), as for an angle; `high` is then `low`.
     """
 
     of: Callable[..., Any]
@@ -128,14 +130,24 @@ def count_in_bins(histogram: Histogram, values: list[Any], mask: Any) -> Any:
     """Counts in the bins, row by row, and last of what lies outside all of them."""
     index, inside = jnp.zeros(mask.shape, jnp.int32), mask
     for axis, x in zip(histogram.axes, values, strict=True):
-        place = (x - axis.low) / (axis.high - axis.low)
-        if axis.periodic:
-            place = place - jnp.floor(place)
-        number = jnp.floor(place * axis.bins)
-        # Rounding can carry a wrapped value to the end of the period, which is its beginning.
-        number = jnp.where(number == axis.bins, 0, number) if axis.periodic else number
+        number = _bin_number(axis, x)
         inside &= (number >= 0) & (number < axis.bins)
-        index = index * axis.bins + jnp.clip(number, 0, axis.bins - 1).astype(jnp.int32)
+        index = index * axis.bins + number
     size = int(np.prod([axis.bins for axis in histogram.axes]))
     index = jnp.where(inside, index, size)
     return jnp.zeros(size + 1, jnp.int32).at[index].add(mask.astype(jnp.int32))
+
+
+def _bin_number(axis: Axis, x: Any) -> Any:
+    """The bins of some values; −1 below the axis and `axis.bins` above it."""
+    low, width = float(axis.low), float(axis.high) - float(axis.low)
+    if axis.periodic:
+        x = x - width * jnp.floor((x - low) / width)
+    edges = jnp.asarray(axis.edges, x.dtype)
+    guess = jnp.floor((x - low) / width * axis.bins)
+    guess = jnp.clip(guess, 0, axis.bins - 1).astype(jnp.int32)
+    # Rounding can miss by one; the edges decide.
+    number = guess + jnp.where(x >= edges[guess + 1], 1, 0) - jnp.where(x < edges[guess], 1, 0)
+    if axis.periodic:
+        return number % axis.bins
+    return jnp.where(x == edges[-1], axis.bins - 1, number)

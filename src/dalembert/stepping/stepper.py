@@ -8,6 +8,7 @@ and implicit blocks are solved matrix-free.
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
+from enum import Enum
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -32,7 +33,7 @@ from dalembert.stepping.scalarise import NotScalarError, components, scalarise, 
 from dalembert.stepping.stages import stage_system
 from dalembert.system import DRIFT_TERMS, NOISE_TERMS, System, Term
 
-__all__ = ["StepInfo", "Stepper", "make_stepper"]
+__all__ = ["Solver", "StepInfo", "Stepper", "make_stepper"]
 
 MAX_SCALAR_DIM = 8
 MAX_SCALAR_UNKNOWNS = 12
@@ -40,6 +41,18 @@ MAX_SCALAR_UNKNOWNS = 12
 
 MAX_DENSE_UNKNOWNS = 16
 """Beyond this the array regime forms no matrix."""
+
+
+class Solver(Enum):
+    """How the scalar regime solves implicit equations; the array regime always does so safely.
+
+    FAST takes a fixed number of Newton steps and reports, SAFE is the damped Newton loop, and BOTH
+    is the loop for what the fixed steps have left unsolved.
+    """
+
+    FAST = "fast"
+    SAFE = "safe"
+    BOTH = "both"
 
 
 class StepInfo(NamedTuple):
@@ -76,15 +89,19 @@ class BlockSolver:
     scalars: Equations | None
 
     def solve(
-        self, guess: list[Any], around: Surroundings, careful: bool
+        self, guess: list[Any], around: Surroundings, solver: Solver
     ) -> tuple[list[Any], Report]:
         """Values of the unknown rows, and how well they satisfy the equations."""
         if not self.block.unknowns:
             return [], Report(0, 0.0)
         if self.scalars is None:
             u, report = self._solve_vector(jnp.concatenate(guess), around)
+        elif solver is Solver.SAFE:
+            start = stack(np.concatenate(guess))
+            u, report = self._solve_vector(start, _as_arrays(around))
+            u = components(u)
         else:
-            u, report = self._solve_scalars(self.scalars, np.concatenate(guess), around, careful)
+            u, report = self._solve_scalars(self.scalars, np.concatenate(guess), around, solver)
         return list(u.reshape(len(guess), -1)), report
 
     def _solve_vector(self, guess: jax.Array, around: Surroundings) -> tuple[jax.Array, Report]:
@@ -103,7 +120,7 @@ class BlockSolver:
         return u, Report(*report)
 
     def _solve_scalars(
-        self, equations: Equations, guess: np.ndarray, around: Surroundings, careful: bool
+        self, equations: Equations, guess: np.ndarray, around: Surroundings, solver: Solver
     ) -> tuple[np.ndarray, Report]:
         """Unknowns stay apart, so that nothing is stacked unless the damped loop is entered."""
         dtype = guess[0].dtype
@@ -118,7 +135,7 @@ class BlockSolver:
             found, slack = newton.fixed_newton(
                 lambda u: equations.linearise(u, around), guess, steps
             )
-            if not careful:
+            if solver is Solver.FAST:
                 residual = equations.check(found, slack, around)[()]
                 return _as_tuple(found, dtype), Report(jnp.asarray(steps, dtype), residual)
             is_finite = jnp.isfinite(sum(jnp.abs(x) for x in found))
@@ -196,13 +213,9 @@ class Stepper:
         dt: Any,
         increments: Increments,
         params: Any,
-        careful: bool = True,
+        solver: Solver = Solver.BOTH,
     ) -> tuple[Any, Any, StepInfo]:
-        """One step of one path, for states that have been entered.
-
-        With `careful=False` the scalar regime takes its fixed number of Newton steps and reports,
-        without going on where they did not suffice.
-        """
+        """One step of one path, for states that have been entered."""
         names = {entry.increment for row in self.plan.rows.values() for entry in row}
         around = Surroundings(
             {OLD_Q: q, OLD_P: p}, increment_values(names, dt, increments, self.dtype), params
@@ -211,12 +224,12 @@ class Stepper:
             rows = {OLD_Q: scalars.vector(q), OLD_P: scalars.vector(p)}
             around = jax.tree.map(components, around._replace(rows={}))._replace(rows=rows)
         reports = [Report(0, 0.0)]
-        for solver in self.solvers:
-            unknowns = solver.block.unknowns
+        for block in self.solvers:
+            unknowns = block.block.unknowns
             guess = [around.rows[Node(node.kind, 0)] for node in unknowns]
-            found, report = solver.solve(guess, around, careful)
+            found, report = block.solve(guess, around, solver)
             around = around._replace(rows=around.rows | dict(zip(unknowns, found, strict=True)))
-            complete = (solver.scalars or solver.arrays).complete
+            complete = (block.scalars or block.arrays).complete
             around = around._replace(rows=around.rows | complete(around))
             reports.append(report)
         residual = jnp.max(jnp.stack([jnp.asarray(r.residual, self.dtype) for r in reports]))
