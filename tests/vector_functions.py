@@ -32,6 +32,18 @@ def pair_energy(x):
     return jnp.sum(jnp.triu(1 / (1 + distance**2), 1))
 
 
+def without_low_bits(x):
+    """The numbers with half of their digits, as exact products need them."""
+    bits = lax.bitcast_convert_type(x, jnp.uint64) & jnp.uint64(0xFFFFFFFFF8000000)
+    return lax.bitcast_convert_type(bits, jnp.float64)
+
+
+def polynomials(x, y):
+    """Coefficients that are numbers, one for all entries of x, and one for each."""
+    known = jnp.polyval(jnp.array([0.5, 0.0, -1.0, 2.0]), x)
+    return known * jnp.polyval(y, x) + jnp.polyval(jnp.stack([y, x]), x)
+
+
 FUNCTIONS = {
     # moving entries about
     "identity": lambda x, y: x,
@@ -107,6 +119,7 @@ FUNCTIONS = {
     "hyperbolic": lambda x, y: jnp.sinh(x) + jnp.cosh(y) + jnp.tanh(x) + jnp.arcsinh(y),
     "exponentials": lambda x, y: jnp.exp(x) + jnp.expm1(y) + jnp.exp2(x),
     "logarithms": lambda x, y: jnp.log(jnp.abs(x)) + jnp.log1p(y * y),
+    "base two": lambda x, y: jnp.log2(1 + x * x) * jnp.exp2(y),
     "error function": lambda x, y: jax.scipy.special.erf(x) + jax.scipy.special.erfc(y),
     "log gamma": lambda x, y: jax.scipy.special.gammaln(jnp.abs(x)),
     "bessel": lambda x, y: jax.scipy.special.i0e(x) + jax.scipy.special.i1e(y),
@@ -132,6 +145,7 @@ FUNCTIONS = {
     "float32 and back": lambda x, y: x.astype(jnp.float32).astype(jnp.float64),
     "integer and back": lambda x, y: x.astype(jnp.int32).astype(jnp.float64) * y,
     "boolean as a number": lambda x, y: (x > 0).astype(jnp.float64) * y,
+    "half of the digits": lambda x, y: without_low_bits(x) * y,
     # functions within functions
     "jit": lambda x, y: jax.jit(lambda a: a * 2)(x),
     "jit of constants": lambda x, y: jax.jit(lambda a: a * 2)(jnp.ones(3)) * x,
@@ -168,6 +182,18 @@ LOOPS = {
         lambda x, y: jnp.zeros(3).at[jnp.floor(jnp.abs(x)).astype(jnp.int32)].add(y),
         "scatter at traced positions",
     ),
+    "reduction by an own operation": (
+        lambda x, y: lax.reduce(x, np.float64(1), lambda a, b: a * b + 0 * a, (0,)) * y,
+        "reduce",
+    ),
+    "reduction of windows": (
+        lambda x, y: lax.reduce_window(x, np.float64(1), lax.mul, (2,), (1,), "valid") * y[1:],
+        "reduce_window",
+    ),
+    "bits in other pieces": (
+        lambda x, y: lax.bitcast_convert_type(x, jnp.uint32),
+        "bitcast_convert_type to another width",
+    ),
     "sort": (lambda x, y: jnp.sort(x), "sort"),
     "cumprod": (lambda x, y: jnp.cumprod(x), "cumprod"),
     "solve": (lambda x, y: jnp.linalg.solve(jnp.outer(x, x) + 3 * jnp.eye(3), y), "lu"),
@@ -201,6 +227,10 @@ DIFFERENTIABLE = (
     "power of a power",
     "hypot",
     "inverse circular",
+    "hyperbolic",
+    "base two",
+    "error function",
+    "sinc",
     "logsumexp",
     "softplus",
     "gelu",
@@ -214,3 +244,9 @@ DIFFERENTIABLE = (
     "stopped gradient",
     "constant",
 )
+
+if hasattr(lax, "polynomial"):
+    FUNCTIONS["polynomials"] = polynomials
+    DIFFERENTIABLE = (*DIFFERENTIABLE, "polynomials")
+else:  # Before JAX 0.12 `jnp.polyval` is a loop.
+    LOOPS["polynomials"] = (polynomials, "scan")

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import dalembert as da
 from dalembert.stepping.dependence import Degree, degree
@@ -63,6 +64,8 @@ FOUND = {
     "sum of nothings": (ZERO, ZERO),
     "table": (NONLINEAR, AFFINE),
     "while": (NONLINEAR, CONSTANT),
+    "reduction by an own operation": (NONLINEAR, AFFINE),
+    "reduction of windows": (NONLINEAR, AFFINE),
 }
 
 
@@ -95,6 +98,29 @@ MORE = {
 def test_degree_of_products_quotients_and_gradients(name):
     fun, expected = MORE[name]
     assert degrees(fun) == expected
+
+
+def polynomial(*coefficients):
+    """Lowest power of x first; a function of (x, y) for every coefficient."""
+    return lambda x, y: lax.polynomial(x, [a(x, y) for a in coefficients])
+
+
+POLYNOMIALS = {
+    "straight line": ((lambda x, y: 2.0, lambda x, y: 3.0), (AFFINE, CONSTANT)),
+    "parabola": ((lambda x, y: 2.0, lambda x, y: 3.0, lambda x, y: 1.0), (NONLINEAR, CONSTANT)),
+    "no second power": ((lambda x, y: 2.0, lambda x, y: y, lambda x, y: 0.0), (AFFINE, AFFINE)),
+    "only zeros": ((lambda x, y: 0.0, lambda x, y: 0.0), (ZERO, ZERO)),
+    "coefficients with x": ((lambda x, y: y, lambda x, y: x), (NONLINEAR, AFFINE)),
+    "coefficients with y": ((lambda x, y: x, lambda x, y: jnp.sin(y)), (AFFINE, NONLINEAR)),
+    "nonlinear first": ((lambda x, y: jnp.sin(x), lambda x, y: y), (NONLINEAR, AFFINE)),
+}
+
+
+@pytest.mark.skipif(not hasattr(lax, "polynomial"), reason="no such operation")
+@pytest.mark.parametrize("name", POLYNOMIALS)
+def test_degree_of_polynomials(name):
+    coefficients, expected = POLYNOMIALS[name]
+    assert degrees(polynomial(*coefficients)) == expected
 
 
 CONSERVATIVE = {

@@ -1,6 +1,7 @@
 """Tableaus: exact coefficients, every refusal, identity, printing; and the named methods."""
 
 import dataclasses
+import inspect
 import json
 from fractions import Fraction as Fr
 from math import sqrt
@@ -74,7 +75,8 @@ def test_every_method_says_what_it_is(method):
 @pytest.mark.parametrize("make", METHODS.values(), ids=list(METHODS))
 def test_docstrings_follow_one_grammar(make):
     words = ["Equations", "Stages:", "Update:", "Keeps:", "Order:", "Cost:", "When to use:"]
-    places = [make.__doc__.index(f"    {word}") for word in [*words, "Reference:"]]
+    doc = inspect.getdoc(make) or ""
+    places = [doc.index(f"\n{word}") for word in [*words, "Reference:"]]
     assert places == sorted(places)
 
 
@@ -300,6 +302,13 @@ def test_entries_that_are_not_real_numbers(bad):
 def test_traced_entries_are_refused():
     with pytest.raises(TypeError, match="known when the tableau is built"):
         jax.jit(lambda x: ones(a=x).a.sum())(np.array([[0.5]]))
+
+
+@pytest.mark.parametrize("family", [dirk, srkw1])
+@pytest.mark.parametrize("bad", ["x", "0.5", None, 1j])
+def test_parameters_that_are_not_real_numbers(family, bad):
+    with pytest.raises(TypeError, match=r"lam must be a real number .* such as 0\.5, not "):
+        family(bad)
 
 
 def test_every_failing_sum_is_listed_with_its_value():

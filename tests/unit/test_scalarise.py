@@ -159,6 +159,16 @@ def test_known_zeros_and_ones_fold_away(name):
     assert sorted(operations(fun, X)) == sorted(expected)
 
 
+@pytest.mark.skipif(not hasattr(lax, "polynomial"), reason="jnp.polyval is a loop")
+def test_known_coefficients_of_a_polynomial_fold_away():
+    def fun(x):
+        return jnp.polyval(jnp.array([0.0, 1.0, 0.0, 3.0]), x)
+
+    assert sorted(operations(fun, X)) == sorted(["mul", "add"] * 3)
+    assert sorted(operations(jax.grad(lambda x: jnp.sum(fun(x))), X)) == ["mul"] * 3
+    assert operations(jax.hessian(lambda x: jnp.sum(fun(x))), X) == []
+
+
 def test_folding_removes_what_a_compiler_has_to_keep():
     """As arrays the product with the identity is a product; a full matrix stays one written out."""
     assert "dot_general" in str(jax.make_jaxpr(lambda x: jnp.eye(3) @ x)(X))

@@ -1,5 +1,6 @@
 """The ready-made systems: their equations, invariants, exact results and error messages."""
 
+import inspect
 import math
 import re
 from functools import cache
@@ -175,11 +176,11 @@ def test_factories_need_no_arguments(name):
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_docstrings_have_the_parts_of_the_grammar(name):
-    doc = SYSTEMS[name].__doc__ or ""
+    doc = inspect.getdoc(SYSTEMS[name]) or ""
     for part in ("dW", "H = ", "Args:", "Invariants:", "Exact results:", "Source: "):
         assert part in doc
     for parameter in SYSTEMS[name]().params:
-        assert f"        {parameter}: " in doc
+        assert f"\n    {parameter}: " in doc
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -670,6 +671,124 @@ def test_values_out_of_range_are_refused(call, message):
 def test_values_of_the_wrong_kind_are_refused(call, message):
     with pytest.raises(TypeError, match=message):
         call()
+
+
+# --------------------------------------------------------------------------------------------
+# What a system refuses
+
+
+def kinetic(q, p):
+    return p @ p / 2
+
+
+ENTRIES = np.array([0, 1, 2])
+
+
+@jax.jit
+def entry(x, i):
+    return x[i]
+
+
+# JAX takes the nearest entry for each of these, without a word.
+OUT_OF_BOUNDS = {
+    "a number": (lambda q, p: kinetic(q, p) + q[2], 2),
+    "from the end": (lambda q, p: kinetic(q, p) + q[-3], -3),
+    "an array": (lambda q, p: kinetic(q, p) + jnp.sum(q[ENTRIES]), 2),
+    "an array of JAX": (lambda q, p: kinetic(q, p) + jnp.sum(q[jnp.arange(3)]), 2),
+    "in a matrix": (lambda q, p: kinetic(q, p) + q.reshape(1, 2)[0, 4], 4),
+    "under jit": (jax.jit(lambda q, p: kinetic(q, p) + p[2]), 2),
+    "handed to jit": (lambda q, p: kinetic(q, p) + entry(q, 2), 2),
+    "in a loop": (lambda q, p: jax.lax.fori_loop(0, 2, lambda i, s: s + p[i] * q[5], 0.0), 5),
+    "in a branch": (lambda q, p: jax.lax.cond(q[0] > 0, lambda: p[2], lambda: p[0]), 2),
+    "under grad": (lambda q, p: jax.grad(lambda x: x[2] ** 2)(q)[0] * p[0], 2),
+}
+
+IN_BOUNDS = {
+    "numbers": lambda q, p: p[0] + p[1] + p[-1] + p[-2],
+    "an array": lambda q, p: jnp.sum(q[np.array([0, 1, -1, -2])]),
+    "a slice": lambda q, p: jnp.sum(q[:5]),
+    "a mask": lambda q, p: jnp.sum(q[np.array([True, False])]),
+    "clipped on purpose": lambda q, p: q.at[2].get(mode="clip"),
+    "filled on purpose": lambda q, p: jnp.sum(q.at[ENTRIES].get(mode="fill", fill_value=0.0)),
+    "by a traced number": lambda q, p: jnp.ones(3)[jnp.floor(q[0]).astype(int)] * p[0],
+    "in a loop": lambda q, p: jax.lax.fori_loop(0, 2, lambda i, s: s + p[i] ** 2, 0.0),
+    "interpolation": lambda q, p: jnp.interp(q[0], jnp.arange(5.0), jnp.ones(5)),
+}
+
+
+@pytest.mark.parametrize("what", OUT_OF_BOUNDS)
+def test_indices_beyond_dim_are_refused(what):
+    fun, index = OUT_OF_BOUNDS[what]
+    message = rf"^H takes entry {index} of an axis of length .*: is dim=2 right\?"
+    with pytest.raises(ValueError, match=message):
+        System(H=fun, dim=2)
+
+
+@pytest.mark.parametrize("what", IN_BOUNDS)
+def test_other_indices_are_not(what):
+    assert System(H=IN_BOUNDS[what], dim=2).dim == 2
+
+
+def test_indices_are_checked_in_every_function():
+    three = lambda q, p: q[2]  # noqa: E731
+    with pytest.raises(ValueError, match=r"F takes entry 2 .*is dim=2 right"):
+        System(H=kinetic, F=lambda q, p: jnp.stack([p[0], p[2]]), dim=2)
+    with pytest.raises(ValueError, match=r"h\[0\] takes entry 2"):
+        System(H=kinetic, h=[three], dim=2)
+    with pytest.raises(ValueError, match=r"invariants\['third'\] takes entry 2"):
+        System(H=kinetic, dim=2, invariants={"third": three})
+    assert System(H=kinetic, h=[three], dim=3, invariants={"third": three}).noises == 1
+
+
+def forgets_to_return(q, p):
+    kinetic(q, p)
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        (dict(H=forgets_to_return), r"H failed .* it returns None; is there a `return` missing\?"),
+        (dict(h=0.5), r"h must be a list, one function per Wiener process: not 0\.5"),
+        (dict(f="noise"), r"f must be a list, .*: not 'noise'"),
+        (
+            dict(invariants=[kinetic]),
+            r"invariants must be a dictionary .*\{\"energy\": H\}, not list",
+        ),
+        (dict(F=lambda q, p: -p[0]), r"F must return shape \(2,\), .* one number per component"),
+        (dict(F=lambda q, p: p > 0), r"F returns bool values; .* Give numbers such as 2\.0"),
+    ],
+)
+def test_functions_of_the_wrong_kind_are_refused(given, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        System(**(dict(H=kinetic, dim=2) | given))
+
+
+def test_dim_has_to_be_given():
+    with pytest.raises(
+        ValueError, match=r"dim must be .*, not 0\. It has to be given, e\.g\. dim=1"
+    ):
+        System(H=kinetic)
+
+
+@pytest.mark.parametrize("field", ["drift", "diffusion", "ito", "gamma", "lam"])
+@pytest.mark.parametrize(
+    "q, message",
+    [
+        ([1], r"q has int64 entries; floating-point numbers are needed.*2\.0 instead of 2"),
+        ([1j], r"q has complex128 entries; .*Take the real part"),
+        ([True], r"q has boolean entries; .*Give numbers such as 2\.0"),
+        (["1"], r"q has text entries; .*Give numbers such as 2\.0"),
+        (None, r"q has object entries; .*Give numbers such as 2\.0"),
+        (1.0, r"q must have shape \(1,\), not \(\)"),
+        ([1.0, 2.0], r"q must have shape \(1,\), not \(2,\)"),
+        ([[1.0], 2.0], r"q must be an array of shape \(1,\), not \[\[1"),
+    ],
+)
+def test_fields_refuse_states_of_another_kind(field, q, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        getattr(pendulum(), field)(q, [0.0])
+    with pytest.raises((TypeError, ValueError), match=message.replace("q", "p", 1)):
+        getattr(pendulum(), field)([0.0], q)
 
 
 # --------------------------------------------------------------------------------------------

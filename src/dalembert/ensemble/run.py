@@ -214,9 +214,12 @@ class Run:
         """
         if jax.process_index() != 0:
             return
+        header, arrays = self.to_record()
+        archive.write(path, {"format": KIND, "schema": SCHEMA} | header, arrays)
+
+    def to_record(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Plain data and arrays, from which `from_record` makes the run again."""
         header = {
-            "format": KIND,
-            "schema": SCHEMA,
             "observables": list(self.moments),
             "histograms": list(self.counts),
             "failures": vars(self.failures),
@@ -229,7 +232,26 @@ class Run:
         for name, moments in self.moments.items():
             arrays |= {f"moments/{name}/{f}": value for f, value in moments._asdict().items()}
         arrays |= {name: x for name, x in (("q", self.q), ("p", self.p)) if x is not None}
-        archive.write(path, header, arrays)
+        return header, arrays
+
+    @classmethod
+    def from_record(cls, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> "Run":
+        """The run of a record; KeyError or TypeError if it is not one."""
+        return cls(
+            arrays["t"],
+            {
+                name: Moments(*(arrays[f"moments/{name}/{f}"] for f in Moments._fields))
+                for name in header["observables"]
+            },
+            {name: arrays[f"counts/{name}"] for name in header["histograms"]},
+            Failures(**header["failures"]),
+            header["truncated"],
+            header["residual"],
+            header["iterations"],
+            arrays.get("q"),
+            arrays.get("p"),
+            header["provenance"],
+        )
 
     def to_xarray(self) -> Any:
         """The run as an `xarray.Dataset` with named dimensions (needs the extra `plot`).
@@ -291,20 +313,6 @@ def load(path: Any) -> Run:
     """
     header, arrays = archive.read(path, KIND, SCHEMA)
     try:
-        return Run(
-            arrays["t"],
-            {
-                name: Moments(*(arrays[f"moments/{name}/{f}"] for f in Moments._fields))
-                for name in header["observables"]
-            },
-            {name: arrays[f"counts/{name}"] for name in header["histograms"]},
-            Failures(**header["failures"]),
-            header["truncated"],
-            header["residual"],
-            header["iterations"],
-            arrays.get("q"),
-            arrays.get("p"),
-            header["provenance"],
-        )
+        return Run.from_record(header, arrays)
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a readable {KIND} file: {error!r}") from error

@@ -7,6 +7,7 @@ Newton step.
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
+from functools import reduce
 from typing import Any
 
 import jax
@@ -52,6 +53,7 @@ _LINEAR_IN_FIRST = frozenset(
 )
 _SUMS = frozenset(["add", "sub", "add_any", "concatenate", "stack", "pad"])
 _PRODUCTS = frozenset(["mul", "dot_general"])
+_LOOPS = frozenset(["scan", "while", "reduce", "reduce_window"])
 
 
 def degree(fun: Callable[..., Any], args: Sequence[Any], wrt: Sequence[int]) -> Degree:
@@ -67,14 +69,27 @@ def degree(fun: Callable[..., Any], args: Sequence[Any], wrt: Sequence[int]) -> 
 
 
 def sub_jaxpr(eqn: Any) -> Any | None:
-    """The closed jaxpr that a call-like equation (jit, custom_jvp, remat, …) would execute."""
+    """The closed jaxpr that a call-like equation (jit, custom_jvp, remat, …) would execute.
+
+    A loop executes its jaxpr more than once, and one of other shapes than the equation is not
+    called at all: it works on blocks or on single entries.
+    """
+    if eqn.primitive.name in _LOOPS:
+        return None
     for name in ("call_jaxpr", "fun_jaxpr", "jaxpr"):
         inner = eqn.params.get(name)
+        # Since JAX 0.11 the two are one class, and closing a jaxpr again would lose its constants.
+        if isinstance(inner, jcore.Jaxpr) and not isinstance(inner, jcore.ClosedJaxpr):
+            inner = jcore.ClosedJaxpr(inner, ())
         if isinstance(inner, jcore.ClosedJaxpr):
-            return inner
-        if isinstance(inner, jcore.Jaxpr):
-            return jcore.ClosedJaxpr(inner, ())
+            return inner if _shapes(inner.jaxpr) == _shapes(eqn) else None
     return None
+
+
+def _shapes(code: Any) -> list[list[Any]]:
+    """The shapes of what a jaxpr or an equation takes and gives; None for what has no shape."""
+    both = (code.invars, code.outvars)
+    return [[getattr(v.aval, "shape", None) for v in variables] for variables in both]
 
 
 def _constant(value: Any) -> Degree:
@@ -96,7 +111,7 @@ def _propagate(jaxpr: Any, consts: list[Degree], inputs: list[Degree]) -> list[D
 
 def _outputs(eqn: Any, inputs: list[Degree]) -> list[Degree]:
     inner = sub_jaxpr(eqn)
-    if inner is not None and eqn.primitive.name not in ("scan", "while", "cond"):
+    if inner is not None:
         return _propagate(inner.jaxpr, [_constant(c) for c in inner.consts], inputs)
     return [_one_output(eqn, inputs)] * len(eqn.outvars)
 
@@ -117,6 +132,8 @@ def _one_output(eqn: Any, inputs: list[Degree]) -> Degree:
         return inputs[0]
     if name == "integer_pow" and eqn.params["y"] == 1:
         return inputs[0]
+    if name == "polynomial":
+        return _polynomial(*inputs)
     return (
         Degree.CONSTANT if max(inputs, default=Degree.ZERO) <= Degree.CONSTANT else Degree.NONLINEAR
     )
@@ -126,3 +143,8 @@ def _product(x: Degree, y: Degree) -> Degree:
     if Degree.ZERO in (x, y):
         return Degree.ZERO
     return max(x, y) if min(x, y) <= Degree.CONSTANT else Degree.NONLINEAR
+
+
+def _polynomial(x: Degree, *coefficients: Degree) -> Degree:
+    """a_0 + x (a_1 + x (a_2 + …)), whose coefficients may depend on the arguments too."""
+    return reduce(lambda total, a: max(_product(total, x), a), reversed(coefficients))

@@ -99,7 +99,7 @@ def _apply(eqn: Any, args: list[np.ndarray], budget: _Budget) -> list[np.ndarray
     name = eqn.primitive.name
     budget.spend(sum(int(np.prod(v.aval.shape)) for v in eqn.outvars))
     inner = _known_branch(eqn, args) if name == "cond" else sub_jaxpr(eqn)
-    if inner is not None and name not in ("scan", "while"):
+    if inner is not None:
         args = args[1:] if name == "cond" else args
         return _interpret(inner.jaxpr, [components(c) for c in inner.consts], args, budget)
     if all(scalars.is_known(x) for arg in args for x in arg.ravel()):
@@ -242,6 +242,21 @@ def _integer_pow(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
     return _elementwise(lambda x: lax.integer_pow(x, eqn.params["y"]), args)
 
 
+def _polynomial(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
+    """a_0 + x (a_1 + x (a_2 + …)); the operands are x, a_0, a_1, …"""
+
+    def horner(x: Any, *coefficients: Any) -> Any:
+        return reduce(lambda total, a: scalars.add(scalars.mul(total, x), a), coefficients[::-1])
+
+    return _elementwise(horner, args)
+
+
+def _bitcast(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
+    if eqn.outvars[0].aval.shape != args[0].shape:
+        raise NotScalarError("bitcast_convert_type to another width")
+    return _elementwise(lambda x: eqn.primitive.bind(x, **eqn.params), args)
+
+
 _FOLDED: dict[str, Callable[..., Any]] = {
     "add": scalars.add,
     "add_any": scalars.add,
@@ -289,6 +304,8 @@ _SPECIAL: dict[str, Callable[[Any, list[np.ndarray]], np.ndarray]] = {
     "scatter_add": _scatter_add,
     "select_n": _select,
     "integer_pow": _integer_pow,
+    "polynomial": _polynomial,
+    "bitcast_convert_type": _bitcast,
 }
 
 _ELEMENTWISE = frozenset(
@@ -326,6 +343,7 @@ _ELEMENTWISE = frozenset(
         "lgamma",
         "log",
         "log1p",
+        "log2",
         "logistic",
         "lt",
         "max",
@@ -333,6 +351,7 @@ _ELEMENTWISE = frozenset(
         "ne",
         "nextafter",
         "not",
+        "one_minus_square",
         "or",
         "pow",
         "reduce_precision",

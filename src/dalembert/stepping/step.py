@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.noise import Increments
-from dalembert.precision import as_dtype, cast, check_real, is_traced, with_precision
+from dalembert.precision import as_dtype, cast, is_traced, vector, with_precision
 from dalembert.stepping.stepper import StepInfo, Stepper, make_stepper
 from dalembert.system import System
 
@@ -96,15 +96,6 @@ def _is_positive(x: Any) -> bool:
 
 def _array(value: Any) -> Any:
     return jnp.asarray(value) if is_traced(value) else np.asarray(value)
-
-
-def vector(name: str, value: Any, dim: int) -> Any:
-    """A real vector of shape (dim,), or an error that says what to write instead."""
-    value = _array(value)
-    check_real(name, value)
-    if value.shape != (dim,):
-        raise ValueError(f"{name} must have shape ({dim},), not {value.shape}.")
-    return value
 
 
 def as_increments(system: System, method: Any, dW: Any) -> Increments:
