@@ -48,6 +48,7 @@ format: $(VENV)/.with-dev ## rewrite the sources in the house style
 docs: $(VENV)/.with-docs $(KATEX)/$(KATEX_VERSION) ## build the documentation into site/
 	$(PY) -m mkdocs build --strict --site-dir site
 	@echo "The documentation is $(CURDIR)/site/index.html"
+	@echo "Browsers search it only through a server: $(PY) -m http.server -d site"
 
 bench: $(VENV)/.with-plot ## run the benchmarks
 	@if [ -f benchmarks/__main__.py ]; then $(PY) -m benchmarks $(ARGS); else \

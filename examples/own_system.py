@@ -1,4 +1,4 @@
-"""A driven double well with friction and fluctuating stiffness: your own system in a few lines.
+"""A double well with friction and fluctuating stiffness: your own system in a few lines.
 
 Diagnose it with   dalembert diagnose examples/own_system.py
 """

@@ -12,5 +12,8 @@ def main() -> None:
     except ImportError as error:
         if error.name not in ("typer", "rich"):
             raise
-        sys.exit(f"The program needs {error.name}: install it with  pip install 'dalembert[cli]'")
+        sys.exit(
+            f"The program needs {error.name}: install it with  pip install '.[cli]'  in a copy "
+            "of the source."
+        )
     app()

@@ -12,7 +12,15 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-__all__ = ["as_dtype", "cast", "check_real", "is_traced", "with_precision"]
+__all__ = [
+    "as_dtype",
+    "cast",
+    "check_real",
+    "float_hint",
+    "is_traced",
+    "vector",
+    "with_precision",
+]
 
 
 def is_traced(*trees: Any) -> bool:
@@ -32,12 +40,34 @@ def as_dtype(dtype: Any) -> np.dtype:
 
 
 def check_real(name: str, array: Any) -> None:
-    """Refuse whole and complex numbers where a state is given."""
+    """Refuse whole and complex numbers, and what is no number, where a state is given."""
     if not jax.numpy.issubdtype(array.dtype, np.floating):
+        kind = {"U": "text", "S": "text", "O": "object", "b": "boolean"}.get(array.dtype.kind)
         raise TypeError(
-            f"{name} has {array.dtype} entries; real numbers are needed. "
-            "Write them as floats, e.g. 2.0 instead of 2."
+            f"{name} has {kind or array.dtype} entries; floating-point numbers are needed. "
+            f"{float_hint(array.dtype)}"
         )
+
+
+def float_hint(dtype: Any) -> str:
+    """What to write instead of numbers of another type."""
+    if jax.numpy.issubdtype(dtype, np.integer):
+        return "Write them as floats, e.g. 2.0 instead of 2."
+    if jax.numpy.issubdtype(dtype, np.complexfloating):
+        return "Take the real part, e.g. with jnp.real."
+    return "Give numbers such as 2.0."
+
+
+def vector(name: str, value: Any, dim: int) -> Any:
+    """A real vector of shape (dim,), or an error that says what to write instead."""
+    try:
+        array = jax.numpy.asarray(value) if is_traced(value) else np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{name} must be an array of shape ({dim},), not {value!r}.") from error
+    check_real(name, array)
+    if array.shape != (dim,):
+        raise ValueError(f"{name} must have shape ({dim},), not {array.shape}.")
+    return array
 
 
 def cast(tree: Any, dtype: np.dtype) -> Any:

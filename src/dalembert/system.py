@@ -8,14 +8,14 @@ A `System` holds the functions and derives the rest by automatic differentiation
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.precision import with_precision
+from dalembert.functions import check_function
+from dalembert.precision import vector, with_precision
 
 __all__ = ["System", "Term"]
 
@@ -35,7 +35,7 @@ class System:
         F: force, `F(q, p) -> (dim,)`; None means zero.
         h: noise Hamiltonians, one per Wiener process, each `(q, p) -> scalar` or None.
         f: noise forces, one per Wiener process, each `(q, p) -> (dim,)` or None.
-        dim: number of degrees of freedom; `q` and `p` have shape `(dim,)`.
+        dim: number of degrees of freedom, which has to be given; `q` and `p` have shape `(dim,)`.
         params: numbers or arrays in any nesting. If given, every function takes
             `(q, p, params)`, and derivatives with respect to them can be taken.
         name: what the system is called in tables and files.
@@ -55,21 +55,22 @@ class System:
 
     def __post_init__(self) -> None:
         if isinstance(self.dim, bool) or not isinstance(self.dim, int | np.integer) or self.dim < 1:
+            hint = " It has to be given, e.g. dim=1." if self.dim == 0 else ""
             raise ValueError(
-                f"dim must be a positive integer (degrees of freedom), not {self.dim!r}."
+                f"dim must be a positive integer (degrees of freedom), not {self.dim!r}.{hint}"
             )
         h, f = _noise_lists(self.h, self.f)
         object.__setattr__(self, "h", h)
         object.__setattr__(self, "f", f)
         object.__setattr__(self, "dim", int(self.dim))
-        object.__setattr__(self, "invariants", dict(self.invariants or {}))
-        _check_function(self, "H", self.H, ())
-        _check_function(self, "F", self.F, (self.dim,))
-        for i, (h_i, f_i) in enumerate(zip(h, f, strict=True)):
-            _check_function(self, f"h[{i}]", h_i, ())
-            _check_function(self, f"f[{i}]", f_i, (self.dim,))
-        for name, invariant in self.invariants.items():
-            _check_function(self, f"invariants[{name!r}]", invariant, ())
+        object.__setattr__(self, "invariants", _by_name(self.invariants))
+        scalars = {"H": self.H, **{f"h[{i}]": h_i for i, h_i in enumerate(h)}}
+        scalars |= {f"invariants[{name!r}]": fun for name, fun in self.invariants.items()}
+        vectors = {"F": self.F, **{f"f[{i}]": f_i for i, f_i in enumerate(f)}}
+        for shape, functions in (((), scalars), ((self.dim,), vectors)):
+            for name, fun in functions.items():
+                if fun is not None or name == "H":
+                    check_function(name, fun, self.dim, self.params, shape)
 
     @property
     def noises(self) -> int:
@@ -129,11 +130,11 @@ class System:
 
     def drift(self, q: Any, p: Any) -> tuple[Any, Any]:
         """The Stratonovich drift (H_p, −H_q + F), each of shape (dim,)."""
-        return with_precision(self._drift, q, p, self.params)
+        return self._at(self._drift, q, p)
 
     def diffusion(self, q: Any, p: Any) -> tuple[Any, Any]:
         """The noise fields (h_i,p) and (−h_i,q + f_i), each of shape (noises, dim)."""
-        return with_precision(self._diffusion, q, p, self.params)
+        return self._at(self._diffusion, q, p)
 
     def ito(self, q: Any, p: Any) -> tuple[Any, Any]:
         """Itô drift A(z) of shape (2·dim,) and diffusion B(z) of shape (2·dim, noises).
@@ -141,15 +142,19 @@ class System:
         A = V₀ + ½ Σ DV_i·V_i with the Stratonovich fields V; written out, its momentum row is
         the paper's with (h_qp − f_p)(h_q − f) in place of the printed (h_qp − f_p)(h_p − f).
         """
-        return with_precision(self._ito, q, p, self.params)
+        return self._at(self._ito, q, p)
 
     def gamma(self, q: Any, p: Any) -> Any:
         """Γ_ij, the position part of DV_j·V_i, of shape (noises, noises, dim)."""
-        return with_precision(lambda *z: self._second(*z)[0], q, p, self.params)
+        return self._at(self._second, q, p)[0]
 
     def lam(self, q: Any, p: Any) -> Any:
         """Λ_ij, the momentum part of DV_j·V_i, of shape (noises, noises, dim)."""
-        return with_precision(lambda *z: self._second(*z)[1], q, p, self.params)
+        return self._at(self._second, q, p)[1]
+
+    def _at(self, fun: Callable[..., Any], q: Any, p: Any) -> Any:
+        q, p = vector("q", q, self.dim), vector("p", p, self.dim)
+        return with_precision(fun, q, p, self.params)
 
     def _drift(self, q: Any, p: Any, params: Any) -> tuple[Any, Any]:
         return self._field(DRIFT_TERMS, 0, q, p, params)
@@ -193,10 +198,9 @@ class System:
 def _noise_lists(h: Any, f: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """h and f as tuples of one length; a missing list means that all its entries are zero."""
     for name, given in (("h", h), ("f", f)):
-        if callable(given):
-            raise TypeError(
-                f"{name} must be a list, one function per Wiener process: write {name}=[{name}]."
-            )
+        if given is not None and not isinstance(given, list | tuple):
+            hint = f"write {name}=[{name}]" if callable(given) else f"not {given!r}"
+            raise TypeError(f"{name} must be a list, one function per Wiener process: {hint}.")
     count = len(h if h is not None else f if f is not None else ())
     h = (None,) * count if h is None else tuple(h)
     f = (None,) * count if f is None else tuple(f)
@@ -208,51 +212,10 @@ def _noise_lists(h: Any, f: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     return h, f
 
 
-def _check_function(system: System, name: str, fun: Any, shape: tuple[int, ...]) -> None:
-    """Trace a user's function once and say in words what is wrong with it."""
-    if fun is None and name != "H":
-        return
-    arguments = "(q, p)" if system.params is None else "(q, p, params)"
-    if not callable(fun):
-        raise TypeError(f"{name} must be a function of {arguments}, not {fun!r}.")
-    with jax.enable_x64(True):
-        z = jax.ShapeDtypeStruct((system.dim,), np.float64)
-        try:
-            call = partial(_evaluate, system, fun)
-            out = jax.eval_shape(call, z, z, system.params)
-            if shape == out.shape == () and jnp.issubdtype(out.dtype, np.floating):
-                jax.eval_shape(jax.grad(call, argnums=(0, 1)), z, z, system.params)
-        except (
-            jax.errors.TracerArrayConversionError,
-            jax.errors.ConcretizationTypeError,
-            jax.errors.TracerIntegerConversionError,
-        ) as error:
-            raise TypeError(
-                f"{name} cannot be traced by JAX. Write it with jax.numpy instead of numpy or "
-                f"math, and jnp.where instead of `if` on values of q and p. ({_first_line(error)})"
-            ) from error
-        except Exception as error:
-            raise TypeError(
-                f"{name} failed when called as {name}{arguments} with q and p of shape "
-                f"({system.dim},): {type(error).__name__}: {_first_line(error)}"
-            ) from error
-    if not jnp.issubdtype(out.dtype, np.floating):
+def _by_name(invariants: Any) -> dict[str, Any]:
+    if not isinstance(invariants, Mapping | None):
         raise TypeError(
-            f"{name} returns {out.dtype} values; real numbers are needed. "
-            "Write constants as floats, e.g. 0.0 instead of 0."
+            'invariants must be a dictionary of functions, e.g. {"energy": H}, '
+            f"not {type(invariants).__name__}."
         )
-    if out.shape != shape:
-        wanted = "a scalar, shape ()" if shape == () else f"shape {shape}"
-        hint = (
-            " Sum over the components or take one of them, e.g. p[0]**2 / 2." if not shape else ""
-        )
-        raise ValueError(f"{name} must return {wanted}, but it returns shape {out.shape}.{hint}")
-
-
-def _evaluate(system: System, fun: Callable[..., Any], q: Any, p: Any, params: Any) -> Any:
-    return jnp.asarray(system.evaluate(fun, q, p, params))
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+    return dict(invariants or {})

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import dalembert as da
+from dalembert.cli import main
 from dalembert.commands import app
 
 ROOT = Path(__file__).parents[2]
@@ -67,13 +68,72 @@ def test_files_that_define_no_system_are_refused(tmp_path):
         assert result.exit_code == 2 and message in " ".join(result.output.split())
 
 
+def test_files_may_import_their_neighbours(tmp_path):
+    (tmp_path / "stiffness.py").write_text("k = 2.0")
+    text = "import dalembert as da; from stiffness import k\n"
+    text += "system = da.System(H=lambda q, p: p[0]**2 / 2 + k * q[0]**2, dim=1, name='own')"
+    (tmp_path / "own.py").write_text(text)
+    before = list(sys.path)
+    result = call("explain", str(tmp_path / "own.py"))
+    assert result.exit_code == 0 and "midpoint on own" in result.output
+    assert sys.path == before
+    del sys.modules["stiffness"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "import dalembert as da\nda.System(H=lambda q, p: q[1], dim=1)",
+            "line 2: ValueError: H takes",
+        ),
+        ("def f():\n    1 / 0\n\nf()", "line 2: ZeroDivisionError: division by zero"),
+        ("import sys\n\nsys.exit(3)", "line 3: SystemExit: 3"),
+        ("x = (", "SyntaxError: '(' was never closed"),
+    ],
+)
+def test_files_that_fail_are_reported_with_the_line(tmp_path, text, message):
+    path = tmp_path / "own.py"
+    path.write_text(text)
+    result = call("diagnose", str(path))
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split()) and "Traceback" not in result.output
+
+
+def test_a_system_that_is_finite_nowhere_is_reported(tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text(
+        "import dalembert as da, jax.numpy as jnp\n"
+        "system = da.System(H=lambda q, p: jnp.sqrt(-1 - p[0] ** 2), dim=1)"
+    )
+    result = call("diagnose", str(path))
+    assert result.exit_code == 2
+    assert "not finite at any" in result.output and "In Python: da.diagnose" in result.output
+
+
+def test_what_is_missing_is_named_with_a_command(monkeypatch):
+    monkeypatch.delitem(sys.modules, "dalembert.commands")
+    monkeypatch.setitem(sys.modules, "typer", None)
+    with pytest.raises(SystemExit, match=r"needs typer: install it with  pip install '\.\[cli\]'"):
+        main()
+
+
+def test_nothing_is_cut_or_wrapped_at_80_columns(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert "..." not in call("--help").output.partition("Commands")[2]
+    rows = call("list").output.splitlines()
+    assert [row.split()[0] for row in rows[1 : len(da.METHODS) + 1]] == list(da.METHODS)
+    assert any(re.search(r"srkw2 +weak +4 \+ 2 +structure", row) for row in rows)
+
+
 def test_version():
     assert call("--version").output.startswith(f"dalembert {da.__version__}")
 
 
-def test_the_readme_shows_the_first_example():
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_first_example_is_shown(page):
     code = (ROOT / "examples" / "first.py").read_text().partition('"""\n\n')[2]
-    assert code in (ROOT / "README.md").read_text()
+    assert code in (ROOT / page).read_text()
 
 
 def test_importing_has_no_side_effects():

@@ -51,6 +51,19 @@ def number_text(x: float) -> str:
     return f"{x:.6g}"
 
 
+def parameter(name: str, value: Any) -> float:
+    """A free parameter of a family of methods, as a float."""
+    try:
+        if isinstance(value, str):
+            raise TypeError("text")
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"{name} must be a real number that is known when the tableau is built, such as 0.5, "
+            f"not {value!r}"
+        ) from error
+
+
 def columns(text: str) -> int:
     """Width of ``text`` on a terminal: the bar of b̄ takes no column of its own."""
     return sum(not unicodedata.combining(character) for character in text)

@@ -1,6 +1,6 @@
 """The two-stage diagonally implicit family."""
 
-from dalembert.methods.coefficients import Number
+from dalembert.methods.coefficients import Number, parameter
 from dalembert.methods.tableau import MeanSquareTableau
 
 
@@ -28,7 +28,7 @@ def dirk(lam: Number = 0.5) -> MeanSquareTableau:
     Reference: KrausTyranowski2021, 2-stage stochastic DIRK method. (The family is not the most
     general one with these properties: the weights of H, F, h and f may differ.)
     """
-    lam = float(lam)
+    lam = parameter("lam", lam)
     matrix = [[lam / 2, 0.0], [lam, (1 - lam) / 2]]
     weights = [lam, 1 - lam]
     return MeanSquareTableau(

@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 
-from dalembert.methods.coefficients import Number
+from dalembert.methods.coefficients import Number, parameter
 from dalembert.methods.tableau import WeakTableau
 
 _HALF = Fraction(1, 2)
@@ -33,7 +33,7 @@ def srkw1(lam: Number = 0.5) -> WeakTableau:
 
     Reference: KrausTyranowski2021, SRKw1; WangHongXu2017.
     """
-    lam = float(lam)
+    lam = parameter("lam", lam)
     return WeakTableau(
         a0=[[_HALF]], b0=[[lam]],
         a1=[[1 - lam]], b1=[[_HALF]], b3=[[_HALF]],

@@ -56,10 +56,11 @@ __all__ = [
 class Increments(NamedTuple):
     """What one step takes: the noise over a time step h, for m noises.
 
-    dW         (…, m) Wiener increments ΔW, or the three-point variables Î
-    dZ         (…, m) ΔZ = ∫(W − W_k) dt over the step, or None
-    mixed      (…, m, m) the I_kl of Rößler's class, zero on the diagonal, or None
-    truncated  (…) how many components of dW were truncated, or None if none can be
+    Attributes:
+        dW: (…, m) Wiener increments ΔW, or the three-point variables Î.
+        dZ: (…, m) ΔZ = ∫(W − W_k) dt over the step, or None.
+        mixed: (…, m, m) the I_kl of Rößler's class, zero on the diagonal, or None.
+        truncated: (…) how many components of dW were truncated, or None if none can be.
     """
 
     dW: Array

@@ -1,0 +1,165 @@
+"""What can be wrong with a function that a user writes, said in words before it is used.
+
+The function is traced once on states of the right shape. JAX does not refuse an index that is out
+of bounds but takes the nearest entry instead, so the indices are read off the trace.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend import core as jcore
+
+from dalembert.precision import float_hint, is_traced
+
+__all__ = ["check_function"]
+
+
+def check_function(
+    name: str, fun: Any, dim: int, params: Any, shape: tuple[int, ...] | None
+) -> None:
+    """Refuse anything but a function of (q, p), or (q, p, params), to a real array.
+
+    Args:
+        name: what the function is called in messages.
+        fun: what the user has given.
+        dim: degrees of freedom; `q` and `p` have shape `(dim,)`.
+        params: the parameters of the system, or None if its functions take none.
+        shape: the shape of the result; None means any.
+    """
+    arguments = "(q, p)" if params is None else "(q, p, params)"
+    if not callable(fun):
+        raise TypeError(f"{name} must be a function of {arguments}, not {fun!r}.")
+
+    def call(q: Any, p: Any, *rest: Any) -> Any:
+        out = fun(q, p, *rest)
+        if out is None:
+            raise TypeError("it returns None; is there a `return` missing?")
+        return jnp.asarray(out)
+
+    with jax.enable_x64(True):
+        z = jax.ShapeDtypeStruct((dim,), np.float64)
+        given = (z, z) if params is None else (z, z, params)
+        try:
+            trace, out = jax.make_jaxpr(call, return_shape=True)(*given)
+            if shape == out.shape == () and jnp.issubdtype(out.dtype, np.floating):
+                jax.eval_shape(jax.grad(call, argnums=(0, 1)), *given)
+        except (
+            jax.errors.TracerArrayConversionError,
+            jax.errors.ConcretizationTypeError,
+            jax.errors.TracerIntegerConversionError,
+        ) as error:
+            raise TypeError(
+                f"{name} cannot be traced by JAX. Write it with jax.numpy instead of numpy or "
+                f"math, and jnp.where instead of `if` on values of q and p. ({_first_line(error)})"
+            ) from error
+        except Exception as error:
+            raise TypeError(
+                f"{name} failed when called as {name}{arguments} with q and p of shape "
+                f"({dim},): {type(error).__name__}: {_first_line(error)}"
+            ) from error
+        unknown = [None] * len(trace.jaxpr.invars)
+        for index, length in _indices_out_of_bounds(trace.jaxpr, [*trace.consts, *unknown]):
+            raise ValueError(
+                f"{name} takes entry {index} of an axis of length {length}, counted from 0. "
+                f"q and p have shape ({dim},): is dim={dim} right?"
+            )
+    if not jnp.issubdtype(out.dtype, np.floating):
+        raise TypeError(
+            f"{name} returns {out.dtype} values; floating-point numbers are needed. "
+            f"{float_hint(out.dtype)}"
+        )
+    if shape is not None and out.shape != shape:
+        wanted, hint = (
+            (f"shape {shape}", "Give one number per component, e.g. -0.1 * p, not -0.1 * p[0].")
+            if shape
+            else ("a scalar, shape ()", "Sum over the components or take one, e.g. p[0]**2 / 2.")
+        )
+        raise ValueError(f"{name} must return {wanted}, but it returns shape {out.shape}. {hint}")
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+def _indices_out_of_bounds(jaxpr: Any, given: list[Any]) -> Iterator[tuple[int, int]]:
+    """Indices that a trace knows to be out of bounds, each with the length of its axis.
+
+    `given` has the constants and the arguments of the trace, None for what is not known.
+    """
+    known = dict(zip([*jaxpr.constvars, *jaxpr.invars], given, strict=True))
+    for eqn in jaxpr.eqns:
+        values = [_literal(v) if isinstance(v, jcore.Literal) else known[v] for v in eqn.invars]
+        yield from _read_out_of_bounds(eqn, values)
+        for inner, consts in _inner_traces(eqn):
+            # A loop or a branch does not hand its operands on as they are.
+            handed_on = values if eqn.primitive.name == "jit" else [None] * len(inner.invars)
+            yield from _indices_out_of_bounds(inner, [*consts, *handed_on])
+        known.update(zip(eqn.outvars, _index_arithmetic(eqn, values), strict=True))
+
+
+def _literal(var: Any) -> np.ndarray:
+    return np.asarray(var.val, var.aval.dtype)
+
+
+def _read_out_of_bounds(eqn: Any, values: list[Any]) -> Iterator[tuple[int, int]]:
+    """The same for one equation. A mode such as "clip" or "fill" is the user's own choice."""
+    if eqn.primitive.name == "dynamic_slice":
+        starts = dict(enumerate(values[1:]))
+    elif (
+        eqn.primitive.name == "gather"
+        and eqn.params["mode"] == lax.GatherScatterMode.PROMISE_IN_BOUNDS
+        and _is_known(values[1])
+    ):
+        columns = np.moveaxis(np.asarray(values[1]), -1, 0)
+        axes = eqn.params["dimension_numbers"].start_index_map
+        starts = dict(zip(axes, columns, strict=True))
+    else:
+        return
+    for axis, start in starts.items():
+        length, size = eqn.invars[0].aval.shape[axis], eqn.params["slice_sizes"][axis]
+        for first in np.ravel(start).tolist() if _is_known(start) else ():
+            if first < 0:
+                yield first - length, length  # what was written, before counting from the end
+            elif first + size > length:
+                yield first + size - 1, length
+
+
+def _inner_traces(eqn: Any) -> Iterator[tuple[Any, list[Any]]]:
+    """The bodies of calls, loops and branches, each with its constants."""
+    kinds = (jcore.ClosedJaxpr, jcore.Jaxpr)
+    for found in jax.tree.leaves(eqn.params, is_leaf=lambda x: isinstance(x, kinds)):
+        if isinstance(found, jcore.ClosedJaxpr):
+            yield found.jaxpr, list(found.consts)
+        elif isinstance(found, jcore.Jaxpr):
+            yield found, [None] * len(found.constvars)
+
+
+def _index_arithmetic(eqn: Any, values: list[Any]) -> list[Any]:
+    """The result of a simple operation on known whole numbers; None for that of any other."""
+    is_simple = eqn.primitive.name in _SIMPLE and all(_is_known(v) for v in values)
+    if not is_simple or not _is_whole(eqn.outvars[0].aval.dtype):
+        return [None] * len(eqn.outvars)
+    with jax.ensure_compile_time_eval():
+        return [eqn.primitive.bind(*values, **eqn.params)]
+
+
+def _is_whole(dtype: Any) -> bool:
+    return jnp.issubdtype(dtype, np.integer) or jnp.issubdtype(dtype, np.bool_)
+
+
+def _is_known(value: Any) -> bool:
+    return value is not None and not is_traced(value)
+
+
+# fmt: off
+_SIMPLE = frozenset([
+    "add", "broadcast_in_dim", "concatenate", "convert_element_type", "eq", "expand_dims", "ge",
+    "gt", "iota", "le", "lt", "mul", "ne", "neg", "reshape", "rev", "select_n", "slice", "squeeze",
+    "stack", "sub", "transpose",
+])
+# fmt: on
