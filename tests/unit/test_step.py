@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import dalembert as da
+from dalembert.noise import Increments
+from dalembert.stepping.stepper import Solver, make_stepper
 
 IMPLICIT = {
     "midpoint": da.midpoint(),
@@ -692,3 +694,19 @@ def test_parameters_that_a_system_does_not_have_are_refused():
     with pytest.raises(TypeError, match="'system' has no named parameters; pass the whole of"):
         nameless.with_params(k=1.0)
     assert nameless.with_params(3.0).params == 3.0
+
+
+@pytest.mark.parametrize("solver", Solver)
+def test_every_solver_solves_the_steps_of_particles_that_travelled_far(solver):
+    """Positions of several hundred periods: rounding them changes the forces, not the verdict."""
+    system = da.systems.lenard_bernstein()
+    stepper = make_stepper(system, da.midpoint(), np.float64)
+    rng = np.random.default_rng(0)
+    q, p, dW = rng.uniform(-500, 500, 20_000), *rng.normal(size=(2, 20_000))
+
+    def step(q, p, dW):
+        increments = Increments(jnp.sqrt(0.15) * dW[None])
+        return stepper.advance((q,), (p,), 0.15, increments, system.params, solver)[2]
+
+    info = jax.jit(jax.vmap(step))(q, p, dW)
+    assert np.all(info.converged) and np.max(info.residual) < 1e-14

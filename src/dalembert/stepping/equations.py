@@ -1,6 +1,7 @@
 """The stage equations of a plan as functions of arrays, for one path."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -82,35 +83,31 @@ class RowEquations:
             jnp.concatenate([jnp.abs(around.rows[node]) + sizes[node] for node in unknowns]),
         )
 
-    def linearise(self, block: Block, u: Any, around: Surroundings) -> tuple[Any, Any]:
-        """The residual and its Jacobian, column by column along constant unit vectors."""
-        residual, product = jax.linearize(lambda u: self.residual(block, u, around), u)
-        columns = [product(e) for e in np.eye(u.size, dtype=u.dtype)]
-        return residual, jnp.stack(columns, axis=1)
+    def linearise(self, block: Block, u: Any, around: Surroundings) -> tuple[Any, Any, Any]:
+        """The residual, its Jacobian, and its change along the old positions times themselves."""
+        start = around.rows[OLD_Q]
+        residual, product = jax.linearize(partial(self._at, block, around), u, start)
+        columns = [product(e, jnp.zeros_like(start)) for e in np.eye(u.size, dtype=u.dtype)]
+        return residual, jnp.stack(columns, axis=1), product(jnp.zeros_like(u), start)
 
-    def measure(self, block: Block, u: Any, around: Surroundings) -> Any:
-        """The largest residual, relative to what rounding can leave of it.
+    def floor(self, block: Block, u: Any, around: Surroundings) -> Any:
+        """What rounding can leave of every residual, in units of the relative rounding error.
 
         That is the magnitude of what is added up, and the effect of rounding the positions: those
         of a particle that has travelled far are known to fewer digits than the forces need.
         """
         start = around.rows[OLD_Q]
         rows_of_q = np.repeat([node.kind == "q" for node in block.unknowns], self.system.dim)
-
-        def equations(u: Any, q: Any) -> tuple[Any, Any]:
-            rows = around.rows | {OLD_Q: q}
-            return self._residual_and_size(block, u, around._replace(rows=rows))
-
         along = (rows_of_q.astype(u.dtype) * u, start)
-        (residual, size), (shift, _) = jax.jvp(equations, (u, start), along)
-        return self._relative(block, residual, size + jnp.abs(shift))
+        _, shift = jax.jvp(partial(self._at, block, around), (u, start), along)
+        return self._residual_and_size(block, u, around)[1] + jnp.abs(shift)
 
     def check(self, block: Block, u: Any, slack: Any, around: Surroundings) -> Any:
-        """As `measure`, with the effect of rounding the unknowns given as |Jacobian| · |u|."""
+        """The relative residual, given the effect of rounding unknowns and positions."""
         residual, size = self._residual_and_size(block, u, around)
-        return self._relative(block, residual, size + slack)
+        return self.relative(block, residual, size + slack)
 
-    def _relative(self, block: Block, residual: Any, floor: Any) -> Any:
+    def relative(self, block: Block, residual: Any, floor: Any) -> Any:
         """The largest residual of the q rows and of the p rows, relative to their floors."""
         worst = []
         for kind in ("q", "p"):
@@ -119,6 +116,10 @@ class RowEquations:
                 scale = jnp.maximum(self._largest(rows, floor), jnp.finfo(floor.dtype).tiny)
                 worst.append(self._largest(rows, jnp.abs(residual)) / scale)
         return jnp.max(jnp.stack(worst))
+
+    def _at(self, block: Block, around: Surroundings, u: Any, q: Any) -> Any:
+        """The residual, with the old positions as an argument of their own."""
+        return self.residual(block, u, around._replace(rows=around.rows | {OLD_Q: q}))
 
     def _largest(self, rows: list[int], x: Any) -> Any:
         dim = self.system.dim

@@ -27,8 +27,11 @@ __all__ = [
     "tolerance",
 ]
 
-FAST_STEPS = 3
-"""Newton steps on the fast path for nonlinear equations; linear ones take one."""
+FAST_STEPS = 4
+"""Newton steps on the fast path for nonlinear equations; linear ones take one.
+
+The last one uses the matrix of the one before, which is as good by then and costs nothing.
+"""
 
 MAX_ITERATIONS = 50
 DAMPING = tuple(0.5**k for k in range(8))
@@ -51,26 +54,36 @@ def tolerance(dtype: Any) -> float:
 
 
 def fixed_newton(
-    linearise: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
+    residual: Callable[[np.ndarray], np.ndarray],
+    linearise: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]],
     guess: np.ndarray,
-    iterations: int,
+    is_linear: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
     """A fixed number of Newton steps on scalars, written out without a loop or a branch.
 
-    Returns the solution and |Jacobian| · |u|: by how much, in units of rounding, the residual of
-    this u is uncertain because u itself is rounded.
+    Returns the solution u and by how much, in units of rounding, its residual is uncertain because
+    u itself and the old positions are rounded.
     """
-    u, matrix = guess, np.empty((0, 0))
-    for _ in range(iterations):
-        residual, matrix = linearise(u)
-        correction = scalars.solve_linear(matrix, residual)
-        u = scalars.vector(scalars.sub(x, d) for x, d in zip(u, correction, strict=True))
-    return u, scalars.product_of_magnitudes(matrix, u)
+    u, matrix, shift = guess, np.empty((0, 0)), np.empty(0)
+    for _ in range(1 if is_linear else FAST_STEPS - 1):
+        value, matrix, shift = linearise(u)
+        u = _corrected(u, matrix, value)
+    if not is_linear:
+        u = _corrected(u, matrix, residual(u))
+    uncertain = scalars.product_of_magnitudes(matrix, u)
+    pairs = zip(uncertain, shift, strict=True)
+    return u, scalars.vector(scalars.add(x, scalars.magnitude(y)) for x, y in pairs)
+
+
+def _corrected(u: np.ndarray, matrix: np.ndarray, residual: np.ndarray) -> np.ndarray:
+    correction = scalars.solve_linear(matrix, residual)
+    return scalars.vector(scalars.sub(x, d) for x, d in zip(u, correction, strict=True))
 
 
 def damped_newton(
     residual: Callable[[jax.Array], jax.Array],
-    measure: Callable[[jax.Array], jax.Array],
+    floor: Callable[[jax.Array], jax.Array],
+    relative: Callable[[jax.Array, jax.Array], jax.Array],
     solve: Callable[[Callable[..., Any], jax.Array], jax.Array],
     start: Any,
     error: Any,
@@ -82,10 +95,11 @@ def damped_newton(
 
     Args:
         residual: the equations, (n,) → (n,).
-        measure: the size of the residual in units of the rounding that cannot be avoided.
+        floor: what rounding can leave of the residual at some u.
+        relative: the size of a residual relative to such a floor.
         solve: solves a linear system given through its products.
         start: where to begin, an array (n,) or a tuple of n scalars, which are kept apart.
-        error: the measure of the start.
+        error: the relative residual of the start, finite unless there is nothing to be done.
     """
     is_tuple = isinstance(start, tuple)
     limit = tolerance(error.dtype)
@@ -102,11 +116,14 @@ def damped_newton(
         value, product = jax.linearize(residual, u)
         fractions = jnp.asarray(DAMPING, u.dtype)
         trials = u[None, :] + fractions[:, None] * solve(product, -value)[None, :]
-        errors = jnp.nan_to_num(jax.vmap(measure)(trials), nan=jnp.inf, posinf=jnp.inf)
+        # The trials are compared on one scale: the floor changes with u, and can hide progress.
+        scale = floor(u)
+        errors = jax.vmap(lambda u: relative(residual(u), scale))(trials)
+        errors = jnp.nan_to_num(errors, nan=jnp.inf, posinf=jnp.inf)
         choice = jnp.argmin(errors)
-        falling = errors[choice] < best
+        falling = errors[choice] < relative(value, scale)
         u = jnp.where(falling, trials[choice], u)
-        best = jnp.minimum(errors[choice], best)
+        best = relative(residual(u), floor(u))
         return tuple(u) if is_tuple else u, best, k + falling.astype(k.dtype), falling
 
     first = (start, error, jnp.zeros((), jnp.int32), jnp.array(True))

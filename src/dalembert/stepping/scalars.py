@@ -100,12 +100,12 @@ def solve_linear(matrix: np.ndarray, rhs: np.ndarray) -> np.ndarray:
     return x
 
 
+def magnitude(x: Any) -> Any:
+    return abs(x) if is_known(x) else lax.abs(x)
+
+
 def product_of_magnitudes(matrix: np.ndarray, u: np.ndarray) -> np.ndarray:
     """|A| · |u| of a matrix and a vector of scalars."""
-
-    def magnitude(x: Any) -> Any:
-        return abs(x) if is_known(x) else lax.abs(x)
-
     sums = []
     for row in matrix:
         parts = [mul(magnitude(a), magnitude(x)) for a, x in zip(row, u, strict=True)]

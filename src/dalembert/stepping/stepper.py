@@ -74,7 +74,7 @@ class Equations(NamedTuple):
 
     residual: Callable[..., Any]
     linearise: Callable[..., Any]
-    measure: Callable[..., Any]
+    floor: Callable[..., Any]
     check: Callable[..., Any]
     complete: Callable[..., Any]
 
@@ -86,6 +86,7 @@ class BlockSolver:
     block: Block
     affine: bool
     arrays: Equations
+    relative: Callable[[Any, Any], Any]
     scalars: Equations | None
 
     def solve(
@@ -108,16 +109,27 @@ class BlockSolver:
         def residual(u: jax.Array) -> jax.Array:
             return self.arrays.residual(u, around)
 
-        def measure(u: jax.Array) -> jax.Array:
-            return self.arrays.measure(u, around)
-
         def solve(_: Any, u: jax.Array) -> tuple[jax.Array, Report]:
-            return newton.damped_newton(residual, measure, linear_solve, u, measure(u))
+            error = self.relative(residual(u), self.arrays.floor(u, around))
+            return self._damped_newton(u, error, around)
 
-        is_small = guess.size <= MAX_DENSE_UNKNOWNS
-        linear_solve = newton.dense_solve if is_small else newton.krylov_solve
+        linear_solve = self._linear_solve(guess.size)
         u, report = lax.custom_root(residual, guess, solve, linear_solve, has_aux=True)
         return u, Report(*report)
+
+    def _damped_newton(self, start: Any, error: Any, around: Surroundings) -> tuple[Any, Report]:
+        size = sum(np.size(x) for x in start) if isinstance(start, tuple) else start.size
+        return newton.damped_newton(
+            lambda u: self.arrays.residual(u, around),
+            lambda u: self.arrays.floor(u, around),
+            self.relative,
+            self._linear_solve(size),
+            start,
+            error,
+        )
+
+    def _linear_solve(self, size: int) -> Callable[..., Any]:
+        return newton.dense_solve if size <= MAX_DENSE_UNKNOWNS else newton.krylov_solve
 
     def _solve_scalars(
         self, equations: Equations, guess: np.ndarray, around: Surroundings, solver: Solver
@@ -133,22 +145,20 @@ class BlockSolver:
         def solve(_: Any, u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Report]:
             guess = scalars.vector(u)
             found, slack = newton.fixed_newton(
-                lambda u: equations.linearise(u, around), guess, steps
+                lambda u: equations.residual(u, around),
+                lambda u: equations.linearise(u, around),
+                guess,
+                self.affine,
             )
+            error = equations.check(found, slack, around)[()]
             if solver is Solver.FAST:
-                residual = equations.check(found, slack, around)[()]
-                return _as_tuple(found, dtype), Report(jnp.asarray(steps, dtype), residual)
-            is_finite = jnp.isfinite(sum(jnp.abs(x) for x in found))
+                return _as_tuple(found, dtype), Report(jnp.asarray(steps, dtype), error)
+            is_finite = jnp.isfinite(sum(jnp.abs(x) for x in found)) & jnp.isfinite(error)
             start = scalars.vector(
                 lax.select(is_finite, *pair) for pair in zip(found, guess, strict=True)
             )
-            found, report = newton.damped_newton(
-                lambda u: self.arrays.residual(u, ordinary),
-                lambda u: self.arrays.measure(u, ordinary),
-                newton.dense_solve,
-                tuple(start),
-                equations.measure(start, around)[()],
-            )
+            error = jnp.where(is_finite, error, jnp.ones_like(error))
+            found, report = self._damped_newton(tuple(start), error, ordinary)
             return found, report._replace(iterations=report.iterations + steps)
 
         def tangent_solve(product: Callable[..., Any], rhs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -341,9 +351,10 @@ def _solvers(
         written_out = None
         if scalar:
             written_out = arrays._replace(complete=scalarise(arrays.complete, known))
-            for name in ("residual", "linearise", "measure", "check") if solved else ():
+            for name in ("residual", "linearise", "check") if solved else ():
                 like = (u, u, around) if name == "check" else (u, around)
                 fun = scalarise(getattr(arrays, name), *like)
                 written_out = written_out._replace(**{name: fun})
-        solvers.append(BlockSolver(block, affine and shortcuts, arrays, written_out))
+        relative = partial(functions.relative, block)
+        solvers.append(BlockSolver(block, affine and shortcuts, arrays, relative, written_out))
     return tuple(solvers)
