@@ -22,7 +22,7 @@ from dalembert.methods import (
     srkw2,
     stormer_verlet,
 )
-from dalembert.theory.elementary_weights import expand, mixed_variable
+from dalembert.theory.elementary_weights import expand
 from dalembert.theory.order_conditions import (
     Condition,
     exact_expectation,
@@ -119,14 +119,10 @@ def test_two_noises_are_enough_where_three_are_not_needed():
         assert weak_order_of(expand(method, 3), "general").order == 1
 
 
-def test_mixed_variables_are_antisymmetric_in_the_right_way():
-    I, I_tilde = [np.array([2.0]), np.array([3.0])], [np.array([5.0]), np.array([7.0])]
-    assert mixed_variable(I, I_tilde, 1, 0) == 3 * 5
-    assert mixed_variable(I, I_tilde, 0, 1) == -3 * 5
-
-
-def wrong_mixed(I, I_tilde, k, l):
-    return I[k] * I_tilde[l] if l < k else -I[k] * I_tilde[l]
+def wrong_mixed(I, I_tilde):
+    """I_kl = −I_k Ĩ_l for l > k, which is not antisymmetric."""
+    products = I[:, :, None] * I_tilde[:, None, :]
+    return np.tril(products, -1) - np.triu(products, 1)
 
 
 def test_the_other_sign_convention_of_the_mixed_variables_loses_an_order():

@@ -9,12 +9,12 @@ import pytest
 
 import dalembert as da
 from dalembert.systems.kubo import kubo_energy, kubo_path
-from dalembert.theory import coupled_paths, enumeration
-from dalembert.theory.coupled_paths import Run, run_coupled
+from dalembert.theory import enumeration, paths
 from dalembert.theory.enumeration import enumerate_expectations, extrapolate
 from dalembert.theory.generator import Series, expectation_series
-from dalembert.theory.orders import StrongOrder, WeakOrder, strong_order, weak_order
-from dalembert.theory.slopes import Measured, estimate
+from dalembert.theory.orders import strong_order, weak_order
+from dalembert.theory.paths import run_coupled
+from dalembert.theory.slopes import Measured, StrongOrder, WeakOrder, estimate
 
 KUBO = da.systems.damped_kubo()
 PENDULUM = da.systems.pendulum()
@@ -135,17 +135,19 @@ def test_extrapolation_is_exact_for_polynomials_and_doubts_the_rest():
 # --- common paths -------------------------------------------------------------------------------
 
 
+RUNS = [(da.e1(), 4), (da.e1(), 8), (da.midpoint(), 16)]
+
+
 @pytest.fixture(scope="module")
 def coupled():
-    runs = [Run(da.e1(), (4, 8)), Run(da.midpoint(), (16,))]
-    return run_coupled(PENDULUM, runs, START, 1.0, 16, paths=3, seed=5)
+    return run_coupled(PENDULUM, RUNS, START, 1.0, 16, paths=3, seed=5)
 
 
 def test_coupled_runs_are_steps_on_coarsened_paths(coupled):
-    (e1, midpoint), W = coupled
+    all_ends, W = coupled
     fine = [da.brownian_path(5, path, 1 / 16, 16, 1) for path in range(3)]
     np.testing.assert_allclose(W, [np.sum(path.dW, axis=0) for path in fine], atol=1e-14)
-    for method, steps, ends in ((da.e1(), 4, e1[0]), (da.midpoint(), 16, midpoint[0])):
+    for (method, steps), ends in zip(RUNS, all_ends, strict=True):
         assert ends.ok.all()
         for path in range(3):
             coarse = da.coarsen(fine[path], 1 / 16, 16 // steps)
@@ -156,10 +158,9 @@ def test_coupled_runs_are_steps_on_coarsened_paths(coupled):
 
 
 def test_blocks_of_paths_change_nothing(coupled, monkeypatch):
-    monkeypatch.setattr(coupled_paths, "BLOCK", 32)
-    runs = [Run(da.e1(), (4, 8)), Run(da.midpoint(), (16,))]
-    (e1, _), W = run_coupled(PENDULUM, runs, START, 1.0, 16, paths=3, seed=5)
-    np.testing.assert_allclose(e1[1].z, coupled[0][0][1].z, rtol=1e-14)
+    monkeypatch.setattr(paths, "BLOCK", 32)
+    ends, W = run_coupled(PENDULUM, RUNS, START, 1.0, 16, paths=3, seed=5)
+    np.testing.assert_allclose(ends[1].z, coupled[0][1].z, rtol=1e-14)
     np.testing.assert_array_equal(W, coupled[1])
 
 

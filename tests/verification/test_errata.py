@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import dalembert as da
-from dalembert.theory import jacobian, symplectic_defect
+import variational_cases as cases
+from dalembert.theory import jacobian, symplectic_defect, without_forces
 
 RNG = np.random.default_rng(0)
 
@@ -50,11 +51,14 @@ def ito_momentum_drift(system, q, p, printed):
 
 def test_1_ito_drift():
     system = general_system()
+
+    @jax.jit
+    def drifts(q, p):
+        forms = [ito_momentum_drift(system, q, p, printed) for printed in (False, True)]
+        return system.ito(q, p)[0][2:], *forms
+
     for _ in range(5):
-        q, p = jnp.asarray(RNG.normal(size=(2, 2)))
-        drift = system.ito(q, p)[0][2:]
-        corrected = ito_momentum_drift(system, q, p, printed=False)
-        printed = ito_momentum_drift(system, q, p, printed=True)
+        drift, corrected, printed = drifts(*RNG.normal(size=(2, 2)))
         np.testing.assert_allclose(drift, corrected, rtol=1e-13, atol=1e-15)
         assert np.abs(drift - printed).max() > 1e-3
 
@@ -72,9 +76,8 @@ def test_3_lorentz_forcing_does_no_work():
 
 def test_4_discrete_noether_uses_the_derivative_in_the_momentum():
     """q_{k+1} − D₂H_d⁺ is −F_d⁺, which the proof needs; q_{k+1} − D₁H_d⁺ is not."""
-    system, method = general_system(noises=1), da.midpoint()
-    q, p = RNG.normal(size=(2, 2))
-    dt, dW = 0.1, np.array([0.2])
+    system, method = cases.coupled(1, 1), da.midpoint()
+    (q, p), dt, dW = cases.state(1), 0.1, np.array([0.2])
     q_next, p_next, info = da.step(system, method, q, p, dt, dW)
     assert info.converged
     force = da.discrete_hamiltonian(system, method, q, p_next, dt, dW).F_plus
@@ -82,41 +85,24 @@ def test_4_discrete_noether_uses_the_derivative_in_the_momentum():
     def hamiltonian(q, p_next):
         return da.discrete_hamiltonian(system, method, q, p_next, dt, dW).H_d
 
-    by_position, by_momentum = jax.grad(hamiltonian, (0, 1))(jnp.asarray(q), jnp.asarray(p_next))
+    by_position, by_momentum = jax.jit(jax.grad(hamiltonian, (0, 1)))(q, p_next)
     np.testing.assert_allclose(q_next - by_momentum, -force, atol=1e-13)
     assert np.abs(q_next - by_position + force).max() > 1e-2
 
 
 def test_8_the_printed_dirk_family_is_not_the_most_general():
-    def lower(w):
-        return [[w[0] / 2, 0], [w[0], w[1] / 2]]
-
-    alpha, beta, alpha_hat = (0.3, 0.7), (0.6, 0.4), (0.1, 0.9)
-    other = da.MeanSquareTableau(
-        a=lower(alpha),
-        a_bar=lower(alpha),
-        a_hat=lower(alpha_hat),
-        b=lower(beta),
-        b_bar=lower(beta),
-        b_hat=lower(beta),
-        alpha=alpha,
-        alpha_hat=alpha_hat,
-        beta=beta,
-        beta_hat=beta,
-        name="another DIRK",
-    )
+    other = cases.general_dirk()
     certificate = da.certify(other)
     assert certificate.lagrange_dalembert
     assert max(certificate.residuals.values()) < 1e-15
     assert certificate.order["one"] == 1.0
-    spoiled = replace(other, a=lower((0.31, 0.69)))
+    spoiled = replace(other, a=[[0.155, 0.0], [0.31, 0.345]])
     assert not da.certify(spoiled).lagrange_dalembert
 
 
 def test_9_srkw2_has_no_structure_with_two_noises():
-    system = replace(general_system(), F=None, f=None)
-    q, p = RNG.normal(size=(2, 2))
-    dt, dW = 0.1, np.array([0.3, -0.2])
+    system = without_forces(da.systems.two_noise())
+    q, p, dt, dW = np.array([0.7]), np.array([-0.4]), 0.1, np.array([0.3, -0.2])
     with pytest.raises(ValueError, match="srkw2 takes at most 1 noise"):
         da.step(system, da.srkw2(), q, p, dt, dW)
     forced = replace(da.srkw2(), max_noises=None)

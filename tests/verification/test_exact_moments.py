@@ -90,7 +90,7 @@ def assert_close(moments, mean, second, tolerance=1e-12):
     ("method", "dt", "energy", "digits"),
     [
         (da.midpoint(), 0.5, 0.835572, 6),
-        (da.dirk(0.5), 0.5, 0.763468, 6),
+        pytest.param(da.dirk(0.5), 0.5, 0.763468, 6, marks=pytest.mark.slow),
         (da.srkw2(), 0.5, 0.729346, 6),
         (da.heun(), 0.02, 2.17077, 6),
         (da.stormer_verlet(), 0.5, 5884, 4),
@@ -294,7 +294,11 @@ def test_methods_converge_to_the_solution_on_noises_that_do_not_commute():
 @pytest.mark.parametrize("dt", [0.01, 0.1, 1.0, 10.0])
 @pytest.mark.parametrize(
     "system",
-    [da.systems.langevin(), da.systems.langevin(dim=2, mass=2.0), coupled_langevin()],
+    [
+        da.systems.langevin(),
+        pytest.param(da.systems.langevin(dim=2, mass=2.0), marks=pytest.mark.slow),
+        coupled_langevin(),
+    ],
     ids=["langevin 1", "langevin 2", "coupled"],
 )
 def test_midpoint_keeps_gaussian_stationary_laws_for_every_step(system, dt):
@@ -323,7 +327,11 @@ def test_exact_stationary_covariance_solves_the_lyapunov_equation():
     np.testing.assert_allclose(exact_stationary_covariance(system), expected, rtol=0, atol=1e-13)
 
 
-@pytest.mark.parametrize("method", [da.dirk(), da.heun(), da.srkw1(0.0)], ids=lambda m: m.name)
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(da.dirk(), marks=pytest.mark.slow), da.heun(), da.srkw1(0.0)],
+    ids=lambda m: m.name,
+)
 def test_other_methods_do_not_keep_them(method):
     system = da.systems.langevin()
     bias = stationary_covariance(system, method, 0.5) - exact_stationary_covariance(system)

@@ -22,7 +22,7 @@ from dalembert.theory.forms import (
     symplectic_form,
     volume_factor,
 )
-from dalembert.theory.probe import draw_increments, sample_points
+from dalembert.theory.paths import draw_increments, sample_points
 from dalembert.theory.quasi_symplectic import quasi_symplectic, without_forces
 
 STRUCTURED = ("midpoint", "stormer_verlet", "dirk", "srkw1", "srkw2")
@@ -144,9 +144,8 @@ def force_free_defect(system, method, dt=0.1):
 
 def pairs(quick):
     """(method, system) names: those that compile quickly, or all the others."""
-    chosen = {("stormer_verlet", s) for s in da.SYSTEMS}
-    chosen |= {("midpoint", s) for s in ("lorentz", "pendulum", "planar", "two_noise")}
-    chosen |= {("dirk", "pendulum"), ("srkw1", "two_noise"), ("srkw2", "langevin")}
+    chosen = {("stormer_verlet", "pendulum"), ("stormer_verlet", "two_noise")}
+    chosen |= {("midpoint", "two_noise"), ("srkw1", "two_noise"), ("srkw2", "van_der_pol")}
     every = {(m, s) for m in STRUCTURED for s in da.SYSTEMS} - {("srkw2", "two_noise")}
     return sorted(chosen if quick else every - chosen)
 
@@ -164,14 +163,14 @@ def test_every_structured_method_is_symplectic_without_forces(method, system):
 
 @pytest.mark.parametrize("name", ["heun", "r2", "e1", "rs1", "rs2"])
 def test_explicit_methods_are_not_symplectic(name):
-    assert force_free_defect(da.systems.lorentz(), da.METHODS[name]()) > 1e-4
+    assert force_free_defect(da.systems.two_noise(), da.METHODS[name]()) > 1e-5
 
 
 def test_with_forces_structured_methods_are_not_symplectic():
     """The control of QS1: with its forces the same system has no symplectic step."""
     q, p = START
-    M = jacobian(SCALAR, da.stormer_verlet(), q, p, 0.1, np.array([0.2]))
-    assert symplectic_defect(M) > 0.1
+    M = jacobian(MATRIX, da.stormer_verlet(), q, p, 0.1, np.array([0.2]))
+    assert symplectic_defect(M) > 0.05
 
 
 # QS2 and the Störmer–Verlet formula
@@ -216,6 +215,7 @@ def test_stormer_verlet_on_a_non_separable_system_fails_qs2_alone():
     assert "QS2  spread of det M by (q, p): FAILS" in str(found) and "at q = [" in str(found)
 
 
+@pytest.mark.slow
 def test_nonlinear_friction_fails_qs2():
     found = quasi_symplectic(da.systems.van_der_pol(nu=0.1), da.stormer_verlet())
     assert found.qs1 and not found.qs2
@@ -249,7 +249,7 @@ def test_steps_without_a_solution_do_not_count_and_are_told():
     assert np.isnan(found.determinants[:, 1]).all() and found.qs1
     with pytest.raises(ValueError, match="no solution at any of the points"):
         quasi_symplectic(system, method, points=(q[1:], p[1:]), increments=2)
-    with pytest.raises(ValueError, match=r"both of shape \(points, 1\), not \(2,\) and \(2,\)"):
+    with pytest.raises(ValueError, match=r"both of shape \(count, 1\), not \(2,\) and \(2,\)"):
         quasi_symplectic(system, method, points=(q[:, 0], p[:, 0]))
     with pytest.raises(ValueError, match=r"shape \(steps, 1\)"):
         quasi_symplectic(system, method, increments=da.Increments(np.zeros(3)))
@@ -348,6 +348,7 @@ def test_stormer_verlet_is_conformally_symplectic_for_scalar_friction():
     assert abs(found.conformal / found.exact_conformal - 1) > 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["midpoint", "stormer_verlet"])
 def test_factors_converge_with_order_two_for_additive_noise(name):
     found = factor_convergence(ADDITIVE, da.METHODS[name](), START, dt=1 / 128)
@@ -359,7 +360,9 @@ def test_factors_converge_with_order_two_for_additive_noise(name):
         assert found.defect_slope == pytest.approx(2, abs=0.15)
 
 
-@pytest.mark.parametrize("name", ["midpoint", "stormer_verlet"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("midpoint", marks=pytest.mark.slow), "stormer_verlet"]
+)
 def test_factors_converge_with_order_one_for_noise_in_the_friction(name):
     """The error of a step is of the order of ΔW³, and these add up like a random walk.
 

@@ -291,13 +291,14 @@ class Run:
         if m.count[-1] == 0:
             return "no path left"
         with np.printoptions(precision=6, threshold=8):
-            mean = " ".join(str(m.mean[-1]).split())
-            if m.count[-1] == 1:
-                return f"{mean} (one path)"
-            if m.mean.ndim > 1:
-                return mean
-            error = np.sqrt(m.deviations[-1] / (m.count[-1] - 1) / m.count[-1])
-            return f"{m.mean[-1]:.6g} ± {error:.2g}"
+            is_array = m.mean.ndim > 1
+            mean = " ".join(str(m.mean[-1]).split()) if is_array else f"{m.mean[-1]:.6g}"
+        if m.count[-1] == 1:
+            return f"{mean} (one path)"
+        if is_array:
+            return mean
+        error = np.sqrt(m.deviations[-1] / (m.count[-1] - 1) / m.count[-1])
+        return f"{mean} ± {error:.2g}"
 
 
 def _plural(number: int, noun: str) -> str:

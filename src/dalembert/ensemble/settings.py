@@ -24,6 +24,10 @@ BLOCK_PATHS = {"cpu": 2048}
 DEFAULT_BLOCK_PATHS = 2**17
 """Paths per block: on a CPU what stays in its cache, elsewhere what fills the device."""
 
+LEAST_BLOCK_PATHS = 64
+SHARES = 8
+"""On a CPU few paths are cut into about so many blocks, none smaller than this."""
+
 MAX_STEPS = 2**31 - 1
 
 Functions = tuple[tuple[str, Callable[..., Any]], ...]
@@ -214,8 +218,15 @@ def make_settings(
 
 
 def _block_paths(backend: str, paths: int) -> int:
-    """The usual size, or for few paths the smallest power of two that holds them."""
-    return min(BLOCK_PATHS.get(backend, DEFAULT_BLOCK_PATHS), 1 << (paths - 1).bit_length())
+    """The usual size; for few paths a power of two that leaves several blocks to share."""
+
+    def holding(number: int) -> int:
+        return 1 << (number - 1).bit_length()
+
+    if backend != "cpu":
+        return min(DEFAULT_BLOCK_PATHS, holding(paths))
+    shared = max(LEAST_BLOCK_PATHS, holding(-(-paths // SHARES)))
+    return min(BLOCK_PATHS["cpu"], shared, holding(paths))
 
 
 def _check_schedule(dt: float, t_end: float) -> int:

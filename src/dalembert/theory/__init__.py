@@ -1,9 +1,7 @@
 """The theorems about systems and methods, as functions that one can run."""
 
-from dalembert.theory.action import action, principle_residual
 from dalembert.theory.certify import Certificate, certify
 from dalembert.theory.diagnose import Diagnosis, diagnose
-from dalembert.theory.discrete_principle import discrete_action, discrete_principle_residual
 from dalembert.theory.factors import factor_convergence, path_factors
 from dalembert.theory.forms import (
     conformal_defect,
@@ -33,6 +31,12 @@ from dalembert.theory.noether import (
     translation,
 )
 from dalembert.theory.orders import strong_order, weak_order
+from dalembert.theory.principle import (
+    action,
+    discrete_action,
+    discrete_principle_residual,
+    principle_residual,
+)
 from dalembert.theory.quasi_symplectic import quasi_symplectic, without_forces
 from dalembert.theory.symmetry import check_symmetry
 from dalembert.theory.variational import (

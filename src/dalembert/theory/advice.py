@@ -1,7 +1,6 @@
 """What to expect of each method on one system, and which to take for what."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +10,11 @@ import numpy as np
 from dalembert.methods.coefficients import number_text
 from dalembert.methods.tableau import MeanSquareTableau, WeakTableau
 from dalembert.stepping.stepper import make_stepper
-from dalembert.system import System
 from dalembert.theory.certify import certify
 from dalembert.theory.order_conditions import weak_order
 
 if TYPE_CHECKING:
     from dalembert.theory.diagnose import Diagnosis
-
-__all__ = ["Advice", "Verdict", "advise", "judge"]
 
 # 0[r r] with or without the kinds of field: the drift differentiated twice along one noise.
 _CURVATURE_ALONG_NOISE = re.compile(r"0(\([^)]*\))?\[(\d+)(\([^)]*\))? \2(\([^)]*\))?\]")
@@ -57,14 +53,22 @@ class Verdict:
         return sum(count for count, _ in self.equations)
 
     @property
+    def price(self) -> tuple[int, bool]:
+        """Fewer equations come first, then linear ones."""
+        return self.unknowns, not all(linear for _, linear in self.equations)
+
+    @property
     def cost(self) -> str:
         """The equations of a step in words: "2 + 2 linear", "6 nonlinear", "explicit"."""
-        if not self.equations:
-            return "explicit"
         counts = " + ".join(str(count) for count, _ in self.equations)
-        return (
-            f"{counts} {'linear' if all(linear for _, linear in self.equations) else 'nonlinear'}"
-        )
+        kind = "nonlinear" if self.price[1] else "linear"
+        return f"{counts} {kind}" if self.equations else "explicit"
+
+    @property
+    def solves(self) -> str:
+        """The same as a reason."""
+        noun = "equation" if self.unknowns == 1 else "equations"
+        return f"{self.cost} {noun} a step" if self.equations else self.cost
 
 
 @dataclass(frozen=True)
@@ -76,31 +80,28 @@ class Advice:
     reasons: tuple[str, ...]
 
 
-def judge(
-    system: System, method: Any, kinds: Sequence[str], *, straight_drift: bool, noisy: bool
-) -> Verdict:
+def judge(d: "Diagnosis", method: Any) -> Verdict:
     """Orders from the certificate, by the kinds of noise that the system's belongs to, and cost."""
     certificate = certify(method)
     kept = certificate.lagrange_dalembert
     quadratic = kept and _treats_all_alike(method)
     try:
-        method.check_noises(system.noises)
+        method.check_noises(d.system.noises)
     except ValueError as error:
         return Verdict(method, str(error), None, None, kept, quadratic, ())
-    if noisy:
-        strong, weak = (
-            _best(table, kinds) for table in (certificate.order, certificate.weak_order)
-        )
-        if weak == 1 and straight_drift and _only_curvature_stops(method):
-            weak = 2.0
-    else:
+    if d.noise_kind == "none":
         strong = weak = float(weak_order(method, "none").order)
+    else:
+        strong, weak = (_best(d, orders) for orders in (certificate.order, certificate.weak_order))
+        if method.convergence == "weak":
+            strong = None
+        if weak == 1 and d.straight_drift and _only_curvature_stops(method):
+            weak = 2.0
     with jax.enable_x64(True):
-        solvers = make_stepper(system, method, np.float64).solvers
+        solvers = make_stepper(d.system, method, np.float64).solvers
     equations = tuple(
-        (len(s.block.unknowns) * system.dim, s.affine) for s in solvers if s.block.unknowns
+        (len(s.block.unknowns) * d.system.dim, s.affine) for s in solvers if s.block.unknowns
     )
-    strong = strong if method.convergence == "mean-square" or not noisy else None
     return Verdict(method, None, strong, weak, kept, quadratic, equations)
 
 
@@ -108,16 +109,17 @@ def _treats_all_alike(method: Any) -> bool:
     if not isinstance(method, MeanSquareTableau):
         return isinstance(method, WeakTableau)
     m = method
-    groups = (m.a, m.a_bar, m.a_hat), (m.b, m.b_bar, m.b_hat)
+    matrices = (m.a, m.a_bar, m.a_hat), (m.b, m.b_bar, m.b_hat)
     weights = (m.alpha, m.alpha_hat), (m.beta, m.beta_hat)
-    return all(
-        np.array_equal(group[0], other) for group in (*groups, *weights) for other in group[1:]
-    )
+    groups = (*matrices, *weights)
+    return all(np.array_equal(first, other) for first, *others in groups for other in others)
 
 
-def _best(table: dict[str, float | None], kinds: Sequence[str]) -> float | None:
-    orders = [order for kind in kinds if (order := table[kind]) is not None]
-    return max(orders, default=None)
+def _best(d: "Diagnosis", orders: dict[str, float | None]) -> float | None:
+    """The best order promised for a kind of noise that the system's is a case of."""
+    is_case = {"one": d.system.noises == 1, "additive": d.additive, "commuting": d.commutative}
+    promised = [order for kind, order in orders.items() if order and is_case.get(kind, True)]
+    return max(promised, default=None)
 
 
 def _only_curvature_stops(method: Any) -> bool:
@@ -134,70 +136,52 @@ def advise(d: "Diagnosis") -> tuple[Advice, ...]:
             taken.setdefault(v.name.partition("(")[0], v)
     advice = []
     if {"midpoint", "stormer_verlet"} <= set(taken):
-        advice.append(_for_paths(d, taken))
-    if d.noise_kind not in ("none", "additive") and "dirk" in taken:
-        advice.append(_for_large_steps(taken["dirk"]))
-    if d.noise_kind != "none" and any(v.keeps_structure and v.weak for v in taken.values()):
-        advice.append(_for_expectations(d, taken))
+        method, reasons = _for_paths(d, taken["midpoint"], taken["stormer_verlet"])
+        advice.append(Advice("paths, long runs", method, tuple(reasons)))
+    if _is_multiplicative(d) and "dirk" in taken:
+        why = "a quarter of midpoint's error constant in the drift, the same structure"
+        advice.append(Advice("large steps", "dirk", (why, taken["dirk"].solves)))
+    structured = [v for v in taken.values() if v.keeps_structure and v.weak]
+    if d.noise_kind != "none" and structured:
+        others = [v for v in taken.values() if not v.keeps_structure]
+        method, reasons = _for_expectations(d, structured, others)
+        advice.append(Advice("expectations", method, tuple(reasons)))
     return tuple(advice)
 
 
-def _for_paths(d: "Diagnosis", taken: dict[str, Verdict]) -> Advice:
-    midpoint, verlet = taken["midpoint"], taken["stormer_verlet"]
+def _is_multiplicative(d: "Diagnosis") -> bool:
+    return d.noise_kind not in ("none", "additive")
+
+
+def _for_paths(d: "Diagnosis", midpoint: Verdict, verlet: Verdict) -> tuple[str, list[str]]:
     if d.linear and d.noise_kind == "additive":
-        reasons = ["keeps the Gaussian stationary law of a linear system exactly, for every dt"]
-        return Advice("paths, long runs", "midpoint", (*reasons, _solves(midpoint)))
-    multiplicative = d.noise_kind not in ("none", "additive")
-    if multiplicative and _price(midpoint) <= _price(verlet):
-        reasons = [
-            _solves(midpoint),
-            "no dearer than Störmer–Verlet here, and as a rule stable at larger steps",
-        ]
-        return Advice("paths, long runs", "midpoint", tuple(reasons))
-    if d.separable and _price(verlet) <= _price(midpoint):
-        reasons = [f"separable Hamiltonians, so only its forces are solved for: {_solves(verlet)}"]
-        if not verlet.equations:
-            reasons = ["separable Hamiltonians and no force that depends on p: explicit"]
-        if d.friction is not None and any(map(np.any, d.friction)):
-            reasons.append("quasi-symplectic: volume shrinks at a rate that no state changes")
-        if multiplicative:
-            reasons.append("for small steps: its second moments can blow up before midpoint's")
-        return Advice("paths, long runs", "stormer_verlet", tuple(reasons))
-    reasons = ("the Hamiltonians are not separable", _solves(midpoint))
-    return Advice("paths, long runs", "midpoint", reasons)
+        why = "keeps the Gaussian stationary law of a linear system exactly, for every dt"
+        return "midpoint", [why, midpoint.solves]
+    if _is_multiplicative(d) and midpoint.price <= verlet.price:
+        why = "no dearer than Störmer–Verlet here, and as a rule stable at larger steps"
+        return "midpoint", [midpoint.solves, why]
+    if not d.separable or verlet.price > midpoint.price:
+        return "midpoint", ["the Hamiltonians are not separable", midpoint.solves]
+    reasons = [f"separable Hamiltonians, so only its forces are solved for: {verlet.solves}"]
+    if not verlet.equations:
+        reasons = ["separable Hamiltonians and no force that depends on p: explicit"]
+    if d.friction is not None and any(map(np.any, d.friction)):
+        reasons.append("quasi-symplectic: volume shrinks at a rate that no state changes")
+    if _is_multiplicative(d):
+        reasons.append("for small steps: its second moments can blow up before midpoint's")
+    return "stormer_verlet", reasons
 
 
-def _for_large_steps(dirk: Verdict) -> Advice:
-    reasons = (
-        "a quarter of midpoint's error constant in the drift, the same structure",
-        _solves(dirk),
-    )
-    return Advice("large steps", "dirk", reasons)
-
-
-def _for_expectations(d: "Diagnosis", taken: dict[str, Verdict]) -> Advice:
-    structured = [v for v in taken.values() if v.keeps_structure and v.weak]
-    best = min(
-        structured, key=lambda v: (-(v.weak or 0), _price(v), v.method.convergence != "weak")
-    )
-    reasons = [f"weak order {number_text(best.weak or 0)} with the structure kept, {_solves(best)}"]
-    if d.straight_drift and best.weak == 2:
+def _for_expectations(
+    d: "Diagnosis", structured: list[Verdict], others: list[Verdict]
+) -> tuple[str, list[str]]:
+    best = min(structured, key=lambda v: (-(v.weak or 0), v.price, v.method.convergence != "weak"))
+    order = best.weak or 0
+    reasons = [f"weak order {number_text(order)} with the structure kept, {best.solves}"]
+    if d.straight_drift and order == 2:
         reasons.append("second order because the drift is affine along the additive noise")
-    others = [v for v in taken.values() if not v.keeps_structure]
-    explicit = [v for v in others if (v.weak or 0) > (best.weak or 0)]
+    explicit = [v.name for v in others if (v.weak or 0) > order]
     if explicit:
-        names = " or ".join(v.name for v in explicit)
+        names = " or ".join(explicit)
         reasons.append(f"over short times also {names}: weak order 2, explicit, no structure")
-    return Advice("expectations", best.name.partition("(")[0], tuple(reasons))
-
-
-def _price(v: Verdict) -> tuple[int, bool]:
-    """Fewer equations first, then linear ones."""
-    return v.unknowns, not all(linear for _, linear in v.equations)
-
-
-def _solves(v: Verdict) -> str:
-    if not v.equations:
-        return "explicit"
-    equations = "equation" if v.unknowns == 1 else "equations"
-    return f"{v.cost} {equations} a step"
+    return best.name.partition("(")[0], reasons

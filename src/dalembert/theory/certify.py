@@ -1,11 +1,9 @@
 """Certificates: what a tableau provably keeps and how fast it converges, from its numbers alone."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from html import escape
 
-from dalembert.methods.coefficients import Convergence, columns, number_text
+from dalembert.methods.coefficients import Convergence, number_text
 from dalembert.methods.tableau import (
     ExplicitTableau,
     ExplicitWeakTableau,
@@ -20,6 +18,7 @@ from dalembert.theory.structure_conditions import (
     mean_square_residuals,
     structure_residuals,
 )
+from dalembert.theory.text import table
 
 #: Kinds of noise, from the easiest for a method to the hardest.
 NOISE_KINDS = ("one", "additive", "commuting", "general")
@@ -65,14 +64,8 @@ class Certificate:
     def __str__(self) -> str:
         lines = [self._title(), ""]
         for title, rows in self._sections():
-            widths = [max(map(columns, column)) for column in zip(*rows, strict=True)]
-            lines.append(title)
-            for row in rows:
-                cells = [c + " " * (w - columns(c)) for c, w in zip(row, widths, strict=True)]
-                lines.append("  " + "  ".join(cells).rstrip())
-            lines.append("")
-        lines += [f"- {note}" for note in self.notes]
-        return "\n".join(lines).rstrip()
+            lines += [title, *table(rows), ""]
+        return "\n".join([*lines, *(f"- {note}" for note in self.notes)]).rstrip()
 
     def _repr_html_(self) -> str:
         parts = [f"<b>{escape(self._title())}</b>"]
@@ -91,29 +84,29 @@ class Certificate:
         return f"Certificate of {self.method.name} ({self.method.family}, {stages})"
 
     def _sections(self) -> list[Section]:
+        def rows(residuals: dict[str, float], tolerance: float) -> list[tuple[str, ...]]:
+            found = []
+            for label, value in residuals.items():
+                verdict = "ok" if value <= tolerance else "FAILS"
+                verdict = "does not apply" if label in self.not_counted else verdict
+                found.append((label, f"{value:.1e}", verdict))
+            return found
+
+        def texts(orders: Orders) -> list[str]:
+            values = (orders[kind] for kind in NOISE_KINDS)
+            return ["-" if value is None else number_text(value) for value in values]
+
         kept = "kept" if self.lagrange_dalembert else "NOT kept"
-        structure: list[tuple[str, ...]] = [
-            (label, f"{value:.1e}", self._verdict(label, value, STRUCTURE_TOLERANCE))
-            for label, value in self.residuals.items()
-        ]
-        sums: list[tuple[str, ...]] = [
-            (label, f"{value:.1e}", self._verdict(label, value, TOLERANCE))
-            for label, value in self.convergence_residuals.items()
-        ]
         orders: list[tuple[str, ...]] = [("", *NOISE_KINDS)]
         if self.convergence == "mean-square":
-            orders.append(("mean-square", *_order_texts(self.order)))
-        orders.append(("weak", *_order_texts(self.weak_order)))
+            orders.append(("mean-square", *texts(self.order)))
+        orders.append(("weak", *texts(self.weak_order)))
+        structure, sums = self.residuals, self.convergence_residuals
         return [
-            (f"Lagrange–d'Alembert structure: {kept}", structure),
-            (f"Convergence ({self.convergence})", sums),
+            (f"Lagrange–d'Alembert structure: {kept}", rows(structure, STRUCTURE_TOLERANCE)),
+            (f"Convergence ({self.convergence})", rows(sums, TOLERANCE)),
             ("Order by kind of noise", orders),
         ]
-
-    def _verdict(self, label: str, value: float, tolerance: float) -> str:
-        if label in self.not_counted:
-            return "does not apply"
-        return "ok" if value <= tolerance else "FAILS"
 
 
 def certify(method: Method) -> Certificate:
@@ -190,30 +183,21 @@ def _weak_sums(method: WeakTableau | ExplicitWeakTableau) -> dict[str, float]:
 
 
 def _weak_orders(method: Method) -> tuple[Orders, tuple[str, ...]]:
-    one, additive = weak_order(method, "one"), weak_order(method, "additive")
-    found = {"one": one, "additive": additive}
-    orders = {
-        "one": _number(one),
-        "additive": _number(additive),
-        "commuting": None,
-        "general": None,
-    }
+    found = {"one": weak_order(method, "one"), "additive": weak_order(method, "additive")}
     notes: list[str] = []
     if not _takes_one_noise(method):
         found["general"] = general = weak_order(method, "general")
-        # Commuting noises lie between one noise and general ones.
-        orders["general"] = orders["commuting"] = _number(general)
-        if general.order < one.order:
+        if general.order < found["one"].order:
             notes.append(
                 f"weak order for commuting noises: at least {general.order}, as for general ones, "
-                f"and at most {one.order}, as for one; the coefficients alone do not decide"
+                f"and at most {found['one'].order}, as for one; the coefficients alone do not "
+                "decide"
             )
+    orders: Orders = {kind: float(result.order) or None for kind, result in found.items()}
+    # Commuting noises lie between one noise and general ones.
+    orders["commuting"] = orders.setdefault("general", None)
     notes += [_obstacle(kind, result) for kind, result in found.items() if result.violations]
-    return orders, tuple(notes)
-
-
-def _number(result: WeakOrder) -> float | None:
-    return float(result.order) if result.order else None
+    return {kind: orders[kind] for kind in NOISE_KINDS}, tuple(notes)
 
 
 def _obstacle(kind: str, result: WeakOrder) -> str:
@@ -224,11 +208,3 @@ def _obstacle(kind: str, result: WeakOrder) -> str:
         f"weak order {result.order + 1} for noise of kind '{kind}' is stopped by {conditions}, "
         f"among them {simplest}"
     )
-
-
-def _order_texts(orders: Orders) -> list[str]:
-    texts = []
-    for kind in NOISE_KINDS:
-        value = orders[kind]
-        texts.append("-" if value is None else number_text(value))
-    return texts

@@ -5,17 +5,13 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
-import numpy as np
-
 from dalembert.methods import METHODS
 from dalembert.methods.coefficients import Array
-from dalembert.system import System, Term
+from dalembert.system import System
 from dalembert.theory.advice import Advice, Verdict, advise, judge
 from dalembert.theory.diagnosis_text import KIND_IN_WORDS, page
-from dalembert.theory.facts import ROUNDING, Evidence, Fact, Gap, Invariant, Probe, Spot, every
+from dalembert.theory.facts import TRACED, Evidence, Gap, Invariant, Probe, Spot, every
 from dalembert.theory.linear import nonlinear_terms
-
-__all__ = ["Diagnosis", "diagnose"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -96,17 +92,7 @@ def diagnose(
         raise TypeError(f"system must be a da.System, not {system!r}.{hint}")
     found = _facts(system, Probe(system, points, seed))
     chosen = [build() for build in METHODS.values()] if methods is None else methods
-    verdicts = tuple(
-        judge(
-            system,
-            method,
-            _kinds(found),
-            straight_drift=found.straight_drift,
-            noisy=found.noise_kind != "none",
-        )
-        for method in chosen
-    )
-    found = replace(found, methods=verdicts)
+    found = replace(found, methods=tuple(judge(found, method) for method in chosen))
     return replace(found, recommendation=advise(found))
 
 
@@ -114,77 +100,51 @@ def _facts(system: System, probe: Probe) -> Diagnosis:
     noises = range(system.noises)
     forces = [("F", 0), *(("f", i) for i in noises)]
     frictions = [probe.friction(term) for term in forces]
-    friction = [matrix for matrix, _ in frictions if matrix is not None]
+    matrices = [matrix for matrix, _ in frictions if matrix is not None]
     facts = {
         "separable": every([probe.separable("H"), *(probe.separable("h", i) for i in noises)]),
         "forcing_linear_in_p": every([probe.affine_in_p(term) for term in forces]),
         "friction": every([fact for _, fact in frictions]),
         "additive": probe.constant_noise(),
-        "commutative": Fact(True, "traced"),
+        "commutative": TRACED,
     }
-    rates = [float(matrix[0, 0]) for matrix in friction]
     facts["conformal"] = facts["friction"]
     if facts["friction"]:
-        parts = zip(forces, friction, strict=True)
-        facts["conformal"] = every([_is_conformal(probe, term, matrix) for term, matrix in parts])
-    gaps: tuple[Gap | None, Gap | None] = (None, None)
+        facts["conformal"] = every(list(map(probe.conformal, forces, matrices)))
+    gaps: list[Gap] | list[None] = [None, None]
     if system.noises > 1 and not facts["additive"]:
-        facts["commutative"], *found = probe.commutators()
-        gaps = found[0], found[1]
-    holds = {name: fact.holds for name, fact in facts.items()}
-    kind = _noise_kind(system, probe, holds["additive"], holds["commutative"])
-    straight = kind == "additive" and probe.drift_straight_along_noise().holds
+        facts["commutative"], *gaps = probe.commutators()
+    if system.noises == 0 or probe.noise_vanishes():
+        kind = "none"
+    elif facts["additive"]:
+        kind = "additive"
+    elif system.noises == 1:
+        kind = "one"
+    else:
+        kind = "commuting" if facts["commutative"] else "general"
+    invariants = {name: probe.invariant(fun, True) for name, fun in system.invariants.items()}
+    if system.H not in system.invariants.values():
+        invariants["H"] = probe.invariant(system.H, False)
     nonlinear = nonlinear_terms(system)
+    rates = tuple(float(matrix[0, 0]) for matrix in matrices)
     return Diagnosis(
         system=system,
         states=len(probe.q),
         skipped=probe.skipped,
-        separable=holds["separable"],
-        forcing_linear_in_p=holds["forcing_linear_in_p"],
-        additive=holds["additive"],
-        commutative=holds["commutative"],
-        conformal=holds["conformal"],
-        friction=tuple(friction) if holds["friction"] else None,
-        rates=tuple(rates) if holds["conformal"] else None,
+        separable=facts["separable"].holds,
+        forcing_linear_in_p=facts["forcing_linear_in_p"].holds,
+        friction=tuple(matrices) if facts["friction"] else None,
+        conformal=facts["conformal"].holds,
+        rates=rates if facts["conformal"] else None,
         linear=not nonlinear,
         nonlinear_terms=nonlinear,
+        additive=facts["additive"].holds,
+        commutative=facts["commutative"].holds,
         gamma_gap=gaps[0],
         lam_gap=gaps[1],
         noise_kind=kind,
-        straight_drift=straight,
-        invariants=_invariants(system, probe),
+        straight_drift=kind == "additive" and probe.drift_straight_along_noise().holds,
+        invariants=invariants,
         evidence={name: fact.evidence for name, fact in facts.items()},
         where={name: fact.where for name, fact in facts.items() if fact.where is not None},
     )
-
-
-def _is_conformal(probe: Probe, term: Term, friction: Array) -> Fact:
-    """Is a force with this constant friction −ν p?"""
-    rate = float(friction[0, 0])
-    multiple = rate * np.eye(len(friction))
-    if not np.allclose(friction, multiple, rtol=ROUNDING, atol=ROUNDING * abs(rate)):
-        return Fact(False, "counterexample")
-    return probe.proportional_to_p(term, rate)
-
-
-def _invariants(system: System, probe: Probe) -> dict[str, Invariant]:
-    found = {name: probe.invariant(fun, True) for name, fun in system.invariants.items()}
-    if system.H not in system.invariants.values():
-        found["H"] = probe.invariant(system.H, False)
-    return found
-
-
-def _noise_kind(system: System, probe: Probe, additive: bool, commutative: bool) -> str:
-    if system.noises == 0 or probe.noise_vanishes():
-        return "none"
-    if additive:
-        return "additive"
-    if system.noises == 1:
-        return "one"
-    return "commuting" if commutative else "general"
-
-
-def _kinds(d: Diagnosis) -> list[str]:
-    """All kinds of noise that this one is a case of: an order promised for any of them holds."""
-    kinds = {"one": d.system.noises == 1, "additive": d.additive, "commuting": d.commutative}
-    return [*(kind for kind, holds in kinds.items() if holds), "general"]

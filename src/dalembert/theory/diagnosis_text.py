@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dalembert.methods.coefficients import columns, number_text
+from dalembert.methods.coefficients import number_text
+from dalembert.theory.text import table
 
 if TYPE_CHECKING:
     from dalembert.theory.diagnose import Diagnosis
-
-__all__ = ["KIND_IN_WORDS", "page"]
 
 WIDTH = 100
 _TRACED = "from the functions"
@@ -39,9 +38,9 @@ def page(d: "Diagnosis") -> list[str]:
         f"  {tried}",
         "",
     ]
-    lines += ["Structure", *_table(_structure(d)), ""]
-    lines += ["Invariants", *_table(_invariants(d)), ""]
-    lines += ["Methods on this system", *_table(_methods(d))]
+    lines += ["Structure", *table(_structure(d)), ""]
+    lines += ["Invariants", *table(_invariants(d)), ""]
+    lines += ["Methods on this system", *table(_methods(d))]
     for v in d.methods:
         lines += _item(v.refused.partition(".")[0], "  ") if v.refused else []
     lines += ["", "Recommendation"] if d.recommendation else []
@@ -136,15 +135,6 @@ def _notes(d: "Diagnosis") -> list[str]:
     if d.linear:
         notes.append("linear: da.exact_moments gives every method's own moments without sampling")
     return notes
-
-
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(columns, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [cell + " " * (w - columns(cell)) for cell, w in zip(row, widths, strict=True)]
-        lines.append("  " + "  ".join(cells).rstrip())
-    return lines
 
 
 def _some(texts: Sequence[str]) -> str:

@@ -13,18 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.noise import Increments
-from dalembert.precision import cast
-from dalembert.stepping.stepper import Stepper, make_stepper
+from dalembert.precision import with_precision
+from dalembert.stepping.stepper import Stepper
 from dalembert.system import System
-
-__all__ = [
-    "Outcomes",
-    "check_outcomes",
-    "count_outcomes",
-    "enumerate_expectations",
-    "extrapolate",
-    "observe_all",
-]
+from dalembert.theory.paths import call, one_step
 
 Outcomes = Callable[[int, float], tuple[Increments, np.ndarray]]
 """All increments of one step for (noises, dt), with a leading axis, and their probabilities."""
@@ -34,18 +26,10 @@ CHUNK = 2**14
 """Steps in one compiled call."""
 
 
-def count_outcomes(outcomes: Outcomes, noises: int) -> int:
-    """Outcomes of one step."""
-    return len(outcomes(noises, 1.0)[1])
-
-
-def check_outcomes(each: int, steps: int) -> None:
-    """Refuse more outcomes than are quick to go through."""
-    if each**steps > MAX_OUTCOMES:
-        raise ValueError(
-            f"{steps} steps with {each} outcomes each have {each**steps:.2g} ends, and at most "
-            f"{MAX_OUTCOMES} are enumerated: take fewer steps, or local=True, which takes one."
-        )
+def affordable(counts: Sequence[int], outcomes: Outcomes, noises: int) -> list[int]:
+    """Those numbers of steps whose outcomes are few enough to be enumerated."""
+    each = len(outcomes(noises, 1.0)[1])
+    return [n for n in counts if each**n <= MAX_OUTCOMES]
 
 
 def enumerate_expectations(
@@ -60,37 +44,38 @@ def enumerate_expectations(
     """The scheme's own expectation of each observable, and whether every step was solved."""
     with jax.enable_x64(True):
         increments, probabilities = outcomes(system.noises, dt)
-        check_outcomes(len(probabilities), steps)
-        missing = [x for x in method.needs(system.noises) if getattr(increments, x) is None]
-        if missing:
-            raise ValueError(
-                f"{method.name} needs the increments {missing[0]}, which these outcomes do not "
-                "have: use another method, or outcomes that have them."
-            )
-        stepper = make_stepper(system, method, np.float64)
-        params = cast(system.params, np.dtype(np.float64))
-        q, p = (np.asarray(x, np.float64)[None, :] for x in initial)
-        weights, solved = np.ones(1), True
-        for _ in range(steps):
-            chunks = list(_chunks(q, p, size=max(1, CHUNK // len(probabilities))))
-            parts = [_branch(stepper)(*c, increments, np.float64(dt), params) for c in chunks]
-            new = [np.concatenate([np.asarray(part[i]) for part in parts]) for i in range(3)]
-            q, p, ok = (x[: len(q)].reshape(len(q) * len(probabilities), -1) for x in new)
-            weights = np.outer(weights, probabilities).ravel()
-            solved = solved and bool(ok.all())
-        found = {}
-        for name, phi in observables.items():
-            found[name] = float(weights @ observe_all(system, phi, np.concatenate([q, p], axis=1)))
+    each = len(probabilities)
+    if each**steps > MAX_OUTCOMES:
+        raise ValueError(
+            f"{steps} steps with {each} outcomes each have {each**steps:.2g} ends, and at most "
+            f"{MAX_OUTCOMES} are enumerated: take fewer steps, or local=True, which takes one."
+        )
+    missing = [x for x in method.needs(system.noises) if getattr(increments, x) is None]
+    if missing:
+        raise ValueError(
+            f"{method.name} needs the increments {missing[0]}, which these outcomes do not have: "
+            "use another method, or outcomes that have them."
+        )
+    q, p = (np.asarray(x, np.float64)[None, :] for x in initial)
+    weights, solved = np.ones(1), True
+    for _ in range(steps):
+        chunks = _chunks(q, p, size=max(1, CHUNK // each))
+        parts = [call(_branch, system, method, *chunk, float(dt), increments) for chunk in chunks]
+        new = [np.concatenate([np.asarray(part[i]) for part in parts]) for i in range(3)]
+        q, p, ok = (x[: len(q)].reshape(len(q) * each, -1) for x in new)
+        weights = np.outer(weights, probabilities).ravel()
+        solved = solved and bool(ok.all())
+    z = np.concatenate([q, p], axis=1)
+    found = {n: float(weights @ observe_all(system, phi, z)) for n, phi in observables.items()}
     return found, solved and all(np.isfinite(list(found.values())))
 
 
 def observe_all(system: System, phi: Callable[..., Any], z: np.ndarray) -> np.ndarray:
     """The observable at many states z = (q, p) of shape (states, 2·dim)."""
     q, p = np.split(z, 2, axis=1)
-    with jax.enable_x64(True):
-        params = cast(system.params, np.dtype(np.float64))
-        values = [np.asarray(_values(system, phi)(*c, params)) for c in _chunks(q, p, CHUNK)]
-    return np.concatenate(values)[: len(q)]
+    run = _values(system, phi)
+    values = [with_precision(run, *chunk, system.params) for chunk in _chunks(q, p, CHUNK)]
+    return np.concatenate([np.asarray(x) for x in values])[: len(q)]
 
 
 def _chunks(q: np.ndarray, p: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -105,11 +90,11 @@ def _chunks(q: np.ndarray, p: np.ndarray, size: int) -> Iterator[tuple[np.ndarra
 def _branch(stepper: Stepper) -> Any:
     """One step of many states with all increments: (states, outcomes, dim)."""
 
-    def one(q: Any, p: Any, increments: Increments, dt: Any, params: Any) -> Any:
-        q, p, info = stepper.advance(stepper.enter(q), stepper.enter(p), dt, increments, params)
-        return stepper.leave(q), stepper.leave(p), info.converged
+    def one(*arguments: Any) -> Any:
+        q, p, info = one_step(stepper)(*arguments)
+        return q, p, info.converged
 
-    over_outcomes = jax.vmap(one, in_axes=(None, None, 0, None, None))
+    over_outcomes = jax.vmap(one, in_axes=(None, None, None, 0, None))
     return jax.jit(jax.vmap(over_outcomes, in_axes=(0, 0, None, None, None)))
 
 
@@ -129,8 +114,8 @@ def extrapolate(dts: Sequence[float], values: Sequence[float]) -> tuple[float, f
     """
 
     def limit(h: np.ndarray, y: np.ndarray) -> float:
-        others = (np.prod(np.delete(h, i) / (np.delete(h, i) - h[i])) for i in range(len(h)))
-        return float(sum(weight * value for weight, value in zip(others, y, strict=True)))
+        weights = [np.prod(np.delete(h, i) / (np.delete(h, i) - h[i])) for i in range(len(h))]
+        return float(np.dot(weights, y))
 
     order = np.argsort(dts)[::-1]
     h, y = np.asarray(dts)[order], np.asarray(values)[order]

@@ -12,29 +12,36 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
-from dalembert.noise import Increments, brownian_path, coarsen
-from dalembert.precision import with_precision
+from dalembert.noise import Increments
 from dalembert.stepping.newton import tolerance
-from dalembert.stepping.step import check_method, vector
-from dalembert.stepping.stepper import Stepper, make_stepper
+from dalembert.stepping.step import check_method
+from dalembert.stepping.stepper import Stepper
 from dalembert.system import System
 from dalembert.theory.forms import (
     compiled_jacobian,
     conformal_defect,
+    conformal_factor,
     linear_friction,
     own_conformal_factor,
+    volume_factor,
 )
-from dalembert.theory.probe import draw_increments, path_increments
-
-__all__ = ["FactorConvergence", "PathFactors", "factor_convergence", "path_factors"]
+from dalembert.theory.paths import (
+    brownian_paths,
+    call,
+    coarse_paths,
+    over_time,
+    path_increments,
+    state,
+)
+from dalembert.theory.slopes import slope
+from dalembert.theory.text import convergence_table, table
 
 FLOOR = 1e-11
 """Errors up to this, over a path of some hundred steps, are rounding."""
 
 
-class Flow(NamedTuple):
+class _Flow(NamedTuple):
     """What a stretch of path does to tangent vectors and volumes."""
 
     z: Any
@@ -43,41 +50,66 @@ class Flow(NamedTuple):
     log_volume: Any
     residual: Any
 
+    def factors(self) -> tuple[Any, Any, Any]:
+        """det M, the c nearest to MᵀΩM, and how far MᵀΩM is from cΩ."""
+        volume = np.asarray(self.sign) * np.exp(np.asarray(self.log_volume))
+        return volume, own_conformal_factor(self.M), conformal_defect(self.M)
+
 
 @lru_cache(maxsize=64)
 def _compiled_flow(stepper: Stepper) -> Any:
-    """A path of at most as many steps as there are increments, of which `steps` are taken.
-
-    The number of steps is an argument, so that one compilation serves all step sizes.
-    """
     step = compiled_jacobian(stepper)
-    dim = stepper.system.dim
 
-    def run(q: Any, p: Any, dt: Any, increments: Increments, steps: Any, params: Any) -> Flow:
-        def advance(k: Any, flow: Flow) -> Flow:
-            here = jax.tree.map(lambda x: x[k], increments)
-            M, z, info = step(flow.z[:dim], flow.z[dim:], dt, here, params)
+    def run(q: Any, p: Any, dt: Any, increments: Increments, steps: Any, params: Any) -> _Flow:
+        def advance(flow: _Flow, increments: Increments) -> _Flow:
+            M, z, info = step(*jnp.split(flow.z, 2), dt, increments, params)
             # Determinants are added up step by step: that of a long product would lose digits.
             sign, log_volume = jnp.linalg.slogdet(M)
-            return Flow(
-                z,
-                M @ flow.M,
-                sign * flow.sign,
-                log_volume + flow.log_volume,
-                jnp.maximum(info.residual, flow.residual),
-            )
+            residual = jnp.maximum(info.residual, flow.residual)
+            return _Flow(z, M @ flow.M, sign * flow.sign, log_volume + flow.log_volume, residual)
 
         z = jnp.concatenate([q, p])
         one, zero = jnp.ones((), z.dtype), jnp.zeros((), z.dtype)
-        return lax.fori_loop(
-            0, steps, advance, Flow(z, jnp.eye(2 * dim, dtype=z.dtype), one, zero, zero)
-        )
+        first = _Flow(z, jnp.eye(z.size, dtype=z.dtype), one, zero, zero)
+        return over_time(advance, first, increments, steps)
 
-    return jax.jit(jax.vmap(run, in_axes=(None, None, None, 0, None, None)))
+    return jax.jit(jax.vmap(run, in_axes=(None, None, None, 1, None, None)))
+
+
+def _flow(
+    system: System, method: Any, start: Any, dt: float, increments: Increments, steps: int
+) -> _Flow:
+    """What the first `steps` steps do on every path; time is the first axis, paths the second."""
+    check_method(system, method)
+    row = jax.tree.map(lambda x: x[:1, 0], increments)
+    path_increments(system, method, dt, None, 0, row)
+    q, p = state(system, start)
+    return call(_compiled_flow, system, method, q, p, float(dt), increments, np.int32(steps))
+
+
+def _exact(system: System, t: Any, W: Any) -> tuple[Any, Any]:
+    """b_t and c_t; the latter is None if the friction is not a multiple of p."""
+    has_rates = linear_friction(system).rates is not None
+    return volume_factor(system, t, W), conformal_factor(system, t, W) if has_rates else None
+
+
+class _Solved:
+    """A record of paths whose steps had to be solved."""
+
+    residual: float
+
+    @property
+    def converged(self) -> bool:
+        """Whether every step was solved to rounding."""
+        return self.residual <= tolerance(np.float64)
+
+    def _warning(self) -> list[str]:
+        text = f"NOT every step was solved: residual {self.residual:.1e}"
+        return [] if self.converged else [text]
 
 
 @dataclass(frozen=True)
-class PathFactors:
+class PathFactors(_Solved):
     """A method's own factors along one path, and the exact ones. `str()` is a table.
 
     Attributes:
@@ -98,23 +130,14 @@ class PathFactors:
     defect: float
     residual: float
 
-    @property
-    def converged(self) -> bool:
-        """Whether every step was solved to rounding."""
-        return self.residual <= tolerance(np.float64)
-
     def __str__(self) -> str:
-        rows = [("", "method", "exact", "relative difference")]
         pairs = [("volume det M", self.volume, self.exact_volume)]
         if self.exact_conformal is not None:
             pairs.append(("conformal c", self.conformal, self.exact_conformal))
-        rows += [(n, f"{a:.12g}", f"{b:.12g}", f"{abs(a / b - 1):.1e}") for n, a, b in pairs]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
+        rows = [(n, f"{a:.12g}", f"{b:.12g}", f"{abs(a / b - 1):.1e}") for n, a, b in pairs]
+        lines = table([("", "method", "exact", "relative difference"), *rows], indent="")
         lines.append(f"conformal defect max |MᵀΩM − cΩ|/|c|: {self.defect:.1e}")
-        if not self.converged:
-            lines.append(f"NOT every step was solved: residual {self.residual:.1e}")
-        return "\n".join([f"Factors at t = {self.time:g}", *(line.rstrip() for line in lines)])
+        return "\n".join([f"Factors at t = {self.time:g}", *lines, *self._warning()])
 
 
 def path_factors(
@@ -137,19 +160,15 @@ def path_factors(
         seed: of the drawn increments.
         increments: known ones instead: dW of shape (steps, noises), or an `Increments` record.
     """
-    if increments is None:
-        if steps is None:
-            raise ValueError("give steps, the number of steps to draw, or the increments.")
-        increments = draw_increments(system, method, dt, steps, seed)
-    record = path_increments(system, method, increments)
-    batch = jax.tree.map(lambda x: np.asarray(x)[None], record)
-    count = np.shape(record.dW)[0]
-    flow = _flow(system, method, start, dt, batch, count)
-    volume, conformal, defect = (float(x[0]) for x in _own(flow))
-    time, W = dt * count, np.sum(np.asarray(record.dW), axis=0)
-    exact_volume, exact_conformal = _exact(system, time, W)
+    record = path_increments(system, method, dt, steps, seed, increments)
+    record = jax.tree.map(np.asarray, record)
+    count = len(record.dW)
+    one_path = jax.tree.map(lambda x: x[:, None], record)
+    flow = _flow(system, method, start, dt, one_path, count)
+    volume, conformal, defect = (float(x[0]) for x in flow.factors())
+    exact_volume, exact_conformal = _exact(system, dt * count, np.sum(record.dW, axis=0))
     return PathFactors(
-        time=time,
+        time=dt * count,
         volume=volume,
         exact_volume=float(exact_volume),
         conformal=conformal,
@@ -159,33 +178,8 @@ def path_factors(
     )
 
 
-def _flow(
-    system: System, method: Any, start: Any, dt: float, increments: Increments, steps: int
-) -> Flow:
-    check_method(system, method)
-    q, p = (vector(name, x, system.dim) for name, x in zip(("q0", "p0"), start, strict=True))
-
-    def run(q: Any, p: Any, dt: Any, increments: Increments, params: Any) -> Flow:
-        stepper = make_stepper(system, method, np.float64)
-        return _compiled_flow(stepper)(q, p, dt, increments, jnp.asarray(steps, jnp.int32), params)
-
-    return with_precision(run, q, p, np.asarray(dt, np.float64), increments, system.params)
-
-
-def _own(flow: Flow) -> tuple[Any, Any, Any]:
-    volume = np.asarray(flow.sign) * np.exp(np.asarray(flow.log_volume))
-    return volume, own_conformal_factor(flow.M), conformal_defect(flow.M)
-
-
-def _exact(system: System, t: Any, W: Any) -> tuple[Any, Any]:
-    friction = linear_friction(system)
-    traces, rates = friction.traces, friction.rates
-    volume = np.exp(-traces[0] * t - W @ traces[1:])
-    return volume, None if rates is None else np.exp(-rates[0] * t - W @ rates[1:])
-
-
 @dataclass(frozen=True, eq=False)
-class FactorConvergence:
+class FactorConvergence(_Solved):
     """Errors of a method's factors at several step sizes on the same paths. `str()` is a table.
 
     Errors are relative, in the mean square over the paths. A slope is that of a straight line
@@ -210,38 +204,30 @@ class FactorConvergence:
     residual: float
 
     @property
-    def converged(self) -> bool:
-        """Whether every step was solved to rounding."""
-        return self.residual <= tolerance(np.float64)
-
-    @property
     def volume_slope(self) -> float | None:
-        return _slope(self.dts, self.volume_errors)
+        return self._slope(self.volume_errors)
 
     @property
     def conformal_slope(self) -> float | None:
-        return None if self.conformal_errors is None else _slope(self.dts, self.conformal_errors)
+        return self._slope(self.conformal_errors)
 
     @property
     def defect_slope(self) -> float | None:
-        return _slope(self.dts, self.defects)
+        return self._slope(self.defects)
+
+    def _slope(self, errors: np.ndarray | None) -> float | None:
+        return None if errors is None or np.max(errors) <= FLOOR else slope(self.dts, errors)
 
     def __str__(self) -> str:
         columns = {"volume": self.volume_errors, "defect": self.defects}
-        slopes = {"volume": self.volume_slope, "defect": self.defect_slope}
         if self.conformal_errors is not None:
             columns["conformal"] = self.conformal_errors
-            slopes["conformal"] = self.conformal_slope
-        lines = [f"Factors of {self.method} on {self.system}, errors at each step size"]
-        lines.append("       dt  " + "  ".join(f"{name:>9}" for name in columns))
-        for i, dt in enumerate(self.dts):
-            values = "  ".join(f"{column[i]:9.1e}" for column in columns.values())
-            lines.append(f"{dt:9.3g}  {values}")
-        texts = ("rounding" if slopes[n] is None else f"{slopes[n]:.2f}" for n in columns)
-        lines.append("    slope  " + "  ".join(f"{text:>9}" for text in texts))
-        if not self.converged:
-            lines.append(f"NOT every step was solved: residual {self.residual:.1e}")
-        return "\n".join(lines)
+        slopes = [self._slope(column) for column in columns.values()]
+        texts = ["rounding" if value is None else f"{value:.2f}" for value in slopes]
+        title = f"Factors of {self.method} on {self.system}, errors at each step size"
+        return "\n".join(
+            [title, *convergence_table(self.dts, columns, "slope", texts), *self._warning()]
+        )
 
 
 def factor_convergence(
@@ -266,41 +252,24 @@ def factor_convergence(
         paths: number of Brownian paths.
         seed: of the paths.
     """
-    drawn = [brownian_path(seed, k, dt, steps, system.noises) for k in range(paths)]
-    fine = jax.tree.map(lambda *x: np.stack([np.asarray(a) for a in x]), *drawn)
-    W, t = np.sum(fine.dW, axis=1), dt * steps
-    exact_volume, exact_conformal = _exact(system, t, W)
-    volume_errors, conformal_errors, defects, residuals = [], [], [], []
+    fine = brownian_paths(seed, 0, paths, dt, steps, system.noises)
+    exact_volume, exact_conformal = _exact(system, dt * steps, np.sum(np.asarray(fine.dW), axis=1))
+    errors, residuals = [], []
     for factor in factors:
-        coarse = jax.tree.map(np.asarray, coarsen(fine, dt, factor))
-        count = coarse.dW.shape[1]
-        unused = ((0, 0), (0, steps - count), (0, 0))
-        padded = jax.tree.map(lambda x, unused=unused: np.pad(x, unused), coarse)
-        path_increments(system, method, jax.tree.map(lambda x: x[0], coarse))
-        flow = _flow(system, method, start, factor * dt, padded, count)
-        volume, conformal, defect = _own(flow)
-        volume_errors.append(_rms(volume / exact_volume - 1))
-        conformal_errors.append(
-            0.0 if exact_conformal is None else _rms(conformal / exact_conformal - 1)
-        )
-        defects.append(_rms(defect))
+        coarse = coarse_paths(fine, dt, factor, steps)
+        flow = _flow(system, method, start, factor * dt, coarse, steps // factor)
+        volume, conformal, defect = flow.factors()
+        relative = 0.0 if exact_conformal is None else conformal / exact_conformal - 1
+        misses = (volume / exact_volume - 1, relative, defect)
+        errors.append([np.sqrt(np.mean(np.square(miss))) for miss in misses])
         residuals.append(np.max(np.asarray(flow.residual)))
+    volume_errors, conformal_errors, defects = np.array(errors).T
     return FactorConvergence(
         system=system.name,
         method=method.name,
         dts=dt * np.asarray(factors, np.float64),
-        volume_errors=np.array(volume_errors),
-        conformal_errors=None if exact_conformal is None else np.array(conformal_errors),
-        defects=np.array(defects),
+        volume_errors=volume_errors,
+        conformal_errors=None if exact_conformal is None else conformal_errors,
+        defects=defects,
         residual=float(max(residuals)),
     )
-
-
-def _rms(values: np.ndarray) -> float:
-    return float(np.sqrt(np.mean(values**2)))
-
-
-def _slope(dts: np.ndarray, errors: np.ndarray) -> float | None:
-    if np.max(errors) <= FLOOR:
-        return None
-    return float(np.polyfit(np.log(dts), np.log(errors), 1)[0])

@@ -4,8 +4,9 @@ What the traced functions show is exact. What they leave open is tried at sample
 counterexample settles the matter, and agreement at every state is evidence, not proof.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from typing import Any, Literal
 
@@ -17,9 +18,8 @@ from dalembert.precision import cast
 from dalembert.stepping.dependence import Degree, degree
 from dalembert.stepping.plan import Dependence
 from dalembert.system import System, Term
-from dalembert.theory.linear import separate_degrees
-
-__all__ = ["ROUNDING", "Evidence", "Fact", "Gap", "Invariant", "Probe", "Spot", "every"]
+from dalembert.theory.linear import degrees
+from dalembert.theory.paths import check_pair
 
 Evidence = Literal["traced", "counterexample", "sampled"]
 """Exact from the functions; refuted at a state; or holding at every sampled state."""
@@ -39,7 +39,11 @@ class Spot:
     p: tuple[float, ...]
 
     def __str__(self) -> str:
-        return f"q = {_numbers(self.q)}, p = {_numbers(self.p)}"
+        def numbers(values: tuple[float, ...]) -> str:
+            shown = ", ".join(f"{x:.3g}" for x in values[:4])
+            return f"[{shown}{', …' if len(values) > 4 else ''}]"
+
+        return f"q = {numbers(self.q)}, p = {numbers(self.p)}"
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,9 @@ class Fact:
 
     def __bool__(self) -> bool:
         return self.holds
+
+
+TRACED = Fact(True, "traced")
 
 
 @dataclass(frozen=True)
@@ -93,83 +100,84 @@ def every(facts: list[Fact]) -> Fact:
 
 
 class Probe:
-    """A system, its traced dependences, and states at which to try what those leave open."""
+    """A system, its traced dependences, and states at which to try what those leave open.
 
-    def __init__(self, system: System, points: Any, seed: int) -> None:
+    The states are given, or the origin and normal ones at several scales; those at which the
+    equations are not finite are skipped.
+    """
+
+    def __init__(self, system: System, points: Any = None, seed: int = 0) -> None:
         self.system = system
         self.params = cast(system.params, np.dtype(np.float64))
-        self.degrees: dict[Term, Dependence] = separate_degrees(system)
-        q, p = _states(system, points, seed)
-        fields = self._evaluate(lambda q, p: (self._drift(q, p), self._noise(q, p)), q, p)
-        fine = np.all([np.isfinite(x).reshape(len(q), -1).all(axis=1) for x in fields], axis=0)
+        if points is None:
+            normal = np.random.default_rng(seed).standard_normal
+            shape = (2, STATES_PER_SCALE, system.dim)
+            drawn = [np.zeros((2, 1, system.dim)), *(scale * normal(shape) for scale in SCALES)]
+            self.q, self.p = np.concatenate(drawn, axis=1)
+        else:
+            self.q, self.p = check_pair(system, points)
+        fields = self.at_all(lambda q, p: (self._drift(q, p), self._noise(q, p)))
+        fine = np.isfinite(_per_state(*fields))
         if not fine.any():
             raise ValueError(
-                f"the equations of {system.name!r} are not finite at any of the {len(q)} states: "
-                "pass points=(q, p) where they are."
+                f"the equations of {system.name!r} are not finite at any of the {len(fine)} "
+                "states: pass points=(q, p) where they are."
             )
-        self.q, self.p, self.skipped = q[fine], p[fine], int(np.sum(~fine))
+        self.q, self.p, self.skipped = self.q[fine], self.p[fine], int(np.sum(~fine))
+
+    @cached_property
+    def degrees(self) -> dict[Term, Dependence]:
+        """How every term depends on q with p fixed, and on p with q fixed."""
+        found = degrees(self.system, (0,), (1,))
+        return {term: Dependence(*separate) for term, separate in found.items()}
 
     def separable(self, function: str, i: int = 0) -> Fact:
         """Is H (or h_i) a sum of a function of q and one of p?"""
-        if self.degrees[(f"{function}_p", i)].on_q <= Degree.CONSTANT:
-            return Fact(True, "traced")
-        if self.degrees[(f"{function}_q", i)].on_p <= Degree.CONSTANT:
-            return Fact(True, "traced")
-        gradients = self.system.term((f"{function}_p", i)), self.system.term((f"{function}_q", i))
-
-        def derivatives(q: Any, p: Any) -> Any:
-            of_p, of_q = (lambda q, p, g=g: g(q, p, self.params) for g in gradients if g)
-            return jax.jacfwd(of_p)(q, p), jax.jacfwd(of_p, 1)(q, p), jax.jacfwd(of_q)(q, p)
-
-        mixed, *others = self.at_all(derivatives)
-        return self._vanishes(mixed, mixed, *others)
+        by_p, by_q = (f"{function}_p", i), (f"{function}_q", i)
+        of_p, of_q = self.term(by_p), self.term(by_q)
+        return self._decide(
+            min(self.degrees[by_p].on_q, self.degrees[by_q].on_p) <= Degree.CONSTANT,
+            lambda q, p: (*jax.jacfwd(of_p, (0, 1))(q, p), jax.jacfwd(of_q)(q, p)),
+        )
 
     def affine_in_p(self, term: Term) -> Fact:
         """Is a force affine in p with q fixed?"""
-        if self.degrees[term].on_p <= Degree.AFFINE:
-            return Fact(True, "traced")
-        force = self._term(term)
-        slope = jax.jacfwd(force, 1)
-        second, first = self.at_all(lambda q, p: (jax.jacfwd(slope, 1)(q, p), slope(q, p)))
-        return self._vanishes(second, second, first)
+        slope = jax.jacfwd(self.term(term), 1)
+        return self._decide(
+            self.degrees[term].on_p <= Degree.AFFINE,
+            lambda q, p: (jax.jacfwd(slope, 1)(q, p), slope(q, p)),
+        )
 
     def friction(self, term: Term) -> tuple[np.ndarray | None, Fact]:
         """Γ = −∂force/∂p if it is the same matrix everywhere, else None."""
         if self.degrees[term].vanishes:
-            return np.zeros((self.system.dim, self.system.dim)), Fact(True, "traced")
-        force = self._term(term)
-        slope = jax.jacfwd(force, 1)
-        with jax.enable_x64(True):
-            z = jax.ShapeDtypeStruct((self.system.dim,), np.float64)
-            constant = degree(slope, (z, z), (0, 1)) <= Degree.CONSTANT
+            return np.zeros((self.system.dim, self.system.dim)), TRACED
+        slope = jax.jacfwd(self.term(term), 1)
         (slopes,) = self.at_all(lambda q, p: (slope(q, p),))
-        fact = Fact(True, "traced") if constant else self._vanishes(slopes - slopes[0], slopes)
+        constant = self._joint_degree(slope) <= Degree.CONSTANT
+        fact = TRACED if constant else self.vanishes(slopes - slopes[0], slopes)
         # Not −0.0, which reads like a finding.
         return (0.0 - slopes[0] if fact else None), fact
 
-    def proportional_to_p(self, term: Term, rate: float) -> Fact:
-        """Is a force −rate·p?"""
-        if self.degrees[term].vanishes:
-            return Fact(rate == 0, "traced")
-        (values,) = self.at_all(lambda q, p: (self._term(term)(q, p),))
-        fact = self._vanishes(values + rate * self.p, values, rate * self.p)
+    def conformal(self, term: Term, friction: np.ndarray) -> Fact:
+        """Is a force with this constant friction −ν p?"""
+        rate = float(friction[0, 0])
+        multiple = rate * np.eye(len(friction))
+        if not np.allclose(friction, multiple, rtol=ROUNDING, atol=ROUNDING * abs(rate)):
+            return Fact(False, "counterexample")
         on_q, on_p = self.degrees[term]
+        (values,) = self.at_all(lambda q, p: (self.term(term)(q, p),))
+        fact = self.vanishes(values + rate * self.p, values, rate * self.p)
         # No q and affine in p: then so many states decide.
-        decided = on_q <= Degree.CONSTANT and on_p <= Degree.AFFINE and len(self.p) > len(self.p[0])
-        return Fact(True, "traced") if fact.holds and decided else fact
+        decided = on_q <= Degree.CONSTANT and on_p <= Degree.AFFINE and len(self.p) > len(friction)
+        return TRACED if fact and (decided or self.degrees[term].vanishes) else fact
 
     def constant_noise(self) -> Fact:
         """Are all noise fields the same everywhere?"""
-        terms = [d for (kind, _), d in self.degrees.items() if kind in ("h_p", "h_q", "f")]
-        if all(max(d) <= Degree.CONSTANT for d in terms):
-            return Fact(True, "traced")
-        slopes, fields = self.at_all(
-            lambda q, p: (
-                jnp.concatenate(jax.jacfwd(self._noise, (0, 1))(q, p), axis=-1),
-                self._noise(q, p),
-            )
+        return self._decide(
+            all(max(d) <= Degree.CONSTANT for d in self._of("h_p", "h_q", "f")),
+            lambda q, p: (jnp.dstack(jax.jacfwd(self._noise, (0, 1))(q, p)), self._noise(q, p)),
         )
-        return self._vanishes(slopes, slopes, fields)
 
     def noise_vanishes(self) -> bool:
         """Are all noise fields zero at every state?"""
@@ -178,67 +186,87 @@ class Probe:
 
     def drift_straight_along_noise(self) -> Fact:
         """Is the drift affine along the position and momentum parts of constant noise fields?"""
-        drift = [d for (kind, _), d in self.degrees.items() if kind in ("H_p", "H_q", "F")]
-        momenta_only = all(d.vanishes for (kind, _), d in self.degrees.items() if kind == "h_p")
-        if momenta_only and all(d.on_p <= Degree.AFFINE for d in drift):
-            return Fact(True, "traced")
 
-        def along(q: Any, p: Any, noise: Any) -> Any:
-            zero, (b_q, b_p) = jnp.zeros_like(q), jnp.split(noise, 2)
+        def derivatives(q: Any, p: Any) -> Any:
+            def bend(a: Any, b: Any) -> Any:
+                return jax.jvp(lambda *z: jax.jvp(self._drift, z, a)[1], (q, p), b)[1]
 
-            def slope(direction: tuple[Any, Any]) -> Callable[..., Any]:
-                return lambda q, p: jax.jvp(self._drift, (q, p), direction)[1]
+            bends = []
+            for noise in self._noise(q, p):
+                b_q, b_p = jnp.split(noise, 2)
+                x, y = (b_q, jnp.zeros_like(b_p)), (jnp.zeros_like(b_q), b_p)
+                bends += [bend(x, x), bend(x, y), bend(y, y)]
+            return jnp.stack(bends), jnp.hstack(jax.jacfwd(self._drift, (0, 1))(q, p))
 
-            pairs = [((b_q, zero),) * 2, ((b_q, zero), (zero, b_p)), ((zero, b_p),) * 2]
-            return jnp.stack([jax.jvp(slope(a), (q, p), b)[1] for a, b in pairs])
-
-        def second(q: Any, p: Any) -> Any:
-            jacobian = jnp.concatenate(jax.jacfwd(self._drift, (0, 1))(q, p), axis=-1)
-            noises = self._noise(q, p)
-            return jnp.stack([along(q, p, b) for b in noises]), jacobian
-
-        curvature, jacobian = self.at_all(second)
-        return self._vanishes(curvature, curvature, jacobian)
+        momenta_only = all(d.vanishes for d in self._of("h_p"))
+        affine = all(d.on_p <= Degree.AFFINE for d in self._of("H_p", "H_q", "F"))
+        return self._decide(momenta_only and affine, derivatives)
 
     def commutators(self) -> tuple[Fact, Gap, Gap]:
         """Do the noise fields commute, and the largest gaps in Γ and Λ."""
         gamma, lam = self.at_all(lambda q, p: self.system._second(q, p, self.params))
         gaps = [x - np.swapaxes(x, 1, 2) for x in (gamma, lam)]
-        fact = self._vanishes(np.concatenate(gaps, axis=-1), gamma, lam)
+        fact = self.vanishes(np.concatenate(gaps, axis=-1), gamma, lam)
         return fact, self._largest_gap(gaps[0]), self._largest_gap(gaps[1])
 
     def invariant(self, fun: Callable[..., Any], declared: bool) -> Invariant:
         """The derivatives of a function along the fields."""
 
-        def value(q: Any, p: Any) -> Any:
-            return jnp.asarray(self.system.evaluate(fun, q, p, self.params), q.dtype)
+        def gradient(q: Any, p: Any) -> Any:
+            def value(q: Any, p: Any) -> Any:
+                return jnp.asarray(self.system.evaluate(fun, q, p, self.params), q.dtype)
+
+            return jnp.concatenate(jax.grad(value, (0, 1))(q, p))
 
         def derivatives(q: Any, p: Any) -> Any:
-            gradient = jnp.concatenate(jax.grad(value, (0, 1))(q, p))
             fields = jnp.concatenate([self._drift(q, p)[None], self._noise(q, p)])
-            return fields @ gradient, jnp.abs(fields) @ jnp.abs(gradient)
+            return fields @ gradient(q, p), jnp.abs(fields) @ jnp.abs(gradient(q, p))
 
-        with jax.enable_x64(True):
-            z = jax.ShapeDtypeStruct((self.system.dim,), np.float64)
-            quadratic = degree(jax.grad(value, (0, 1)), (z, z), (0, 1)) <= Degree.AFFINE
         rates, sizes = map(np.nan_to_num, self.at_all(derivatives))
         state, field = np.unravel_index(np.argmax(np.abs(rates)), rates.shape)
-        along = f"noise {field}" if field else "the drift"
-        holds = bool(np.all(np.abs(rates) <= ROUNDING * sizes))
-        largest = float(np.abs(rates[state, field]))
-        return Invariant(holds, declared, quadratic, largest, along, self.spot(int(state)))
+        return Invariant(
+            holds=bool(np.all(np.abs(rates) <= ROUNDING * sizes)),
+            declared=declared,
+            quadratic=self._joint_degree(gradient) <= Degree.AFFINE,
+            largest=float(np.abs(rates[state, field])),
+            along=f"noise {field}" if field else "the drift",
+            where=self._spot(state),
+        )
 
     def at_all(self, fun: Callable[..., Any]) -> tuple[np.ndarray, ...]:
         """The values of a function of (q, p) at every state, with the states as leading axis."""
-        return self._evaluate(fun, self.q, self.p)
+        with jax.enable_x64(True):
+            return tuple(np.asarray(x) for x in jax.jit(jax.vmap(fun))(self.q, self.p))
 
-    def spot(self, state: int) -> Spot:
-        """One of the states."""
+    def vanishes(self, values: np.ndarray, *sizes: np.ndarray) -> Fact:
+        """Zero, relative to the sizes found at the same state, wherever it is a number."""
+        largest = np.nan_to_num(_per_state(values))
+        if np.all(largest <= ROUNDING * np.nan_to_num(_per_state(*sizes))):
+            return Fact(True, "sampled")
+        return Fact(False, "counterexample", self._spot(np.argmax(largest)))
+
+    def _decide(self, is_traced: bool, derivatives: Callable[..., Any]) -> Fact:
+        """By the functions, or by whether the first of these derivatives vanishes."""
+        if is_traced:
+            return TRACED
+        values, *others = self.at_all(derivatives)
+        return self.vanishes(values, values, *others)
+
+    def term(self, term: Term) -> Callable[..., Any]:
+        """One term of the equations as a function of (q, p)."""
+        fun = self.system.term(term)
+        return lambda q, p: jnp.zeros_like(p) if fun is None else fun(q, p, self.params)
+
+    def _spot(self, state: Any) -> Spot:
         return Spot(tuple(self.q[state].tolist()), tuple(self.p[state].tolist()))
 
-    def _evaluate(self, fun: Callable[..., Any], q: Any, p: Any) -> tuple[np.ndarray, ...]:
+    def _of(self, *kinds: str) -> list[Dependence]:
+        return [d for (kind, _), d in self.degrees.items() if kind in kinds]
+
+    def _joint_degree(self, fun: Callable[..., Any]) -> Degree:
         with jax.enable_x64(True):
-            return tuple(np.asarray(x) for x in jax.jit(jax.vmap(fun))(q, p))
+            z = jax.ShapeDtypeStruct((self.system.dim,), np.float64)
+            return degree(fun, (z, z), (0, 1))
 
     def _drift(self, q: Any, p: Any) -> Any:
         return jnp.concatenate(self.system._drift(q, p, self.params))
@@ -246,48 +274,13 @@ class Probe:
     def _noise(self, q: Any, p: Any) -> Any:
         return jnp.concatenate(self.system._diffusion(q, p, self.params), axis=1)
 
-    def _term(self, term: Term) -> Callable[..., Any]:
-        fun = self.system.term(term)
-        return lambda q, p: jnp.zeros_like(p) if fun is None else fun(q, p, self.params)
-
-    def _vanishes(self, values: np.ndarray, *sizes: np.ndarray) -> Fact:
-        """Zero, relative to the sizes found at the same state, wherever it is a number."""
-        largest = np.nan_to_num(_per_state([values]))
-        if np.all(largest <= ROUNDING * np.nan_to_num(_per_state(sizes))):
-            return Fact(True, "sampled")
-        return Fact(False, "counterexample", self.spot(int(np.argmax(largest))))
-
     def _largest_gap(self, gap: np.ndarray) -> Gap:
         pairs = list(combinations(range(self.system.noises), 2))
         sizes = np.stack([np.abs(gap[:, i, j]).max(axis=-1) for i, j in pairs], axis=1)
         state, number = np.unravel_index(np.argmax(sizes), sizes.shape)
         i, j = pairs[number]
-        return Gap(float(sizes[state, number]), (i + 1, j + 1), self.spot(int(state)))
+        return Gap(float(sizes[state, number]), (i + 1, j + 1), self._spot(state))
 
 
-def _per_state(arrays: Iterable[np.ndarray]) -> np.ndarray:
+def _per_state(*arrays: np.ndarray) -> np.ndarray:
     return np.max([np.abs(x).reshape(len(x), -1).max(axis=1, initial=0) for x in arrays], axis=0)
-
-
-def _states(system: System, points: Any, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """The user's states, or the origin and normal ones at several scales."""
-    if points is None:
-        rng = np.random.default_rng(seed)
-        shape = (2, STATES_PER_SCALE, system.dim)
-        q, p = np.concatenate([scale * rng.standard_normal(shape) for scale in SCALES], axis=1)
-        origin = np.zeros((1, system.dim))
-        return np.concatenate([origin, q]), np.concatenate([origin, p])
-    if not (isinstance(points, tuple | list) and len(points) == 2):
-        raise TypeError("points must be a pair (q, p) of arrays of shape (count, dim).")
-    q, p = (np.atleast_2d(np.asarray(x, np.float64)) for x in points)
-    if q.shape != p.shape or q.ndim != 2 or q.shape[1] != system.dim:
-        raise ValueError(
-            f"points must be a pair (q, p), both of shape (count, {system.dim}), not "
-            f"{np.shape(points[0])} and {np.shape(points[1])}."
-        )
-    return q, p
-
-
-def _numbers(values: tuple[float, ...]) -> str:
-    shown = ", ".join(f"{x:.3g}" for x in values[:4])
-    return f"[{shown}{', …' if len(values) > 4 else ''}]"

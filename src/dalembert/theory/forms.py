@@ -22,22 +22,10 @@ from dalembert.noise import Increments
 from dalembert.precision import cast, is_traced, with_precision
 from dalembert.stepping.step import as_increments, check_method, vector
 from dalembert.stepping.stepper import Stepper, make_stepper
-from dalembert.system import System
-from dalembert.theory.probe import sample_points
-
-__all__ = [
-    "LinearFriction",
-    "compiled_jacobian",
-    "conformal_defect",
-    "conformal_factor",
-    "jacobian",
-    "linear_friction",
-    "own_conformal_factor",
-    "stormer_verlet_jacobian",
-    "symplectic_defect",
-    "symplectic_form",
-    "volume_factor",
-]
+from dalembert.system import System, Term
+from dalembert.theory.facts import Probe
+from dalembert.theory.linear import term_name
+from dalembert.theory.paths import one_step, sample_points
 
 ROUNDING = 1e-12
 """Relative differences up to this count as rounding."""
@@ -55,9 +43,8 @@ def symplectic_defect(M: Any) -> Any:
 
 def own_conformal_factor(M: Any) -> Any:
     """The c for which cΩ is nearest to MᵀΩM (least squares); for dim = 1 it is det M."""
-    M = np.asarray(M)
-    omega = symplectic_form(M.shape[-1] // 2)
-    return np.sum(omega * _pulled_back(M), axis=(-2, -1)) / M.shape[-1]
+    omega, pulled_back = _forms(M)
+    return np.sum(omega * pulled_back, axis=(-2, -1)) / len(omega)
 
 
 def conformal_defect(M: Any) -> Any:
@@ -66,14 +53,16 @@ def conformal_defect(M: Any) -> Any:
     return _defect(M, c) / np.abs(c)
 
 
-def _pulled_back(M: np.ndarray) -> np.ndarray:
-    return np.swapaxes(M, -1, -2) @ symplectic_form(M.shape[-1] // 2) @ M
+def _forms(M: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Ω and MᵀΩM."""
+    M = np.asarray(M)
+    omega = symplectic_form(M.shape[-1] // 2)
+    return omega, np.swapaxes(M, -1, -2) @ omega @ M
 
 
 def _defect(M: Any, c: Any) -> Any:
-    M = np.asarray(M)
-    omega = np.asarray(c)[..., None, None] * symplectic_form(M.shape[-1] // 2)
-    return np.max(np.abs(_pulled_back(M) - omega), axis=(-2, -1))
+    omega, pulled_back = _forms(M)
+    return np.max(np.abs(pulled_back - np.asarray(c)[..., None, None] * omega), axis=(-2, -1))
 
 
 def jacobian(system: System, method: Any, q: Any, p: Any, dt: Any, dW: Any) -> Any:
@@ -98,13 +87,11 @@ def jacobian(system: System, method: Any, q: Any, p: Any, dt: Any, dW: Any) -> A
 @lru_cache(maxsize=64)
 def compiled_jacobian(stepper: Stepper) -> Any:
     """(q, p, dt, increments, params) → derivative of the step, new state z', StepInfo."""
-    dim = stepper.system.dim
 
     def run(q: Any, p: Any, dt: Any, increments: Increments, params: Any) -> Any:
         def advance(z: Any) -> Any:
-            q, p = stepper.enter(z[:dim]), stepper.enter(z[dim:])
-            q, p, info = stepper.advance(q, p, dt, increments, params)
-            z = jnp.concatenate([stepper.leave(q), stepper.leave(p)])
+            q, p, info = one_step(stepper)(*jnp.split(z, 2), dt, increments, params)
+            z = jnp.concatenate([q, p])
             return z, (z, info)
 
         M, (z, info) = jax.jacfwd(advance, has_aux=True)(jnp.concatenate([q, p]))
@@ -143,39 +130,35 @@ def linear_friction(system: System, seed: int = 0, samples: int = 32) -> LinearF
     Raises:
         ValueError: if a force is not −Γp with a constant matrix, with the point where it shows.
     """
-    points = sample_points(system, samples, seed)
+    return _linear_friction(system, seed, samples)
+
+
+@lru_cache(maxsize=32)
+def _linear_friction(system: System, seed: int, samples: int) -> LinearFriction:
+    probe = Probe(system, sample_points(system, samples, seed))
     forces = [("F", 0), *(("f", i) for i in range(system.noises))]
-    return LinearFriction(np.stack([_friction_matrix(system, term, points) for term in forces]))
+    return LinearFriction(np.stack([_friction_matrix(probe, term) for term in forces]))
 
 
-def _friction_matrix(system: System, term: tuple[str, int], points: Any) -> np.ndarray:
-    force = system.term(term)
-    if force is None:
-        return np.zeros((system.dim, system.dim))
-
-    def derivatives(q: Any, p: Any, params: Any) -> Any:
-        along_q, along_p = jax.jacfwd(force, argnums=(0, 1))(q, p, params)
-        return along_q, along_p, force(q, jnp.zeros_like(p), params)
-
-    found = with_precision(jax.vmap(derivatives, in_axes=(0, 0, None)), *points, system.params)
-    along_q, along_p, at_rest = map(np.asarray, found)
-    name = "F" if term[0] == "F" else f"f[{term[1]}]"
-    size = max(np.max(np.abs(along_p)), 1e-300)
+def _friction_matrix(probe: Probe, term: Term) -> np.ndarray:
+    force, name = probe.term(term), term_name(term)
+    along_q, along_p, at_rest = probe.at_all(
+        lambda q, p: (*jax.jacfwd(force, (0, 1))(q, p), force(q, jnp.zeros_like(p)))
+    )
     for what, value in (
         (f"∂{name}/∂q is not zero", along_q),
         (f"∂{name}/∂p is not constant", along_p - along_p[0]),
         (f"{name}(q, 0) is not zero", at_rest),
     ):
-        worst = np.max(np.abs(value).reshape(len(value), -1), axis=1)
-        i = int(np.argmax(worst))
-        if worst[i] > ROUNDING * size:
+        fact = probe.vanishes(value, along_p)
+        if not fact:
             raise ValueError(
-                f"{name} of {system.name!r} is not -Gamma p with a constant matrix: {what} "
-                f"({worst[i]:.1e} at q = {points[0][i]}, p = {points[1][i]}). The exact factors "
-                "are known for such forces alone; use quasi_symplectic or jacobian to see what "
-                "a method does."
+                f"{name} of {probe.system.name!r} is not -Gamma p with a constant matrix: {what} "
+                f"({np.nanmax(np.abs(value)):.1e} at {fact.where}). The exact factors are known "
+                "for such forces alone; use quasi_symplectic or jacobian to see what a method does."
             )
-    return -along_p[0]
+    # Not −0.0, which reads like a finding.
+    return 0.0 - along_p[0]
 
 
 def volume_factor(system: System, t: Any, W: Any) -> np.ndarray:

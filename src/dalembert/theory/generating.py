@@ -5,9 +5,9 @@ position and the new momentum:
 
     q_b = D₂S(q_a, p_b) − F⁺(q_a, p_b),   p_a = D₁S(q_a, p_b) − F⁻(q_a, p_b)
 
-They are computed on a fine grid with the midpoint sums of `dalembert.theory.action`. The discrete
-Hamiltonian and the discrete forces of a method are approximations of them, and `generating_order`
-measures how good they are.
+They are computed on a fine grid with the midpoint sums of `dalembert.theory.principle`. The
+discrete Hamiltonian and the discrete forces of a method are approximations of them, and
+`generating_order` measures how good they are.
 
 Reference: KrausTyranowski2021, section 2.2.
 """
@@ -20,25 +20,24 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from dalembert.methods import midpoint
 from dalembert.noise import Increments, brownian_path
 from dalembert.stepping.step import check_method, vector
 from dalembert.stepping.stepper import StepInfo, make_stepper
 from dalembert.system import System
-from dalembert.theory.action import impulses_at_midpoints, midpoints, sum_action
-from dalembert.theory.mixed import MixedStep, check_variational, tables
+from dalembert.theory.mixed import check_variational
+from dalembert.theory.paths import take_steps
+from dalembert.theory.principle import impulses_at_midpoints, midpoints, sum_action
+from dalembert.theory.slopes import slope
 from dalembert.theory.solving import evaluate, find_root, relative_size, trusted
-from dalembert.theory.variational import DiscreteHamiltonian, GeneratingResidual, path_increments
-
-__all__ = [
-    "GeneratingFunction",
-    "GeneratingOrder",
-    "flow_residual",
-    "generating_function",
-    "generating_order",
-]
+from dalembert.theory.text import convergence_table
+from dalembert.theory.variational import (
+    DiscreteHamiltonian,
+    GeneratingResidual,
+    fine_increments,
+    generate_all,
+)
 
 
 class GeneratingFunction(NamedTuple):
@@ -73,16 +72,9 @@ class GeneratingOrder:
     orders: dict[str, float]
 
     def __str__(self) -> str:
-        names = list(self.errors)
-        lines = [
-            f"{self.method}: error over one step",
-            "  " + "".join(f"{n:>11}" for n in ["dt", *names]),
-        ]
-        for i, dt in enumerate(self.dts):
-            lines.append(f"  {dt:11.3e}" + "".join(f"{self.errors[n][i]:11.2e}" for n in names))
-        return "\n".join(
-            [*lines, f"  {'order':>11}" + "".join(f"{self.orders[n]:11.2f}" for n in names)]
-        )
+        orders = [f"{order:.2f}" for order in self.orders.values()]
+        lines = convergence_table(self.dts, self.errors, "order", orders)
+        return "\n".join([f"{self.method}: error over one step", *lines])
 
 
 def generating_function(
@@ -108,8 +100,8 @@ def generating_function(
         (S, F_minus, F_plus). Where no path is found, concrete arguments raise a `ValueError` and
         traced ones give NaN. Works under `jax.jit`, `jax.vmap` and `jax.grad`.
     """
-    method, arguments = _flow_arguments(system, method, q_a, p_b, dW, ("q_a", "p_b"))
-    return evaluate(_generating_function, system, method, arguments, dt, (method,))
+    found = _shoot(system, q_a, p_b, dt, dW, method, GeneratingFunction._fields)
+    return GeneratingFunction(*found)
 
 
 def flow_residual(
@@ -121,8 +113,9 @@ def flow_residual(
     exactly; with another method the residual vanishes with dt. Arguments as in
     `generating_function`.
     """
-    method, arguments = _flow_arguments(system, method, q_a, p_b, dW, ("q_a", "p_b"))
-    return evaluate(_flow_residual, system, method, arguments, dt, (method,))
+    fields = ("q_b", "p_a", "D1", "D2", "F_minus", "F_plus")
+    q_b, p_a, D1, D2, F_minus, F_plus = _shoot(system, q_a, p_b, dt, dW, method, fields)
+    return GeneratingResidual(q_b - D2 + F_plus, p_a - D1 + F_minus)
 
 
 def generating_order(
@@ -153,144 +146,30 @@ def generating_order(
     check_variational(system, method)
     if len(dts) < 2:
         raise ValueError(f"an order needs at least two step sizes, not dts={dts!r}.")
-    q, p_next = vector("q", q, system.dim), vector("p_next", p_next, system.dim)
+    starts = [vector("q", q, system.dim), vector("p_next", p_next, system.dim)]
+    q, p_next = (np.tile(x, (paths, 1)) for x in starts)
+    names = DiscreteHamiltonian._fields
     rows = []
     for dt in dts:
         fine = dt / substeps
         # One long path cut into pieces is as many independent short ones.
         dW = np.asarray(brownian_path(seed, 0, fine, paths * substeps, system.noises).dW)
         dW = dW.reshape(paths, substeps, system.noises)
-        exact = evaluate(_exact_on_paths, system, midpoint(), (q, p_next, dW), fine, (midpoint(),))
-        arguments = (tables(system, method), q, p_next, dW.sum(axis=1))
-        found = evaluate(_discrete_on_paths, system, method, arguments, dt)
-        rows.append([_root_mean_square(x, y) for x, y in zip(found, exact, strict=True)])
-    names = DiscreteHamiltonian._fields
+        static = (midpoint(), GeneratingFunction._fields)
+        exact = evaluate(_exact_rows, system, midpoint(), (q, p_next, dW), fine, *static)
+        found = generate_all(system, method, q, p_next, dt, dW.sum(axis=1), *names)
+        misses = [np.asarray(x) - np.asarray(y) for x, y in zip(found, exact, strict=True)]
+        rows.append([sqrt(np.sum(miss**2) / paths) for miss in misses])
     errors = dict(zip(names, np.array(rows).T, strict=True))
-    orders = {n: _slope(np.asarray(dts, np.float64), e) for n, e in errors.items()}
-    return GeneratingOrder(method.name, np.asarray(dts, np.float64), errors, orders)
+    sizes = np.asarray(dts, np.float64)
+    orders = {n: slope(sizes, e) if np.all(e > 0) else np.nan for n, e in errors.items()}
+    return GeneratingOrder(method.name, sizes, errors, orders)
 
 
-def _root_mean_square(x: Any, y: Any) -> float:
-    difference = np.asarray(x) - np.asarray(y)
-    return float(np.sqrt(np.sum(difference**2) / len(difference)))
-
-
-def _slope(dts: np.ndarray, errors: np.ndarray) -> float:
-    if not np.all(errors > 0):
-        return float("nan")
-    return float(np.polyfit(np.log(dts), np.log(errors), 1)[0])
-
-
-def _flow(
-    system: System, method: Any, params: Any, dt: Any, q: Any, p: Any, dW: Any
-) -> tuple[Any, Any, StepInfo]:
-    """The steps of a method from (q, p): q and p of shape (K + 1, dim) and the worst report."""
-    stepper = make_stepper(system, method, q.dtype)
-
-    def advance(state: tuple[Any, Any], dW: Any) -> Any:
-        q, p = map(stepper.enter, state)
-        q, p, info = stepper.advance(q, p, dt, Increments(dW), params)
-        state = (stepper.leave(q), stepper.leave(p))
-        return state, (*state, info)
-
-    _, (qs, ps, infos) = lax.scan(advance, (q, p), dW)
-    info = StepInfo(jnp.all(infos.converged), jnp.max(infos.iterations), jnp.max(infos.residual))
-    return jnp.concatenate([q[None], qs]), jnp.concatenate([p[None], ps]), info
-
-
-class _Exact(NamedTuple):
-    S: Any
-    D1: Any
-    D2: Any
-    F_minus: Any
-    F_plus: Any
-    q_b: Any
-    p_a: Any
-
-
-def _exact(
-    system: System, method: Any, params: Any, dt: Any, q_a: Any, p_b: Any, dW: Any
-) -> tuple[_Exact, StepInfo]:
-    """S and F^± by shooting: the path that starts at q_a and ends with p_b."""
-
-    def path(q_a: Any, p_a: Any) -> tuple[tuple[Any, Any], Any]:
-        q, p, info = _flow(system, method, params, dt, q_a, p_a, dW)
-        return (q, p), (q, p, info)
-
-    def residual(p_a: Any) -> Any:
-        return path(q_a, p_a)[0][1][-1] - p_b
-
-    def size(value: Any, change: Any) -> Any:
-        # Every step rounds, and roundings add up like independent numbers.
-        return relative_size(value, p_b, change) / sqrt(dW.shape[0])
-
-    p_a, info = find_root(residual, size, p_b)
-    derivatives, (q, p, steps) = jax.jacfwd(path, (0, 1), has_aux=True)(q_a, p_a)
-    info = info._replace(converged=info.converged & steps.converged)
-    by_q, by_p = _by_boundary(*derivatives)
-    S, (S_q, S_p) = jax.value_and_grad(sum_action, (3, 4))(system, params, dt, q, p, dW)
-    impulses = impulses_at_midpoints(system, params, dt, q, p, dW)
-    D1, D2 = (_contract(S_q, x) + _contract(S_p, y) for x, y in (by_q, by_p))
-    F_minus, F_plus = (_contract(impulses, midpoints(x)) for x, _ in (by_q, by_p))
-    return _Exact(*trusted((S, D1, D2, F_minus, F_plus, q[-1], p_a), info)), info
-
-
-def _by_boundary(q_along: Any, p_along: Any) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
-    """Derivatives of a path by (q_a, p_b) from those of q and p by (q_a, p_a), (K + 1, dim, dim).
-
-    With p_b fixed, p_a changes with q_a by −(∂p_b/∂p_a)⁻¹ ∂p_b/∂q_a.
-    """
-    end_q, end_p = p_along[0][-1], p_along[1][-1]
-    shift = -jnp.linalg.solve(end_p, end_q)
-    inverse = jnp.linalg.inv(end_p)
-    both = (q_along, p_along)
-    by_q_a = tuple(x_q + jnp.einsum("kde,ef->kdf", x_p, shift) for x_q, x_p in both)
-    by_p_b = tuple(jnp.einsum("kde,ef->kdf", x_p, inverse) for _, x_p in both)
-    return (by_q_a[0], by_q_a[1]), (by_p_b[0], by_p_b[1])
-
-
-def _contract(covectors: Any, derivatives: Any) -> Any:
-    """Σ_k derivatives_kᵀ covectors_k."""
-    return jnp.einsum("kd,kde->e", covectors, derivatives)
-
-
-def _generating_function(
-    system: System, method: Any, params: Any, dt: Any, q_a: Any, p_b: Any, dW: Any
-) -> Any:
-    found, info = _exact(system, method, params, dt, q_a, p_b, dW)
-    return GeneratingFunction(found.S, found.F_minus, found.F_plus), info
-
-
-def _flow_residual(
-    system: System, method: Any, params: Any, dt: Any, q_a: Any, p_b: Any, dW: Any
-) -> Any:
-    found, info = _exact(system, method, params, dt, q_a, p_b, dW)
-    position = found.q_b - found.D2 + found.F_plus
-    return GeneratingResidual(position, found.p_a - found.D1 + found.F_minus), info
-
-
-def _exact_on_paths(
-    system: System, method: Any, params: Any, dt: Any, q: Any, p: Any, dW: Any
-) -> Any:
-    def one(dW: Any) -> Any:
-        return _generating_function(system, method, params, dt, q, p, dW)
-
-    return jax.vmap(one)(dW)
-
-
-def _discrete_on_paths(
-    system: System, params: Any, dt: Any, weights: Any, q: Any, p: Any, dW: Any
-) -> Any:
-    def one(dW: Any) -> Any:
-        found = MixedStep(system, params, dt, weights, dW).generate(q, p)
-        return DiscreteHamiltonian(found.H_d, found.F_minus, found.F_plus), found.info
-
-    return jax.vmap(one)(dW)
-
-
-def _flow_arguments(
-    system: System, method: Any, q: Any, p: Any, dW: Any, names: tuple[str, str]
-) -> tuple[Any, tuple[Any, Any, Any]]:
+def _shoot(
+    system: System, q_a: Any, p_b: Any, dt: Any, dW: Any, method: Any, fields: tuple[str, ...]
+) -> tuple[Any, ...]:
+    """The named results of `_exact` for one path."""
     method = midpoint() if method is None else method
     check_method(system, method)
     if method.needs(system.noises) != {"dW"}:
@@ -298,5 +177,68 @@ def _flow_arguments(
             f"{method.name} needs more than the increments dW, which are all that a fine path has "
             "here. Leave `method` out, or write e.g. method=da.heun()."
         )
-    q, p = vector(names[0], q, system.dim), vector(names[1], p, system.dim)
-    return method, (q, p, path_increments(system, dW))
+    ends = vector("q_a", q_a, system.dim), vector("p_b", p_b, system.dim)
+    arguments = (*ends, fine_increments(system, dW))
+    return evaluate(_exact, system, method, arguments, dt, method, fields)
+
+
+def _exact(
+    system: System,
+    method: Any,
+    fields: tuple[str, ...],
+    params: Any,
+    dt: Any,
+    q_a: Any,
+    p_b: Any,
+    dW: Any,
+) -> tuple[tuple[Any, ...], StepInfo]:
+    """S and F^± by shooting: the path that starts at q_a and ends with p_b."""
+    stepper = make_stepper(system, method, q_a.dtype)
+
+    def path(q_a: Any, p_a: Any) -> tuple[tuple[Any, Any], Any]:
+        found = take_steps(stepper, q_a, p_a, dt, Increments(dW), params)
+        return (found.q, found.p), found
+
+    def residual(p_a: Any) -> Any:
+        return path(q_a, p_a)[1].p[-1] - p_b
+
+    def size(value: Any, change: Any) -> Any:
+        # Every step rounds, and roundings add up like independent numbers.
+        return relative_size(value, p_b, change) / sqrt(dW.shape[0])
+
+    p_a, info = find_root(residual, size, p_b)
+    derivatives, (q, p, steps) = jax.jacfwd(path, (0, 1), has_aux=True)(q_a, p_a)
+    info = info._replace(converged=info.converged & jnp.all(steps.converged))
+    (q_by_qa, q_by_pb), (p_by_qa, p_by_pb) = _by_boundary(*derivatives)
+    S, (S_q, S_p) = jax.value_and_grad(sum_action, (3, 4))(system, params, dt, q, p, dW)
+    impulses = impulses_at_midpoints(system, params, dt, q, p, dW)
+    found = {
+        "S": S,
+        "D1": _contract(S_q, q_by_qa) + _contract(S_p, p_by_qa),
+        "D2": _contract(S_q, q_by_pb) + _contract(S_p, p_by_pb),
+        "F_minus": _contract(impulses, midpoints(q_by_qa)),
+        "F_plus": _contract(impulses, midpoints(q_by_pb)),
+        "q_b": q[-1],
+        "p_a": p_a,
+    }
+    return trusted(tuple(found[name] for name in fields), info), info
+
+
+def _exact_rows(system: System, method: Any, fields: Any, params: Any, dt: Any, *rows: Any) -> Any:
+    return jax.vmap(lambda *row: _exact(system, method, fields, params, dt, *row))(*rows)
+
+
+def _by_boundary(q_along: Any, p_along: Any) -> list[tuple[Any, Any]]:
+    """Derivatives of q and p by (q_a, p_b) from those by (q_a, p_a), (K + 1, dim, dim).
+
+    With p_b fixed, p_a changes with q_a by −(∂p_b/∂p_a)⁻¹ ∂p_b/∂q_a.
+    """
+    end_q, end_p = p_along[0][-1], p_along[1][-1]
+    inverse = jnp.linalg.inv(end_p)
+    shift = -jnp.linalg.solve(end_p, end_q)
+    return [(by_q + by_p @ shift, by_p @ inverse) for by_q, by_p in (q_along, p_along)]
+
+
+def _contract(covectors: Any, derivatives: Any) -> Any:
+    """Σ_k derivatives_kᵀ covectors_k."""
+    return jnp.einsum("kd,kde->e", covectors, derivatives)

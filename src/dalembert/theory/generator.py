@@ -15,6 +15,7 @@ fall fast, so for short times; the last terms say how good it is.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations_with_replacement
 from math import comb, factorial, inf, prod, sqrt
@@ -25,8 +26,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.system import System
-
-__all__ = ["Series", "expectation_series"]
 
 MIN_TERMS, MAX_TERMS = 3, 8
 MAX_PRODUCTS = 200_000
@@ -64,103 +63,96 @@ def expectation_series(
     `terms` is the highest power K of the generator, by default as many as are quick.
     """
     variables = 2 * system.dim
-    if terms is None:
-        fits = (
-            k
-            for k in range(MAX_TERMS, MIN_TERMS - 1, -1)
-            if _products(k, variables) <= MAX_PRODUCTS
-        )
-        terms = next(fits, 0)
-    if terms < MIN_TERMS or _products(terms, variables) > MAX_PRODUCTS:
+    possible = [
+        k
+        for k in range(MIN_TERMS, MAX_TERMS + 1)
+        if comb(2 * k + 2 * variables, 2 * variables) <= MAX_PRODUCTS
+    ]
+    terms = max(possible, default=0) if terms is None else terms
+    if terms not in possible:
         raise ValueError(
             f"terms = {terms} of the generator series are too few or, with dim = {system.dim}, too "
             "many: give the exact value, or a reference method such as da.rs1()."
         )
     algebra = _algebra(variables, 2 * terms)
-    drift, noises, phi = _expansions(system, observables, initial, algebra)
-
-    def generator(g: np.ndarray) -> np.ndarray:
-        second = sum((_along(algebra, v, _along(algebra, v, g)) for v in noises), np.zeros(g.shape))
-        return _along(algebra, drift, g) + second / 2
-
+    expanded = _expand(system, observables, initial, algebra)
+    fields, polynomials = np.split(expanded, [variables * (1 + system.noises)])
+    drift, *noises = fields.reshape(1 + system.noises, variables, -1)
     found = {}
-    for name, g in zip(observables, phi, strict=True):
+    for name, g in zip(observables, polynomials, strict=True):
         powers = [g[0]]
         for _ in range(terms):
-            g = generator(g)
+            second = sum((algebra.along(v, algebra.along(v, g)) for v in noises), np.zeros_like(g))
+            g = algebra.along(drift, g) + second / 2
             powers.append(g[0])
         found[name] = Series(np.array(powers))
     return found
 
 
-def _products(terms: int, variables: int) -> int:
-    return comb(2 * terms + 2 * variables, 2 * variables)
-
-
-class _Algebra(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Algebra:
     """Polynomials in n variables up to a total degree, as vectors of coefficients.
 
     exponents    (monomials, n), by ascending degree
     products     (3, pairs): monomial i times monomial j is monomial k
-    derivatives  for each variable a pair (monomial, its derivative), and the factor
+    derivatives  for each variable the monomials that have one, their derivatives, and the factors
     """
 
     exponents: np.ndarray
     products: np.ndarray
-    derivatives: tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...]
+    derivatives: list[tuple[np.ndarray, np.ndarray, np.ndarray]]
 
     @property
     def degrees(self) -> np.ndarray:
         return self.exponents.sum(axis=1)
 
+    def along(self, field: np.ndarray, g: np.ndarray) -> np.ndarray:
+        """The derivative of a polynomial along a field, Σ_v field_v ∂_v g."""
+        left, right, product = self.products
+        total = np.zeros_like(g)
+        for component, (of, to, factor) in zip(field, self.derivatives, strict=True):
+            slope = np.zeros_like(g)
+            slope[to] = factor * g[of]
+            total += np.bincount(product, component[left] * slope[right], minlength=len(g))
+        return total
+
 
 @lru_cache(maxsize=8)
 def _algebra(variables: int, degree: int) -> _Algebra:
-    chosen = [
-        chosen
-        for d in range(degree + 1)
-        for chosen in combinations_with_replacement(range(variables), d)
-    ]
-    exponents = np.array([np.bincount(c, minlength=variables) for c in map(_integers, chosen)])
+    exponents = np.array(
+        [
+            np.bincount(np.array(chosen, int), minlength=variables)
+            for d in range(degree + 1)
+            for chosen in combinations_with_replacement(range(variables), d)
+        ]
+    )
     # Exponents as digits of one number: products of monomials are sums of numbers.
-    code = exponents @ (degree + 1) ** np.arange(variables)
+    digits = (degree + 1) ** np.arange(variables)
+    code = exponents @ digits
     ranking = np.argsort(code)
-    ranked = code[ranking]
+
+    def number(codes: np.ndarray) -> np.ndarray:
+        return ranking[np.searchsorted(code[ranking], codes)]
+
     degrees = exponents.sum(axis=1)
     ends = np.searchsorted(degrees, degree - degrees, side="right")
     left = np.repeat(np.arange(len(code)), ends)
     right = np.concatenate([np.arange(end) for end in ends])
-    products = np.stack([left, right, ranking[np.searchsorted(ranked, code[left] + code[right])]])
+    products = np.stack([left, right, number(code[left] + code[right])])
     derivatives = []
-    for v in range(variables):
+    for v, digit in enumerate(digits):
         of = np.flatnonzero(exponents[:, v])
-        to = ranking[np.searchsorted(ranked, code[of] - (degree + 1) ** v)]
-        derivatives.append((of, to, exponents[of, v].astype(np.float64)))
-    return _Algebra(exponents, products, tuple(derivatives))
+        derivatives.append((of, number(code[of] - digit), exponents[of, v].astype(np.float64)))
+    return _Algebra(exponents, products, derivatives)
 
 
-def _integers(chosen: tuple[int, ...]) -> np.ndarray:
-    return np.array(chosen, dtype=np.int64)
-
-
-def _along(algebra: _Algebra, field: np.ndarray, g: np.ndarray) -> np.ndarray:
-    """The derivative of a polynomial along a field, Σ_v field_v ∂_v g."""
-    left, right, product = algebra.products
-    total = np.zeros_like(g)
-    for component, (of, to, factor) in zip(field, algebra.derivatives, strict=True):
-        slope = np.zeros_like(g)
-        slope[to] = factor * g[of]
-        total += np.bincount(product, component[left] * slope[right], minlength=len(g))
-    return total
-
-
-def _expansions(
+def _expand(
     system: System,
     observables: Mapping[str, Callable[..., Any]],
     initial: tuple[Any, Any],
     algebra: _Algebra,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Taylor polynomials of the drift (2·dim), the noise fields (m, 2·dim) and the observables."""
+) -> np.ndarray:
+    """Taylor polynomials of the drift, the noise fields and the observables, one a row."""
     z = np.concatenate([np.asarray(x, np.float64) for x in initial])
     degrees = algebra.degrees
     # Twice as many lines as needed, so that no equation below is badly conditioned.
@@ -175,16 +167,21 @@ def _expansions(
     ):
         derivatives = _line_derivatives(system, tuple(observables.values()), int(degrees[-1]))
         try:
-            found = np.asarray(derivatives(directions, z))
+            along_lines = np.asarray(derivatives(directions, z))
         except (KeyError, NotImplementedError) as error:  # `jet` looks its rules up in a dict
             raise NotImplementedError(
                 f"the generator series needs Taylor expansions, and for one function there is no "
                 f"rule ({error}): give the exact value, or a reference method such as da.rs1()."
             ) from error
-    coefficients = _polynomials(algebra, directions, found)
-    fields, phi = np.split(coefficients, [2 * system.dim * (1 + system.noises)])
-    fields = fields.reshape(1 + system.noises, 2 * system.dim, -1)
-    return fields[0], fields[1:], phi
+    coefficients = np.zeros((along_lines.shape[2], len(degrees)))
+    for d in range(degrees[-1] + 1):
+        exponents = algebra.exponents[degrees == d]
+        # Scaled by the roots of the multinomial coefficients, monomials are nearly orthogonal.
+        scale = np.sqrt([factorial(d) / prod(map(factorial, row)) for row in exponents.tolist()])
+        matrix = np.prod(directions[:, None, :] ** exponents, axis=2) * scale
+        found = np.linalg.lstsq(matrix, along_lines[:, d] / factorial(d), rcond=None)[0]
+        coefficients[:, degrees == d] = (found * scale[:, None]).T
+    return coefficients
 
 
 @lru_cache(maxsize=32)
@@ -195,14 +192,10 @@ def _line_derivatives(
     from jax.experimental.jet import jet
 
     def everything(z: Any) -> Any:
-        q, p = z[: system.dim], z[system.dim :]
-        noise_q, noise_p = system.diffusion(q, p)
-        parts = [*system.drift(q, p)]
-        for i in range(system.noises):
-            parts += [noise_q[i], noise_p[i]]
-        for phi in observables:
-            parts.append(jnp.reshape(system.evaluate(phi, q, p, system.params), (1,)))
-        return jnp.concatenate(parts)
+        q, p = jnp.split(z, 2)
+        noises = jnp.concatenate(system.diffusion(q, p), axis=1)
+        values = [system.evaluate(phi, q, p, system.params) for phi in observables]
+        return jnp.concatenate([*system.drift(q, p), noises.ravel(), *map(jnp.atleast_1d, values)])
 
     def along(direction: Any, z: Any) -> Any:
         series = [direction, *[jnp.zeros_like(direction)] * (degree - 1)]
@@ -210,18 +203,3 @@ def _line_derivatives(
         return jnp.stack([value, *derivatives])
 
     return jax.jit(jax.vmap(along, in_axes=(0, None)))
-
-
-def _polynomials(algebra: _Algebra, directions: np.ndarray, derivatives: np.ndarray) -> np.ndarray:
-    """Coefficients (r, monomials) from derivatives (lines, degree + 1, r) along lines."""
-    degrees = algebra.degrees
-    coefficients = np.zeros((derivatives.shape[2], len(degrees)))
-    for d in range(derivatives.shape[1]):
-        here = degrees == d
-        exponents = algebra.exponents[here]
-        # Scaled by the roots of the multinomial coefficients, monomials are nearly orthogonal.
-        scale = np.sqrt([factorial(d) / prod(map(factorial, row)) for row in exponents.tolist()])
-        matrix = np.prod(directions[:, None, :] ** exponents, axis=2) * scale
-        found = np.linalg.lstsq(matrix, derivatives[:, d] / factorial(d), rcond=None)[0]
-        coefficients[:, here] = (found * scale[:, None]).T
-    return coefficients

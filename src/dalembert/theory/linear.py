@@ -1,13 +1,12 @@
-"""Systems with linear dynamics: how to tell, and the matrices of their fields.
+"""How the terms of a system depend on (q, p), and the matrices of linear systems.
 
-With w = (1, q, p) the equations of such a system are dw = A w dt + Σ_i B_i w ∘ dW_i with constant
+With w = (1, q, p) the equations of a linear system are dw = A w dt + Σ_i B_i w ∘ dW_i with constant
 matrices. The verdict comes from the traced functions, with the parameters at their values, and is
 exact; what cannot be shown to be affine counts as nonlinear.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,22 +15,10 @@ import numpy as np
 from dalembert.methods.coefficients import Array
 from dalembert.precision import cast
 from dalembert.stepping.dependence import Degree, degree
-from dalembert.stepping.plan import Dependence
 from dalembert.system import DRIFT_TERMS, NOISE_TERMS, System, Term
 
-__all__ = [
-    "LinearFields",
-    "is_linear",
-    "joint_degrees",
-    "linear_fields",
-    "nonlinear_terms",
-    "separate_degrees",
-    "term_name",
-]
 
-
-@dataclass(frozen=True, eq=False)
-class LinearFields:
+class LinearFields(NamedTuple):
     """The Stratonovich fields on w = (1, q, p); the first row of every matrix is zero.
 
     Attributes:
@@ -48,25 +35,30 @@ class LinearFields:
         return self.drift + (self.noises @ self.noises).sum(axis=0) / 2
 
 
-def joint_degrees(system: System) -> dict[Term, Degree]:
-    """The degree of every term of the equations in q and p together."""
-    return {term: max(_degrees(system, term, [(0, 1)])) for term in _terms(system)}
-
-
-def separate_degrees(system: System) -> dict[Term, Dependence]:
-    """How every term depends on q with p fixed, and on p with q fixed."""
-    return {term: Dependence(*_degrees(system, term, [(0,), (1,)])) for term in _terms(system)}
+def degrees(system: System, *choices: tuple[int, ...]) -> dict[Term, list[Degree]]:
+    """The degree of every term in q (0), in p (1) or in both (0, 1), for each of the choices."""
+    # Known parameters, because a factor that is zero removes a nonlinear term.
+    params = cast(system.params, np.dtype(np.float64))
+    z = jax.ShapeDtypeStruct((system.dim,), np.float64)
+    terms = [(kind, 0) for kind in DRIFT_TERMS]
+    terms += [(kind, i) for i in range(system.noises) for kind in NOISE_TERMS]
+    found = {}
+    with jax.enable_x64(True):
+        for term in terms:
+            fun = system.term(term)
+            found[term] = [
+                Degree.ZERO
+                if fun is None
+                else degree(lambda q, p, fun=fun: fun(q, p, params), (z, z), wrt)
+                for wrt in choices
+            ]
+    return found
 
 
 def nonlinear_terms(system: System) -> tuple[str, ...]:
     """The terms of the equations that are not affine in (q, p), by name."""
-    found = joint_degrees(system).items()
-    return tuple(term_name(term) for term, degree in found if degree == Degree.NONLINEAR)
-
-
-def is_linear(system: System) -> bool:
-    """True if every term of the equations is affine in (q, p)."""
-    return not nonlinear_terms(system)
+    found = degrees(system, (0, 1)).items()
+    return tuple(term_name(term) for term, (joint,) in found if joint == Degree.NONLINEAR)
 
 
 def term_name(term: Term) -> str:
@@ -76,10 +68,9 @@ def term_name(term: Term) -> str:
     return f"∂{function}/∂{kind[-1]}" if "_" in kind else function
 
 
+@lru_cache(maxsize=32)
 def linear_fields(system: System) -> LinearFields:
     """The matrices of a linear system; a nonlinear one is refused with the terms to blame."""
-    if not isinstance(system, System):
-        raise TypeError(f"system must be a da.System, not {type(system).__name__}.")
     nonlinear = nonlinear_terms(system)
     if nonlinear:
         raise ValueError(
@@ -87,47 +78,18 @@ def linear_fields(system: System) -> LinearFields:
             f"{'is' if len(nonlinear) == 1 else 'are'} not affine in (q, p), as written. "
             "Moments without sampling need a linear system; use da.simulate for this one."
         )
-    return _matrices(system)
-
-
-@lru_cache(maxsize=32)
-def _matrices(system: System) -> LinearFields:
     size = 2 * system.dim
 
-    def fields(z: Any, params: Any) -> tuple[Any, Any]:
+    def fields(z: Any, params: Any) -> Any:
+        """The drift and the noises, one below the other."""
         q, p = z[: system.dim], z[system.dim :]
-        noise = jnp.concatenate(system._diffusion(q, p, params), axis=1)
-        return jnp.concatenate(system._drift(q, p, params)), noise
+        drift = jnp.concatenate(system._drift(q, p, params))
+        return jnp.vstack([drift[None], jnp.hstack(system._diffusion(q, p, params))])
 
     with jax.enable_x64(True):
         at_origin = np.zeros(size), cast(system.params, np.dtype(np.float64))
         both = jax.jit(lambda z, params: (fields(z, params), jax.jacfwd(fields)(z, params)))
-        constants, matrices = jax.tree.map(np.asarray, both(*at_origin))
-    drift, noises = (
-        np.concatenate([c[..., None], m], axis=-1) for c, m in zip(constants, matrices, strict=True)
-    )
-    no_change = np.zeros((1, size + 1))
-    return LinearFields(
-        np.concatenate([no_change, drift]),
-        np.concatenate([np.zeros((system.noises, 1, size + 1)), noises], axis=1),
-    )
-
-
-def _terms(system: System) -> list[Term]:
-    noise = [(kind, i) for i in range(system.noises) for kind in NOISE_TERMS]
-    return [*((kind, 0) for kind in DRIFT_TERMS), *noise]
-
-
-def _degrees(system: System, term: Term, choices: list[tuple[int, ...]]) -> list[Degree]:
-    fun = system.term(term)
-    if fun is None:
-        return [Degree.ZERO for _ in choices]
-    # Known parameters, because a factor that is zero removes a nonlinear term.
-    params = cast(system.params, np.dtype(np.float64))
-
-    def known(q: Any, p: Any) -> Any:
-        return fun(q, p, params)
-
-    with jax.enable_x64(True):
-        z = jax.ShapeDtypeStruct((system.dim,), np.float64)
-        return [degree(known, (z, z), wrt) for wrt in choices]
+        constants, matrices = map(np.asarray, both(*at_origin))
+    found = np.zeros((1 + system.noises, size + 1, size + 1))
+    found[:, 1:, 0], found[:, 1:, 1:] = constants, matrices
+    return LinearFields(found[0], found[1:])

@@ -21,15 +21,6 @@ from dalembert.stepping.stepper import StepInfo
 from dalembert.system import DRIFT_TERMS, System, Term
 from dalembert.theory.solving import find_root, relative_size, trusted
 
-__all__ = [
-    "Generated",
-    "MixedStep",
-    "Tables",
-    "check_variational",
-    "hamiltonian",
-    "tables",
-]
-
 POSITION_TERMS = ("H_p", "h_p")
 MOMENTUM_TERMS = ("H_q", "F", "h_q", "f")
 FORCE_TERMS = ("F", "f")
@@ -104,36 +95,33 @@ class MixedStep:
     def _sum(self, kinds: Sequence[str], Q: Any, P: Any) -> Any:
         """Σ increment · weights · terms for the stages and, last, for the new state."""
         total = jnp.zeros((Q.shape[0] + 1, Q.shape[1]), Q.dtype)
-        for term in self._present(kinds):
-            total = total + self._weights(term) @ self._values(term, Q, P)
+        for weights, values, _ in self._terms(kinds, Q, P):
+            total = total + weights @ values
         return total
 
     def _hamiltonian(self, q: Any, p_next: Any, Q: Any, P: Any) -> Any:
         """H_d⁺ with the stages as arguments of their own."""
         H_d = p_next @ (q + self._sum(POSITION_TERMS, Q, P)[-1])
-        for term in self._present(POSITION_TERMS):
-            H = hamiltonian(self.system, None if term[0] in DRIFT_TERMS else term[1])
-            values = jax.vmap(H, (0, 0, None))(Q, P, self.params)
-            legendre = jnp.sum(P * self._values(term, Q, P), axis=1) - values
-            H_d = H_d - self._weights(term)[-1] @ legendre
+        for weights, velocity, (kind, i) in self._terms(POSITION_TERMS, Q, P):
+            H = hamiltonian(self.system, None if kind in DRIFT_TERMS else i)
+            legendre = jnp.sum(P * velocity, axis=1) - jax.vmap(H, (0, 0, None))(Q, P, self.params)
+            H_d = H_d - weights[-1] @ legendre
         return H_d
 
     def _weighted_forces(self, Q: Any, P: Any) -> Any:
         """Σ increment · weight · force at every stage, shape (stages, dim)."""
-        total = jnp.zeros_like(Q)
-        for term in self._present(FORCE_TERMS):
-            total = total + self._weights(term)[-1][:, None] * self._values(term, Q, P)
-        return total
+        forces = self._terms(FORCE_TERMS, Q, P)
+        return sum((w[-1][:, None] * force for w, force, _ in forces), jnp.zeros_like(Q))
 
-    def _present(self, kinds: Sequence[str]) -> list[Term]:
-        return [t for t in self.tables if t[0] in kinds and self.system.term(t) is not None]
-
-    def _weights(self, term: Term) -> Any:
-        increment = self.dt if term[0] in DRIFT_TERMS else self.dW[term[1]]
-        return increment * self.tables[term]
-
-    def _values(self, term: Term, Q: Any, P: Any) -> Any:
-        return _at_stages(self.system, term)(Q, P, self.params)
+    def _terms(self, kinds: Sequence[str], Q: Any, P: Any) -> list[tuple[Any, Any, Term]]:
+        """Increment · weights and the values at the stages of every term that is not zero."""
+        found = []
+        for (kind, i), table in self.tables.items():
+            if kind in kinds and self.system.term((kind, i)) is not None:
+                increment = self.dt if kind in DRIFT_TERMS else self.dW[i]
+                values = _at_stages(self.system, (kind, i))(Q, P, self.params)
+                found.append((increment * table, values, (kind, i)))
+        return found
 
 
 @lru_cache(maxsize=256)

@@ -6,9 +6,9 @@ increments ξ from `quadrature.py`. Symmetric matrices are stored as upper trian
 first 1, then the means, then the second moments proper, so that both maps are block triangular.
 """
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from math import isqrt
 from typing import Any
 
 import jax
@@ -17,22 +17,12 @@ import numpy as np
 
 from dalembert.methods.coefficients import Array
 from dalembert.noise import Increments, Noise
-from dalembert.precision import cast
 from dalembert.stepping.step import check_method
-from dalembert.stepping.stepper import Stepper, make_stepper
+from dalembert.stepping.stepper import Stepper
 from dalembert.system import System
 from dalembert.theory.linear import LinearFields, linear_fields
-from dalembert.theory.quadrature import Rule, default_noise, increment_rules
-
-__all__ = [
-    "MARGINAL",
-    "MomentMap",
-    "evolve",
-    "generators",
-    "method_map",
-    "solution_map",
-    "symmetric",
-]
+from dalembert.theory.paths import call, check_dt, default_noise, one_step
+from dalembert.theory.quadrature import Rule, increment_rules
 
 MAX_DIM = 24
 """The second-moment map has (dim + 1)²(2·dim + 1)² entries: 1.5 million here, growing like dim⁴."""
@@ -49,12 +39,16 @@ class MomentMap:
     """How one step acts on the moments of w = (1, q, p).
 
     Attributes:
-        first: E[M], of shape (n, n) with n = 2·dim + 1.
         second: S ↦ E[M S Mᵀ] on the upper triangles of symmetric S, row by row.
+        first: E[M], of shape (n, n) with n = 2·dim + 1: the first row of S is E[w].
     """
 
-    first: Array
     second: Array
+
+    @property
+    def first(self) -> Array:
+        n = isqrt(2 * len(self.second))
+        return self.second[:n, :n]
 
     @cached_property
     def growth(self) -> float:
@@ -72,12 +66,19 @@ class MomentMap:
         early, late = (float(np.abs(m).max()) * 2.0**e for m, e in (powers[10], powers[20]))
         return late < 16 * max(early, 1.0)
 
+    def evolve(self, start: Array, steps: np.ndarray) -> tuple[Array, Array]:
+        """E[z] and E[z zᵀ] after each number of steps, in their order."""
+        n = len(self.first)
+        means = _powers(self.first, start[:n], steps)
+        seconds = _powers(self.second, start, steps)
+        return means[:, 1:], symmetric(seconds, n)[:, 1:, 1:]
+
 
 def method_map(system: System, method: Any, dt: float, noise: Noise | None) -> MomentMap:
     """The map of a method, its expectations computed to rounding."""
     check_method(system, method)
-    _check_dt(dt)
-    fields = _linear_fields(system)
+    check_dt(dt)
+    fields = _fields(system)
     law = default_noise(method) if noise is None else noise
     needs = method.needs(system.noises)
     if needs - law.offers:
@@ -87,29 +88,14 @@ def method_map(system: System, method: Any, dt: float, noise: Noise | None) -> M
         )
     additive = not np.any(fields.noises[:, :, 1:])
     rules = increment_rules(law, system.noises, dt, needs_dZ="dZ" in needs, affine=additive)
-    return _converged_map(system, method, float(dt), rules)
-
-
-def solution_map(system: System, dt: float) -> MomentMap:
-    """The map of the exact solution over a time dt."""
-    _check_dt(dt)
-    with jax.enable_x64(True):
-        first, second = (
-            np.asarray(jax.scipy.linalg.expm(jnp.asarray(dt * generator)))
-            for generator in generators(system)
-        )
-    return MomentMap(first, second)
-
-
-def _converged_map(system: System, method: Any, dt: float, rules: Iterator[Rule]) -> MomentMap:
     before, change, nodes = None, np.inf, 0
     for rule in rules:
         nodes = len(rule.weights)
-        first, products = _expectations(system, method, dt, rule)
+        products = _expected_products(system, method, float(dt), rule)
         if before is not None:
             change = float(np.abs(products - before).max() / np.abs(products).max())
         if rule.exact or change <= CONVERGED:
-            return MomentMap(first, _on_triangles(products))
+            return MomentMap(_on_triangles(products))
         before = products
     raise ValueError(
         f"E[M ⊗ M] of {method.name} on {system.name!r} with dt={dt} does not settle: it still "
@@ -119,54 +105,71 @@ def _converged_map(system: System, method: Any, dt: float, rules: Iterator[Rule]
     )
 
 
-def _expectations(system: System, method: Any, dt: float, rule: Rule) -> tuple[Array, Array]:
-    """E[M] and the products E[M_ia M_jb] as an array with axes (i, j, a, b)."""
-    n = 2 * system.dim + 1
-    first, products = np.zeros((n, n)), np.zeros((n * n, n * n))
+def solution_map(system: System, dt: float) -> MomentMap:
+    """The map of the exact solution over a time dt."""
+    check_dt(dt)
     with jax.enable_x64(True):
-        advance = _batched(make_stepper(system, method, np.float64))
-        params = cast(system.params, np.dtype(np.float64))
-        for begin in range(0, len(rule.weights), NODES_AT_A_TIME):
-            part = slice(begin, begin + NODES_AT_A_TIME)
-            weights = rule.weights[part]
-            increments = jax.tree.map(lambda x, part=part: _padded(x[part]), rule.increments)
-            images, converged = map(np.asarray, advance(increments, params, np.float64(dt)))
-            matrices, converged = images[: len(weights)], converged[: len(weights)]
-            if not (np.all(converged) and np.all(np.isfinite(matrices))):
-                raise ValueError(
-                    f"{method.name} on {system.name!r} with dt={dt} has no solution for some "
-                    "increments: its stage equations are singular there. Use "
-                    "noise=da.Gaussian(truncation=1), a smaller dt, a weak or an explicit method."
-                )
-            first += np.einsum("k,kia->ia", weights, matrices)
-            flat = matrices.reshape(len(weights), n * n)
-            products += (weights[:, None] * flat).T @ flat
-    return first, products.reshape(n, n, n, n).transpose(0, 2, 1, 3)
+        return MomentMap(np.asarray(jax.scipy.linalg.expm(jnp.asarray(dt * generator(system)))))
+
+
+def generator(system: System) -> Array:
+    """d/dt of E[w wᵀ] on triangles: A ⊗ 1 + 1 ⊗ A + Σ B_i ⊗ B_i, with Itô's A."""
+    fields = _fields(system)
+    A, one = fields.ito_drift, np.eye(len(fields.drift))
+    products = np.einsum("ia,jb->ijab", A, one) + np.einsum("ia,jb->ijab", one, A)
+    products += np.einsum("kia,kjb->ijab", fields.noises, fields.noises)
+    return _on_triangles(products)
+
+
+def _fields(system: System) -> LinearFields:
+    if not isinstance(system, System):
+        raise TypeError(f"system must be a da.System, not {type(system).__name__}.")
+    fields = linear_fields(system)
+    if system.dim > MAX_DIM:
+        raise ValueError(
+            f"{system.name!r} has dim={system.dim}: second moments without sampling are computed "
+            f"up to dim={MAX_DIM}, where their map has a million entries; use da.simulate."
+        )
+    return fields
+
+
+def _expected_products(system: System, method: Any, dt: float, rule: Rule) -> Array:
+    """E[M_ia M_jb] as an array with axes (i, j, a, b)."""
+    n = 2 * system.dim + 1
+    products = np.zeros((n * n, n * n))
+    for begin in range(0, len(rule.weights), NODES_AT_A_TIME):
+        weights = rule.weights[begin : begin + NODES_AT_A_TIME]
+        nodes = np.minimum(begin + np.arange(NODES_AT_A_TIME), len(rule.weights) - 1)
+        increments = jax.tree.map(lambda x, nodes=nodes: x[nodes], rule.increments)
+        found = call(_batched, system, method, dt, increments)
+        matrices, converged = (np.asarray(x)[: len(weights)] for x in found)
+        if not (np.all(converged) and np.all(np.isfinite(matrices))):
+            raise ValueError(
+                f"{method.name} on {system.name!r} with dt={dt} has no solution for some "
+                "increments: its stage equations are singular there. Use "
+                "noise=da.Gaussian(truncation=1), a smaller dt, a weak or an explicit method."
+            )
+        flat = matrices.reshape(len(weights), n * n)
+        products += (weights[:, None] * flat).T @ flat
+    return products.reshape(n, n, n, n).transpose(0, 2, 1, 3)
 
 
 @lru_cache(maxsize=64)
-def _batched(stepper: Stepper) -> Callable[..., Any]:
+def _batched(stepper: Stepper) -> Any:
     """The matrices M(ξ) for many ξ: steps from the origin and from the unit vectors."""
     dim = stepper.system.dim
-    starts = np.concatenate([np.zeros((1, 2 * dim)), np.eye(2 * dim)])
 
-    def matrix(increments: Increments, params: Any, dt: Any) -> tuple[Any, Any]:
+    def matrix(dt: Any, increments: Increments, params: Any) -> tuple[Any, Any]:
         def image(z: Any) -> tuple[Any, Any]:
-            q, p = stepper.enter(z[:dim]), stepper.enter(z[dim:])
-            q, p, info = stepper.advance(q, p, dt, increments, params)
-            return jnp.concatenate([stepper.leave(q), stepper.leave(p)]), info.converged
+            q, p, info = one_step(stepper)(*jnp.split(z, 2), dt, increments, params)
+            return jnp.concatenate([q, p]), info.converged
 
-        images, converged = jax.vmap(image)(jnp.asarray(starts))
+        images, converged = jax.vmap(image)(jnp.eye(2 * dim + 1, 2 * dim, -1))
         columns = jnp.concatenate([images[:1], images[1:] - images[:1]]).T
-        top = jnp.zeros((1, 2 * dim + 1)).at[0, 0].set(1.0)
+        top = jnp.eye(1, 2 * dim + 1)
         return jnp.concatenate([top, columns]), jnp.all(converged)
 
-    return jax.jit(jax.vmap(matrix, in_axes=(0, None, None)))
-
-
-def _padded(x: Array) -> Array:
-    missing = NODES_AT_A_TIME - len(x)
-    return np.concatenate([x, np.repeat(x[-1:], missing, axis=0)]) if missing else x
+    return jax.jit(jax.vmap(matrix, in_axes=(None, 0, None)))
 
 
 def _on_triangles(products: Array) -> Array:
@@ -176,29 +179,12 @@ def _on_triangles(products: Array) -> Array:
     return np.where(i == j, direct, direct + crossed)
 
 
-def generators(system: System) -> tuple[Array, Array]:
-    """d/dt of E[w] and of E[w wᵀ]: A, and A ⊗ 1 + 1 ⊗ A + Σ B_i ⊗ B_i, with Itô's A."""
-    fields = _linear_fields(system)
-    A, one = fields.ito_drift, np.eye(len(fields.drift))
-    products = np.einsum("ia,jb->ijab", A, one) + np.einsum("ia,jb->ijab", one, A)
-    products += np.einsum("kia,kjb->ijab", fields.noises, fields.noises)
-    return A, _on_triangles(products)
-
-
 def symmetric(triangle: np.ndarray, n: int) -> Array:
     """Symmetric matrices of size n from their upper triangles."""
     matrix = np.zeros((*triangle.shape[:-1], n, n))
     i, j = np.triu_indices(n)
     matrix[..., i, j] = matrix[..., j, i] = triangle
     return matrix
-
-
-def evolve(step_map: MomentMap, start: Array, steps: np.ndarray) -> tuple[Array, Array]:
-    """E[z] and E[z zᵀ] after each number of steps, in their order."""
-    n = len(step_map.first)
-    means = _powers(step_map.first, start[:n], steps)
-    seconds = _powers(step_map.second, start, steps)
-    return means[:, 1:], symmetric(seconds, n)[:, 1:, 1:]
 
 
 def _powers(matrix: Array, start: Array, steps: np.ndarray) -> Array:
@@ -231,19 +217,3 @@ def _squares(matrix: Array, count: int) -> list[tuple[Array, int]]:
 def _normalised(x: Array) -> tuple[Array, int]:
     exponent = int(np.frexp(np.abs(x).max())[1])
     return np.ldexp(x, -exponent), exponent
-
-
-def _linear_fields(system: System) -> LinearFields:
-    fields = linear_fields(system)
-    if system.dim > MAX_DIM:
-        raise ValueError(
-            f"{system.name!r} has dim={system.dim}: second moments without sampling are computed "
-            f"up to dim={MAX_DIM}, where their map has a million entries; use da.simulate."
-        )
-    return fields
-
-
-def _check_dt(dt: Any) -> None:
-    number = isinstance(dt, int | float | np.number) and not isinstance(dt, bool)
-    if not number or not (np.isfinite(dt) and dt > 0):
-        raise ValueError(f"dt must be a positive number, not {dt!r}.")

@@ -32,21 +32,13 @@ from dalembert.system import System
 from dalembert.theory.moment_map import (
     MARGINAL,
     MomentMap,
-    evolve,
-    generators,
+    generator,
     method_map,
     solution_map,
     symmetric,
 )
 
-__all__ = [
-    "Moments",
-    "exact_moments",
-    "exact_stationary_covariance",
-    "solution_moments",
-    "stability_limit",
-    "stationary_covariance",
-]
+EMPTY = np.zeros(0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -109,7 +101,7 @@ class Moments:
     def at(self, steps: int | Sequence[int] | np.ndarray) -> "Moments":
         """The moments after another number of steps, or after each of several."""
         numbers = _whole_numbers(steps)
-        mean, second = evolve(self.map, self.start, np.atleast_1d(numbers))
+        mean, second = self.map.evolve(self.start, np.atleast_1d(numbers))
         if numbers.ndim == 0:
             return replace(self, steps=int(numbers), mean=mean[0], second=second[0])
         return replace(self, steps=numbers, mean=mean, second=second)
@@ -146,10 +138,9 @@ def exact_moments(
         A `Moments` record: `.mean`, `.second`, `.covariance`, `.energy`, `.expect(quadratic)`,
         `.growth` and `.stable` (second moments), `.at(steps)`.
     """
-    start = _initial(system, initial)
-    numbers = _whole_numbers(steps)
-    step_map, empty = method_map(system, method, dt, noise), np.zeros(0)
-    return Moments(system, method, float(dt), 0, empty, empty, step_map, start).at(numbers)
+    start, numbers = _initial(system, initial), _whole_numbers(steps)
+    step_map = method_map(system, method, dt, noise)
+    return Moments(system, method, float(dt), 0, EMPTY, EMPTY, step_map, start).at(numbers)
 
 
 def solution_moments(
@@ -160,10 +151,9 @@ def solution_moments(
     steps: int | Sequence[int] | np.ndarray,
 ) -> Moments:
     """The moments of a linear system's exact solution at the times `steps`·`dt`, to compare."""
-    start = _initial(system, initial)
-    numbers = _whole_numbers(steps)
-    step_map, empty = solution_map(system, dt), np.zeros(0)
-    return Moments(system, None, float(dt), 0, empty, empty, step_map, start).at(numbers)
+    start, numbers = _initial(system, initial), _whole_numbers(steps)
+    step_map = solution_map(system, dt)
+    return Moments(system, None, float(dt), 0, EMPTY, EMPTY, step_map, start).at(numbers)
 
 
 def stationary_covariance(
@@ -177,8 +167,7 @@ def stationary_covariance(
             f"multiplies second moments by {step_map.growth:.9g}, which must be below 1. Take a "
             "smaller dt, another method, or a system with friction."
         )
-    one = np.eye(len(step_map.first)), np.eye(len(step_map.second))
-    return _stationary(step_map.first - one[0], step_map.second - one[1])
+    return _stationary(MomentMap(step_map.second - np.eye(len(step_map.second))))
 
 
 def exact_stationary_covariance(system: System) -> Array:
@@ -186,15 +175,15 @@ def exact_stationary_covariance(system: System) -> Array:
 
     For additive noise, A P + P Aᵀ + Σ b_i b_iᵀ = 0; multiplicative noise adds its own terms.
     """
-    first, second = generators(system)
-    n = len(first)
-    rate = float(np.linalg.eigvals(second[n:, n:]).real.max())
+    change = MomentMap(generator(system))
+    n = len(change.first)
+    rate = float(np.linalg.eigvals(change.second[n:, n:]).real.max())
     if rate > -MARGINAL:
         raise ValueError(
             f"{system.name!r} has no stationary covariance: its second moments grow at the rate "
             f"{rate:.3g}, which must be negative. It needs friction in every direction."
         )
-    return _stationary(first, second)
+    return _stationary(change)
 
 
 def stability_limit(
@@ -221,12 +210,11 @@ def stability_limit(
     return stable
 
 
-def _stationary(first: Array, second: Array) -> Array:
+def _stationary(change: MomentMap) -> Array:
     """The covariance for which first and second moments have no change."""
-    n = len(first)
+    first, second, n = change.first, change.second, len(change.first)
     mean = np.linalg.solve(-first[1:, 1:], first[1:, 0])
-    known = np.append(np.ones(1), mean)
-    triangle = np.linalg.solve(-second[n:, n:], second[n:, :n] @ known)
+    triangle = np.linalg.solve(-second[n:, n:], second[n:, :n] @ np.append(1.0, mean))
     return symmetric(triangle, n - 1) - np.outer(mean, mean)
 
 

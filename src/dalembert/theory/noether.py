@@ -22,25 +22,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.noise import Increments
 from dalembert.precision import with_precision
 from dalembert.system import System
-from dalembert.theory.probe import draw_increments, path_increments, walk
-from dalembert.theory.variational import discrete_hamiltonian
-
-__all__ = [
-    "AffineGenerator",
-    "MomentumBalance",
-    "MomentumRun",
-    "balance_residual",
-    "check_generator",
-    "cotangent_lift",
-    "linear",
-    "momentum_along",
-    "momentum_map",
-    "rotation",
-    "translation",
-]
+from dalembert.theory.paths import path_increments, walk
+from dalembert.theory.variational import generate_all
 
 Generator = Callable[[Any], Any]
 """An infinitesimal generator ξ_Q(q) on positions, (dim,) → (dim,), written with jax.numpy."""
@@ -189,9 +174,9 @@ def momentum_along(
         increments: known ones instead: dW of shape (steps, noises), or an `Increments` record.
     """
     check_generator(system, generator)
-    record = _increments(system, method, dt, steps, seed, increments)
+    record = path_increments(system, method, dt, steps, seed, increments)
     path = walk(system, method, start, dt, record)
-    momentum = with_precision(jax.vmap(momentum_map(generator)), path.q, path.p)
+    momentum = with_precision(jax.jit(jax.vmap(momentum_map(generator))), path.q, path.p)
     return MomentumRun(
         t=dt * np.arange(len(path.q)),
         momentum=np.asarray(momentum),
@@ -252,31 +237,16 @@ def balance_residual(
     that have no discrete Hamiltonian are refused with the reason.
     """
     check_generator(system, generator)
-    record = _increments(system, method, dt, steps, seed, increments)
+    record = path_increments(system, method, dt, steps, seed, increments)
     path = walk(system, method, start, dt, record)
-    lift, J = cotangent_lift(generator), momentum_map(generator)
+    steps_of = (path.q[:-1], path.p[1:], dt, record.dW)
+    forces = generate_all(system, method, *steps_of, "F_minus", "F_plus", refuse=False)
 
-    def one(q0: Any, p0: Any, q1: Any, p1: Any, increments: Increments) -> tuple[Any, ...]:
-        _, F_minus, F_plus = discrete_hamiltonian(system, method, q0, p1, dt, increments)
-        (xi0, _), (xi1, xi1_p) = lift(q0, p0), lift(q1, p1)
-        supplied = jnp.dot(F_minus, xi0) + jnp.dot(F_plus, xi1_p)
-        scale = _norm(p0) * _norm(xi0) + _norm(p1) * _norm(xi1)
-        return J(q1, p1) - J(q0, p0), supplied, scale
+    def along(q: Any, p: Any) -> tuple[Any, Any, Any, Any]:
+        xi, xi_p = cotangent_lift(generator)(q, p)
+        return xi, xi_p, jnp.dot(p, xi), jnp.sqrt(jnp.dot(p, p) * jnp.dot(xi, xi))
 
-    states = (path.q[:-1], path.p[:-1], path.q[1:], path.p[1:])
-    found = with_precision(jax.jit(jax.vmap(one)), *states, record)
-    return MomentumBalance(*map(np.asarray, found))
-
-
-def _increments(
-    system: System, method: Any, dt: float, steps: int | None, seed: int, increments: Any
-) -> Increments:
-    if increments is None:
-        if steps is None:
-            raise ValueError("give steps, the number of steps to draw, or the increments.")
-        return draw_increments(system, method, dt, steps, seed)
-    return path_increments(system, method, increments)
-
-
-def _norm(x: Any) -> Any:
-    return jnp.sqrt(jnp.dot(x, x))
+    F_minus, F_plus = map(np.asarray, forces)
+    xi, xi_p, J, size = map(np.asarray, with_precision(jax.jit(jax.vmap(along)), path.q, path.p))
+    supplied = np.sum(F_minus * xi[:-1] + F_plus * xi_p[1:], axis=1)
+    return MomentumBalance(np.diff(J), supplied, size[:-1] + size[1:])

@@ -15,8 +15,6 @@ over words w, products of integrals are sums over shuffles, and with h = 1
 Reference: Roessler2007, whose conditions for order two are the ones found here.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -106,23 +104,25 @@ def weak_order(method: Method, noise: NoiseKind = "general") -> WeakOrder:
 
 def weak_order_of(expansion: Expansion, noise: NoiseKind) -> WeakOrder:
     """The same for a step that is already expanded."""
-    violations: tuple[Condition, ...] = ()
-    order = 0
-    while order < HIGHEST_ORDER and not violations:
-        # Order p needs the local error to be O(h^(p+1)), so weights up to p + 1/2 must agree.
+    for order in range(HIGHEST_ORDER):
         found = order_conditions(expansion, noise, order + 1)
         violations = tuple(c for c in found if c.residual > TOLERANCE)
-        order += not violations
-    return WeakOrder(noise, order, violations)
+        if violations:
+            return WeakOrder(noise, order, violations)
+    return WeakOrder(noise, HIGHEST_ORDER, ())
 
 
 def order_conditions(expansion: Expansion, noise: NoiseKind, order: int) -> Iterator[Condition]:
-    """The conditions that weak order ``order`` adds to those of the order below."""
+    """The conditions that weak order ``order`` adds to those of the order below.
+
+    Order p needs the local error to be O(h^(p+1)), so weights up to p + 1/2 must agree.
+    """
     # An odd number of half units is an odd number of noise nodes.
     weights = (2 * order,) if expansion.odd_vanish else (2 * order, 2 * order + 1)
+    colours = [channel.colour for channel in expansion.channels]
     for half_units in weights:
-        for forest in _forests(expansion, half_units, noise == "additive"):
-            coloured = _recolour(expansion, forest)
+        for forest in _forests(colours, half_units, noise == "additive"):
+            coloured = _recolour(colours, forest)
             if expansion.odd_vanish and _has_odd_noise(coloured):
                 continue
             yield Condition(
@@ -173,25 +173,23 @@ def _shuffle(left: Word, right: Word) -> Counter[Word]:
     if not left or not right:
         return Counter({left + right: 1})
     total: Counter[Word] = Counter()
-    for word, count in _shuffle(left[:-1], right).items():
-        total[(*word, left[-1])] += count
-    for word, count in _shuffle(left, right[:-1]).items():
-        total[(*word, right[-1])] += count
+    for shorter, last in (((left[:-1], right), left[-1]), ((left, right[:-1]), right[-1])):
+        for word, count in _shuffle(*shorter).items():
+            total[(*word, last)] += count
     return total
 
 
-def _forests(expansion: Expansion, half_units: int, noise_is_leaf: bool) -> Iterator[Forest]:
+def _forests(colours: list[int], half_units: int, noise_is_leaf: bool) -> tuple[Forest, ...]:
     """All multisets of trees of the given total weight, each in ascending order."""
-    cost = [1 if channel.colour else 2 for channel in expansion.channels]
 
     @cache
     def trees(weight: int) -> tuple[Tree, ...]:
-        return tuple(
-            (root, below)
-            for root, own in enumerate(cost)
-            if own == weight or (own < weight and not (own == 1 and noise_is_leaf))
-            for below in forests(weight - own)
-        )
+        found = []
+        for root, colour in enumerate(colours):
+            rest = weight - (1 if colour else 2)
+            if rest == 0 or (rest > 0 and not (colour and noise_is_leaf)):
+                found += [(root, below) for below in forests(rest)]
+        return tuple(found)
 
     @cache
     def forests(weight: int) -> tuple[Forest, ...]:
@@ -205,25 +203,23 @@ def _forests(expansion: Expansion, half_units: int, noise_is_leaf: bool) -> Iter
             if not rest or rest[-1] <= tree
         )
 
-    yield from forests(half_units)
+    return forests(half_units)
 
 
-def _recolour(expansion: Expansion, forest: Forest) -> Forest:
+def _recolour(colours: list[int], forest: Forest) -> Forest:
     """Replace channels by colours: the exact solution does not know the kinds of field."""
-    coloured = (
-        (expansion.channels[root].colour, _recolour(expansion, below)) for root, below in forest
-    )
-    return tuple(sorted(coloured))
+    return tuple(sorted((colours[root], _recolour(colours, below)) for root, below in forest))
 
 
 def _has_odd_noise(forest: Forest) -> bool:
-    nodes: Counter[int] = Counter()
-    waiting = list(forest)
-    while waiting:
-        colour, below = waiting.pop()
-        nodes[colour] += 1
-        waiting += below
+    nodes = Counter(_nodes(forest))
     return any(count % 2 for colour, count in nodes.items() if colour)
+
+
+def _nodes(forest: Forest) -> Iterator[int]:
+    for colour, below in forest:
+        yield colour
+        yield from _nodes(below)
 
 
 def _brackets(expansion: Expansion, tree: Tree) -> str:

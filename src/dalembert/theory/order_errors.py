@@ -7,29 +7,17 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from dalembert.methods import MeanSquareTableau, e1, midpoint
 from dalembert.system import System
-from dalembert.theory.coupled_paths import Ends, Run, run_coupled
 from dalembert.theory.enumeration import (
-    MAX_OUTCOMES,
     Outcomes,
-    count_outcomes,
+    affordable,
     enumerate_expectations,
     extrapolate,
     observe_all,
 )
 from dalembert.theory.generator import expectation_series
+from dalembert.theory.paths import Ends, run_coupled
 from dalembert.theory.slopes import Measured
-
-__all__ = [
-    "Observables",
-    "Sampling",
-    "Task",
-    "coupled_errors",
-    "enumerated_errors",
-    "independent",
-    "strong_errors",
-]
 
 Observables = Mapping[str, Callable[..., Any]]
 
@@ -42,11 +30,6 @@ reference adds."""
 ABOVE_SAMPLING = 4.0
 """And this many standard errors away from zero."""
 EXTRAPOLATED_STEPS = (1, 2, 3, 4, 5, 6, 8)
-
-
-def independent(method: Any) -> Any:
-    """A method of another family that converges to the Stratonovich solution."""
-    return e1() if isinstance(method, MeanSquareTableau) else midpoint()
 
 
 class Task(NamedTuple):
@@ -62,6 +45,14 @@ class Task(NamedTuple):
     def dts(self) -> np.ndarray:
         return self.t_end / np.array(self.counts)
 
+    def floors(self, doubt: Any, size: Any, above: float) -> dict[str, np.ndarray]:
+        """What an error must exceed: some times the reference's, and one rounding a step."""
+        steps = np.array(self.counts)
+        return {
+            "the error of the reference": above * np.broadcast_to(doubt, steps.shape),
+            "rounding": above * np.finfo(np.float64).eps * steps * size,
+        }
+
 
 class Sampling(NamedTuple):
     """The Brownian paths, and the reference on them: None if there is an exact solution."""
@@ -76,11 +67,10 @@ def strong_errors(
     task: Task, sampling: Sampling, exact: Callable[..., tuple[Any, Any]] | None
 ) -> Measured:
     """Root-mean-square errors of (q, p) at `t_end` over Brownian paths that all runs share."""
-    ends, checks, W, against = _run(task, sampling)
-    if exact is None:
-        rough, best = checks
-    else:
-        rough = best = _exact_ends(exact, task, W)
+    ends, checks, W, words = _run(task, sampling)
+    if exact is not None:
+        checks = [_exact_ends(exact, task, W)]
+    rough, best = checks[0], checks[-1]
     # Paths that blew up are reported, not warned of.
     with np.errstate(over="ignore", invalid="ignore"):
         squares = np.stack([np.sum((end.z - best.z) ** 2, axis=1) for end in ends])
@@ -89,39 +79,35 @@ def strong_errors(
             dts=task.dts,
             errors=np.sqrt(np.mean(squares, axis=1)),
             influence=_relative(squares) / 2,
-            floors=_floors(task, doubt, np.max(np.abs(best.z)), ABOVE_REFERENCE),
+            floors=task.floors(doubt, np.max(np.abs(best.z)), ABOVE_REFERENCE),
             failed=[_failures(end, best) for end in ends],
-            reference=against if exact is None else "the exact solution",
+            reference=words or "the exact solution",
         )
 
 
 def coupled_errors(
-    task: Task,
-    sampling: Sampling,
-    observables: Observables,
-    exact: Mapping[str, float] | None,
+    task: Task, sampling: Sampling, observables: Observables, exact: Mapping[str, float] | None
 ) -> dict[str, Measured]:
     """Errors of expectations over Brownian paths that all runs share."""
-    ends, checks, _, against = _run(task, sampling)
+    ends, checks, _, words = _run(task, sampling)
     found = {}
     for name, phi in observables.items():
         # Paths that blew up are reported, not warned of.
         with np.errstate(over="ignore", invalid="ignore"):
-            values, checked = (
-                [observe_all(task.system, phi, end.z) for end in some] for some in (ends, checks)
-            )
-            limit = checked[-1] if exact is None else np.float64(exact[name])
-            doubt = abs(np.mean(checked[0] - limit)) if exact is None else 0.0
-            differences = np.stack(values) - limit
+            values = np.stack([observe_all(task.system, phi, end.z) for end in ends])
+            checked = [observe_all(task.system, phi, end.z) for end in checks]
+            rough, limit = checked if exact is None else [np.float64(exact[name])] * 2
+            differences = values - limit
             stderrs = np.std(differences, axis=1, ddof=1) / np.sqrt(sampling.paths)
+            doubt = abs(np.mean(rough - limit))
             found[name] = Measured(
                 dts=task.dts,
                 errors=np.mean(differences, axis=1),
                 influence=_relative(differences),
-                floors=_floors(task, doubt, np.max(np.abs(limit)), ABOVE_REFERENCE)
+                floors=task.floors(doubt, np.max(np.abs(limit)), ABOVE_REFERENCE)
                 | {"its standard error": ABOVE_SAMPLING * stderrs},
                 failed=[_failures(end, checks[-1] if checks else end) for end in ends],
-                reference=against if exact is None else _value(exact[name]),
+                reference=words if exact is None else _value(exact[name]),
             )
     return found
 
@@ -135,14 +121,15 @@ def enumerated_errors(
     local: bool,
 ) -> dict[str, Measured]:
     """Errors of expectations over all outcomes of a method's increments; nothing is sampled."""
+    # The finest first: more outcomes than can be enumerated are refused before anything is run.
     results = [
         enumerate_expectations(
             task.system, task.method, observables, task.initial, dt, 1 if local else n, outcomes
         )
-        for n, dt in zip(task.counts, task.dts, strict=True)
-    ]
+        for n, dt in zip(task.counts[::-1], task.dts[::-1], strict=True)
+    ][::-1]
     if exact is not None:
-        limits = {name: Limit.constant(value, 0.0, _value(value)) for name, value in exact.items()}
+        limits = {name: Limit(value, 0.0, _value(value)) for name, value in exact.items()}
     elif reference is not None:
         limits = _extrapolated(task, observables, reference, outcomes)
     else:
@@ -152,7 +139,7 @@ def enumerated_errors(
             dts=task.dts,
             errors=np.array([found[name] for found, _ in results]) - limit.values,
             influence=np.zeros((len(results), 0)),
-            floors=_floors(task, limit.doubts, np.max(np.abs(limit.values)), FAR_ABOVE_REFERENCE),
+            floors=task.floors(limit.doubts, np.max(np.abs(limit.values)), FAR_ABOVE_REFERENCE),
             failed=["" if solved else "a step did not converge" for _, solved in results],
             reference=limit.words,
         )
@@ -163,21 +150,16 @@ def enumerated_errors(
 class Limit(NamedTuple):
     """What expectations converge to, at each step size or at all of them, and how sure it is."""
 
-    values: np.ndarray
-    doubts: np.ndarray
+    values: Any
+    doubts: Any
     words: str
-
-    @classmethod
-    def constant(cls, value: float, doubt: float, words: str) -> "Limit":
-        return cls(np.array(value), np.array(doubt), words)
 
 
 def _extrapolated(
     task: Task, observables: Observables, reference: Any, outcomes: Outcomes
 ) -> dict[str, Limit]:
     """The limits of another method, from few steps to infinitely many."""
-    each = count_outcomes(outcomes, task.system.noises)
-    steps = [n for n in EXTRAPOLATED_STEPS if each**n <= MAX_OUTCOMES]
+    steps = affordable(EXTRAPOLATED_STEPS, outcomes, task.system.noises)
     dts = [task.t_end / n for n in steps]
     found = [
         enumerate_expectations(task.system, reference, observables, task.initial, dt, n, outcomes)
@@ -189,7 +171,7 @@ def _extrapolated(
     limits = {}
     for name in observables:
         value, doubt = extrapolate(dts, [values[name] for values, _ in found])
-        limits[name] = Limit.constant(value, doubt if solved else np.inf, words)
+        limits[name] = Limit(value, doubt if solved else np.inf, words)
     return limits
 
 
@@ -197,30 +179,28 @@ def _series(task: Task, observables: Observables, local: bool) -> dict[str, Limi
     """The expectations of the system itself after the time of one step, or at `t_end`."""
     limits = {}
     for name, series in expectation_series(task.system, observables, task.initial).items():
+        times = task.dts if local else [task.t_end] * len(task.counts)
+        values, doubts = np.array([series.at(t) for t in times]).T
         words = f"{len(series.powers) - 1} terms of the generator series"
-        if local:
-            values, doubts = zip(*(series.at(dt) for dt in task.dts), strict=True)
-            limits[name] = Limit(np.array(values), np.array(doubts), words)
-        else:
-            limits[name] = Limit.constant(*series.at(task.t_end), words)
+        limits[name] = Limit(values, doubts, words)
     return limits
 
 
 def _run(task: Task, sampling: Sampling) -> tuple[list[Ends], list[Ends], np.ndarray, str]:
     """The method at all step sizes, the reference at two, W at the end, the reference in words."""
     reference, fine = sampling.reference, lcm(*task.counts)
-    runs, words = [Run(task.method, task.counts)], ""
+    runs, words = [(task.method, n) for n in task.counts], ""
     if reference is not None:
         fine *= sampling.refine
-        runs.append(Run(reference, (fine // 2, fine)))
+        runs += [(reference, fine // 2), (reference, fine)]
         dt = task.t_end / fine
         words = f"{reference.name} at dt = {dt:.3g} on the same paths"
         if reference == task.method:
             words = f"itself at dt = {dt:.3g}: it may converge to a wrong limit"
-    (ends, *checks), W = run_coupled(
+    ends, W = run_coupled(
         task.system, runs, task.initial, task.t_end, fine, sampling.paths, sampling.seed
     )
-    return ends, checks[0] if checks else [], W, words
+    return ends[: len(task.counts)], ends[len(task.counts) :], W, words
 
 
 def _exact_ends(exact: Callable[..., tuple[Any, Any]], task: Task, W: np.ndarray) -> Ends:
@@ -236,18 +216,9 @@ def _exact_ends(exact: Callable[..., tuple[Any, Any]], task: Task, W: np.ndarray
 
 
 def _relative(samples: np.ndarray) -> np.ndarray:
-    """Each sample's share of the mean of its row, minus one."""
+    """Each sample's share of the mean of its row, minus one; zero where the mean is."""
     mean = np.mean(samples, axis=1, keepdims=True)
-    return samples / np.where(mean == 0, 1.0, mean) - np.where(mean == 0, 0.0, 1.0)
-
-
-def _floors(task: Task, doubt: Any, size: Any, above: float) -> dict[str, np.ndarray]:
-    """What an error must exceed: some times the reference's own error, and one rounding a step."""
-    steps = np.array(task.counts)
-    return {
-        "the error of the reference": above * np.broadcast_to(doubt, steps.shape),
-        "rounding": above * np.finfo(np.float64).eps * steps * size,
-    }
+    return np.where(mean == 0, samples, samples / np.where(mean == 0, 1.0, mean) - 1)
 
 
 def _failures(end: Ends, best: Ends) -> str:

@@ -1,32 +1,30 @@
 """Orders of convergence, measured on the user's own system and method."""
 
 from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
+from numbers import Integral
 from typing import Any
 
+import jax
+import numpy as np
+
+from dalembert.methods import MeanSquareTableau, e1, midpoint
 from dalembert.noise import enumerate_three_point
+from dalembert.stepping.step import check_method
 from dalembert.system import System
-from dalembert.theory.enumeration import MAX_OUTCOMES, Outcomes, check_outcomes, count_outcomes
-from dalembert.theory.order_arguments import (
-    Observe,
-    check_measurement,
-    check_sampling,
-    exact_values,
-    initial_state,
-    named_observables,
-    reference_method,
-    step_counts,
-)
+from dalembert.theory.enumeration import Outcomes, affordable
 from dalembert.theory.order_errors import (
+    Observables,
     Sampling,
     Task,
     coupled_errors,
     enumerated_errors,
     strong_errors,
 )
-from dalembert.theory.order_estimate import OrderEstimate, StrongOrder, WeakOrder
-from dalembert.theory.slopes import estimate
+from dalembert.theory.paths import state
+from dalembert.theory.slopes import MIN_POINTS, StrongOrder, WeakOrder, estimate
 
-__all__ = ["OrderEstimate", "StrongOrder", "WeakOrder", "strong_order", "weak_order"]
+Observe = Callable[..., Any] | Mapping[str, Callable[..., Any]] | None
 
 STRONG_STEPS = (16, 32, 64, 128, 256, 512)
 COUPLED_STEPS = (8, 16, 32, 64, 128)
@@ -75,18 +73,16 @@ def strong_order(
         A `StrongOrder`. Its interval adds sampling (delta method over paths) and the curvature that
         cannot be seen for it in quadrature; its `notes` say which points were dropped and why.
     """
-    check_measurement(system, method, t_end, confidence, exact, reference)
-    start = initial_state(system, initial)
+    _check(system, method, t_end, confidence, exact, reference)
+    initial = state(system, initial)
     if method.convergence != "mean-square":
         raise ValueError(
             f"{method.name} is driven by three-point variables, which follow no Brownian path, so "
             "it has no strong order: use da.weak_order, or a method driven by dW."
         )
-    refine = check_sampling(system, method, paths, refine)
-    reference = None if exact else reference_method(method, reference)
-    counts = step_counts(t_end, dts, steps, STRONG_STEPS)
-    task = Task(system, method, start, t_end, counts)
-    measured = strong_errors(task, Sampling(paths, seed, reference, refine), exact)
+    sampling = _sampling(system, method, paths, seed, reference, refine, exact)
+    task = Task(system, method, initial, t_end, _counts(t_end, dts, steps, STRONG_STEPS))
+    measured = strong_errors(task, sampling, exact)
     subject = f"{method.name} on {system.name}, t = {t_end:g}, {paths} paths, seed {seed}"
     return estimate(StrongOrder, measured, subject, confidence)
 
@@ -120,36 +116,30 @@ def weak_order(
     Brownian path, so that their differences have small standard errors.
 
     Args:
-        system: what to simulate.
+        system, initial, t_end, dts, seed, refine, confidence: as in `strong_order`.
         method: any method.
-        initial: (q0, p0), each of shape (dim,).
         observe: φ(q, p) or φ(q, p, params) -> scalar, by default the energy H; or several by name.
-        t_end: where the error is taken.
-        dts: step sizes; each must divide `t_end`.
         steps: numbers of steps, instead of `dts`; by default 1, 2, 3, 4, 6, 8, 10 as far as they
             can be enumerated, and 8, 16, …, 128 on common paths.
         paths: number of common paths.
-        seed: with the path number, decides the path.
         exact: the exact expectation; by name if `observe` is.
         reference: a method for the reference instead of the series: extrapolated to dt = 0 where
             outcomes are enumerated (then `t_end` may be larger), at a small step on common paths.
             The default there is a method of another family.
-        refine: how many times smaller that step is than the smallest one, as in `strong_order`.
         outcomes: all increments of a step and their probabilities for (noises, dt), instead of
             `da.enumerate_three_point`; for example Gauss–Hermite nodes for a method driven by ΔW.
         local: measure errors of single steps of the sizes t_end/steps; their slope minus one is the
             order. It needs few outcomes, so it serves systems with many noises; but one observable
             from one point can miss an error that whole runs show, so try several.
-        confidence: level of the interval.
 
     Returns:
         A `WeakOrder`, or a dict of them if `observe` is one. Where nothing was sampled, the order
         is extrapolated to dt = 0 and the interval says how much the last correction changed it.
     """
-    check_measurement(system, method, t_end, confidence, exact, reference)
-    start = initial_state(system, initial)
-    observables = named_observables(system, observe)
-    limits = exact_values(exact, observables)
+    _check(system, method, t_end, confidence, exact, reference)
+    initial = state(system, initial)
+    observables = _observables(system, observe)
+    limits = _limits(exact, observables)
     if outcomes is not None or method.convergence == "weak":
         outcomes = outcomes or enumerate_three_point
         if local and (limits is not None or reference is not None):
@@ -157,11 +147,8 @@ def weak_order(
                 "local=True compares single steps with the generator series: leave out exact and "
                 "reference."
             )
-        each = count_outcomes(outcomes, system.noises)
-        quick = [n for n in ENUMERATED_STEPS if each**n <= MAX_OUTCOMES]
-        counts = step_counts(t_end, dts, steps, LOCAL_STEPS if local else quick)
-        check_outcomes(each, 1 if local else counts[-1])
-        task = Task(system, method, start, t_end, counts)
+        quick = LOCAL_STEPS if local else affordable(ENUMERATED_STEPS, outcomes, system.noises)
+        task = Task(system, method, initial, t_end, _counts(t_end, dts, steps, quick))
         found = enumerated_errors(task, observables, limits, reference, outcomes, local)
         how = "single steps, all outcomes" if local else "all outcomes"
     else:
@@ -170,11 +157,8 @@ def weak_order(
                 f"local=True needs outcomes that can be enumerated, and {method.name} is driven by "
                 "Gaussian increments: give outcomes, for example Gauss–Hermite nodes."
             )
-        refine = check_sampling(system, method, paths, refine)
-        reference = reference_method(method, reference) if limits is None else None
-        counts = step_counts(t_end, dts, steps, COUPLED_STEPS)
-        task = Task(system, method, start, t_end, counts)
-        sampling = Sampling(paths, seed, reference, refine)
+        sampling = _sampling(system, method, paths, seed, reference, refine, limits)
+        task = Task(system, method, initial, t_end, _counts(t_end, dts, steps, COUPLED_STEPS))
         found = coupled_errors(task, sampling, observables, limits)
         how = f"{paths} paths, seed {seed}"
     orders = {}
@@ -182,3 +166,111 @@ def weak_order(
         subject = f"E[{name}] of {method.name} on {system.name}, t = {t_end:g}, {how}"
         orders[name] = estimate(WeakOrder, measured, subject, confidence, lift=int(local))
     return orders if isinstance(observe, Mapping) else next(iter(orders.values()))
+
+
+def _check(
+    system: System, method: Any, t_end: Any, confidence: Any, exact: Any, reference: Any
+) -> None:
+    """Refuse what no order can be measured of."""
+    check_method(system, method)
+    if not (np.ndim(t_end) == 0 and isfinite(t_end) and t_end > 0):
+        raise ValueError(f"t_end must be a positive number, not {t_end!r}.")
+    if not 0 < confidence < 1:
+        raise ValueError(
+            f"confidence must lie between 0 and 1, for example 0.95, not {confidence!r}."
+        )
+    if exact is not None and reference is not None:
+        raise ValueError("give either exact or reference, not both: one limit is compared with.")
+    if reference is not None:
+        check_method(system, reference)
+
+
+def _sampling(
+    system: System, method: Any, paths: Any, seed: int, reference: Any, refine: Any, exact: Any
+) -> Sampling:
+    """The paths and the reference on them, after refusing what cannot be sampled."""
+    if isinstance(paths, bool) or not isinstance(paths, Integral) or paths < 2:
+        raise ValueError(f"paths must be an integer of at least 2, not {paths!r}.")
+    if refine is None:
+        refine = 64 if "dZ" in method.needs(system.noises) else 16
+    if not isinstance(refine, Integral) or refine < 2 or refine % 2:
+        raise ValueError(
+            f"refine must be an even integer, not {refine!r}: the error of the reference is judged "
+            "by running it at twice its step as well."
+        )
+    if exact is None and reference is None:
+        # One of another family, which converges to the Stratonovich solution.
+        reference = e1() if isinstance(method, MeanSquareTableau) else midpoint()
+    if reference is not None and reference.convergence != "mean-square":
+        raise ValueError(
+            f"the reference {reference.name} is driven by three-point variables: on common "
+            "Brownian paths it must be driven by dW, for example da.midpoint()."
+        )
+    return Sampling(int(paths), seed, reference, int(refine))
+
+
+def _counts(
+    t_end: float,
+    dts: Sequence[float] | None,
+    steps: Sequence[int] | None,
+    default: Sequence[int],
+) -> tuple[int, ...]:
+    """Numbers of steps in ascending order, from step sizes or given as they are."""
+    if dts is not None and steps is not None:
+        raise ValueError("give either dts or steps, not both.")
+    if dts is not None:
+        counts = [_whole_number(t_end, dt) for dt in dts]
+    else:
+        counts = list(default if steps is None else steps)
+    wrong = [n for n in counts if isinstance(n, bool) or not isinstance(n, Integral) or n < 1]
+    if wrong:
+        raise ValueError(f"steps must be positive integers, not {wrong[0]!r}.")
+    found = sorted({int(n) for n in counts})
+    if len(found) < MIN_POINTS:
+        raise ValueError(
+            f"an order needs at least {MIN_POINTS} step sizes, there are {len(found)}: give more; "
+            "where outcomes are enumerated and too many for that, use local=True."
+        )
+    return tuple(found)
+
+
+def _whole_number(t_end: float, dt: float) -> int:
+    number = round(t_end / dt) if isfinite(dt) and dt > 0 else 0
+    if number == 0 or abs(t_end / dt / number - 1) > 1e-9:
+        raise ValueError(
+            f"dt = {dt!r} does not divide t_end = {t_end}: the error is taken at t_end, so a whole "
+            "number of steps must lead there; or give steps=(8, 16, 32)."
+        )
+    return number
+
+
+def _observables(system: System, observe: Observe) -> Observables:
+    """The observables by name, each checked to give one number."""
+    if observe is None:
+        return {"H": system.H}
+    chosen = observe if isinstance(observe, Mapping) else {"φ": observe}
+    z = jax.ShapeDtypeStruct((system.dim,), np.float64)
+    for name, phi in chosen.items():
+        with jax.enable_x64(True):
+            found = jax.eval_shape(lambda q, p: system.evaluate(phi, q, p, system.params), z, z)  # noqa: B023
+        if getattr(found, "shape", None) != ():
+            raise ValueError(
+                f"the observable {name!r} gives {found}: it must give one number, for example "
+                "p[0] ** 2, from (q, p), or from (q, p, params) if the system has params."
+            )
+    return chosen
+
+
+def _limits(
+    exact: float | Mapping[str, float] | None, observables: Observables
+) -> dict[str, float] | None:
+    """The exact expectations by the names of the observables."""
+    if exact is None:
+        return None
+    given = dict(exact) if isinstance(exact, Mapping) else {next(iter(observables)): exact}
+    if set(given) != set(observables):
+        raise ValueError(
+            f"exact must have one value for each of the observables {sorted(observables)}, "
+            f"not {exact!r}."
+        )
+    return {name: float(value) for name, value in given.items()}

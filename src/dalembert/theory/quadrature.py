@@ -17,14 +17,12 @@ the moments under increments that are truncated before the pole.
 
 from collections.abc import Iterator
 from math import erfc, exp, log, pi, sqrt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dalembert.methods.coefficients import Array
 from dalembert.noise import Gaussian, Increments, ThreePoint, Zero, enumerate_three_point
-
-__all__ = ["Rule", "default_noise", "increment_rules"]
 
 FEWEST_NODES = 4
 MOST_HERMITE_NODES = 128
@@ -44,11 +42,6 @@ class Rule(NamedTuple):
     exact: bool
 
 
-def default_noise(method: Any) -> Gaussian | ThreePoint:
-    """What a method wants: three-point variables for weak methods, else Gaussian increments."""
-    return ThreePoint() if method.convergence == "weak" else Gaussian()
-
-
 def increment_rules(
     noise: object, noises: int, dt: float, *, needs_dZ: bool, affine: bool
 ) -> Iterator[Rule]:
@@ -62,34 +55,23 @@ def increment_rules(
             "or da.ThreePoint()."
         )
     noise.check(dt=dt, steps=1, paths=1, noises=noises)
+    variables = 2 * noises if needs_dZ else noises
     if isinstance(noise, Zero) or noises == 0:
         yield Rule(_increments(np.zeros((1, noises)), dt, needs_dZ=False), np.ones(1), True)
     elif affine:
-        variables = 2 * noises if needs_dZ else noises
         nodes = sqrt(variables * _variance(noise, dt)) * np.eye(variables)
         x = np.concatenate([nodes, -nodes])
         yield Rule(_increments(x, dt, needs_dZ), np.full(len(x), 1 / len(x)), True)
     elif isinstance(noise, ThreePoint):
         yield Rule(*enumerate_three_point(noises, dt), True)
     else:
-        yield from _gaussian_rules(noise, noises, dt, needs_dZ)
-
-
-def _gaussian_rules(noise: Gaussian, noises: int, dt: float, needs_dZ: bool) -> Iterator[Rule]:
-    variables = 2 * noises if needs_dZ else noises
-    bound = _bound(noise, dt)
-
-    def one_dimensional(n: int) -> tuple[Array, Array]:
-        if bound is not None:
-            return _truncated_rule(n, bound)
-        return _hermite_rule(n) if n <= MOST_HERMITE_NODES else _trapezoidal_rule(n)
-
-    n = FEWEST_NODES
-    while n**variables <= MOST_NODES:
-        x, weights = _tensor(*one_dimensional(n), variables)
-        keep = weights > NEGLIGIBLE
-        yield Rule(_increments(x[keep], dt, needs_dZ), weights[keep], False)
-        n *= 2
+        bound = _bound(noise, dt)
+        n = FEWEST_NODES
+        while n**variables <= MOST_NODES:
+            x, weights = _tensor(*_one_dimensional(n, bound), variables)
+            keep = weights > NEGLIGIBLE
+            yield Rule(_increments(x[keep], dt, needs_dZ), weights[keep], False)
+            n *= 2
 
 
 def _increments(x: Array, dt: float, needs_dZ: bool) -> Increments:
@@ -108,26 +90,20 @@ def _tensor(nodes: Array, weights: Array, variables: int) -> tuple[Array, Array]
     return np.stack([grid.ravel() for grid in grids], axis=1), products.ravel()
 
 
-def _hermite_rule(n: int) -> tuple[Array, Array]:
-    nodes, weights = np.polynomial.hermite_e.hermegauss(n)
+def _one_dimensional(n: int, bound: float | None) -> tuple[Array, Array]:
+    """Nodes and weights for the normal law, or for the one that is clipped to [−bound, bound]."""
+    if bound is not None:
+        # A density in between and an atom at either end.
+        nodes, weights = np.polynomial.legendre.leggauss(n)
+        nodes, weights = bound * nodes, bound * weights * np.exp(-((bound * nodes) ** 2) / 2)
+        ends, atoms = [-bound, bound], [_tail(bound)] * 2
+        return np.append(nodes, ends), np.append(weights / sqrt(2 * pi), atoms)
+    if n <= MOST_HERMITE_NODES:
+        nodes, weights = np.polynomial.hermite_e.hermegauss(n)
+    else:
+        nodes = np.linspace(-REACH, REACH, n)
+        weights = np.exp(-(nodes**2) / 2)
     return nodes, weights / weights.sum()
-
-
-def _trapezoidal_rule(n: int) -> tuple[Array, Array]:
-    nodes = np.linspace(-REACH, REACH, n)
-    weights = np.exp(-(nodes**2) / 2)
-    return nodes, weights / weights.sum()
-
-
-def _truncated_rule(n: int, bound: float) -> tuple[Array, Array]:
-    """The normal law clipped to [−a, a]: a density in between and an atom at either end."""
-    nodes, weights = np.polynomial.legendre.leggauss(n)
-    nodes, weights = bound * nodes, bound * weights * np.exp(-((bound * nodes) ** 2) / 2)
-    atom = _tail(bound)
-    return (
-        np.concatenate([nodes, [-bound, bound]]),
-        np.concatenate([weights / sqrt(2 * pi), [atom, atom]]),
-    )
 
 
 def _bound(noise: Gaussian, dt: float) -> float | None:

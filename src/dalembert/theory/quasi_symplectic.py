@@ -16,13 +16,10 @@ import jax
 import numpy as np
 
 from dalembert.noise import Increments
-from dalembert.precision import with_precision
-from dalembert.stepping.stepper import Stepper, make_stepper
+from dalembert.stepping.stepper import Stepper
 from dalembert.system import System
 from dalembert.theory.forms import compiled_jacobian, symplectic_defect
-from dalembert.theory.probe import draw_increments, path_increments, sample_points
-
-__all__ = ["QuasiSymplectic", "Violation", "quasi_symplectic", "without_forces"]
+from dalembert.theory.paths import call, path_increments, sample_points
 
 TOLERANCE = 1e-11
 """Defects up to this, relative to the entries of the matrices that they come from, are rounding."""
@@ -125,64 +122,44 @@ def quasi_symplectic(
         increments: how many draws, or an `Increments` record with a leading axis.
     """
     q, p = sample_points(system, points, seed)
-    if isinstance(increments, int):
-        increments = draw_increments(system, method, dt, increments, seed)
-    increments = path_increments(system, method, increments)
-    M, converged = _jacobians(without_forces(system), method, q, p, dt, increments)
-    scale = np.maximum(np.max(np.abs(M), axis=(-2, -1)) ** 2, 1)
+    count, known = (increments, None) if isinstance(increments, int) else (None, increments)
+    record = path_increments(system, method, dt, count, seed, known)
+
+    def violation(size: np.ndarray, relative: np.ndarray, solved: np.ndarray) -> Violation:
+        if not np.any(solved):
+            raise ValueError(
+                "the stage equations had no solution at any of the points; take a smaller dt or "
+                "points nearer to the origin."
+            )
+        relative = np.where(solved, relative, -1.0)
+        k, i = np.unravel_index(int(np.argmax(relative)), relative.shape)
+        return Violation(
+            size=float(size[k, i]),
+            holds=bool(relative[k, i] <= TOLERANCE),
+            q=q[i],
+            p=p[i],
+            dW=np.asarray(record.dW)[k],
+            unconverged=int(np.sum(~solved)),
+            tried=solved.size,
+        )
+
+    M, solved = _jacobians(without_forces(system), method, q, p, dt, record)
     defect = symplectic_defect(M)
-    symplectic = _violation(defect, defect / scale, converged, q, p, increments)
-    M, converged = _jacobians(system, method, q, p, dt, increments)
-    determinants = np.where(converged, np.linalg.det(M), np.nan)
+    scale = np.maximum(np.max(np.abs(M), axis=(-2, -1)) ** 2, 1)
+    symplectic = violation(defect, defect / scale, solved)
+    M, solved = _jacobians(system, method, q, p, dt, record)
+    determinants = np.linalg.det(M)
+    # The median over the points, the unsolved ones aside; where all are, it does not matter.
+    usable = np.where(solved | ~np.any(solved, axis=1, keepdims=True), determinants, np.nan)
+    distance = np.abs(determinants - np.nanmedian(usable, axis=1, keepdims=True))
+    distance = distance / np.max(np.abs(determinants[solved]), initial=np.finfo(np.float64).tiny)
     return QuasiSymplectic(
         system=system.name,
         method=method.name,
         dt=float(dt),
         symplectic=symplectic,
-        volume=_spread(determinants, converged, q, p, increments),
-        determinants=determinants,
-    )
-
-
-def _spread(
-    determinants: np.ndarray,
-    converged: np.ndarray,
-    q: np.ndarray,
-    p: np.ndarray,
-    increments: Increments,
-) -> Violation:
-    """Distance of each determinant from the median over the points at its increments."""
-    usable = np.any(converged, axis=1)
-    middle = np.zeros(len(determinants))
-    middle[usable] = np.nanmedian(determinants[usable], axis=1)
-    size = np.nanmax(np.abs(determinants)) if np.any(usable) else 1.0
-    distance = np.abs(determinants - middle[:, None]) / size
-    return _violation(distance, distance, converged, q, p, increments)
-
-
-def _violation(
-    size: np.ndarray,
-    relative: np.ndarray,
-    converged: np.ndarray,
-    q: np.ndarray,
-    p: np.ndarray,
-    increments: Increments,
-) -> Violation:
-    if not np.any(converged):
-        raise ValueError(
-            "the stage equations had no solution at any of the points; take a smaller dt or "
-            "points nearer to the origin."
-        )
-    relative = np.where(converged, relative, -1.0)
-    k, i = np.unravel_index(int(np.argmax(relative)), relative.shape)
-    return Violation(
-        size=float(size[k, i]),
-        holds=bool(relative[k, i] <= TOLERANCE),
-        q=q[i],
-        p=p[i],
-        dW=np.asarray(increments.dW)[k],
-        unconverged=int(np.sum(~converged)),
-        tried=converged.size,
+        volume=violation(distance, distance, solved),
+        determinants=np.where(solved, determinants, np.nan),
     )
 
 
@@ -193,18 +170,11 @@ def _jacobians(
 
     What was not solved is replaced by the identity, so that no numbers are made from nan.
     """
-
-    def run(q: Any, p: Any, dt: Any, increments: Increments, params: Any) -> Any:
-        stepper = make_stepper(system, method, np.float64)
-        M, _, info = _compiled_grid(stepper)(q, p, dt, increments, params)
-        return M, info.converged
-
-    arguments = (q, p, np.asarray(dt, np.float64), increments, system.params)
-    M, converged = with_precision(run, *arguments)
+    M, _, info = call(_compiled_grid, system, method, q, p, float(dt), increments)
     M = np.asarray(M)
     # An explicit step has nothing to solve and reports no failure when it overflows.
-    converged = np.asarray(converged) & np.all(np.isfinite(M), axis=(-2, -1))
-    return np.where(converged[..., None, None], M, np.eye(2 * system.dim)), converged
+    solved = np.asarray(info.converged) & np.all(np.isfinite(M), axis=(-2, -1))
+    return np.where(solved[..., None, None], M, np.eye(2 * system.dim)), solved
 
 
 @lru_cache(maxsize=64)

@@ -19,21 +19,20 @@ down together, and scatter about the line says little about how they may tilt it
 the slope is that of the mean of one number a path, its influence on the slope (the delta method, to
 which a bootstrap over paths converges).
 
-Errors without sampling. The next two powers
-are fitted as well, as far as there are points: log|error| = c + p log dt + a dt + b dt². The
-interval is what the last of them changed, as for every extrapolation.
+Errors without sampling. The next two powers are fitted as well, as far as there are points:
+log|error| = c + p log dt + a dt + b dt². The interval is what the last of them changed, as for
+every extrapolation.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import hypot, sqrt
 from statistics import NormalDist
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from dalembert.theory.order_estimate import OrderEstimate
-
-__all__ = ["Measured", "estimate"]
+from dalembert.theory.text import table
 
 MIN_POINTS = 3
 STRAIGHT = 0.05
@@ -43,6 +42,104 @@ CLEAR = 2.0
 """Standard errors by which two slopes must differ to count as different."""
 LEAST = 0.03
 """Half the width of the narrowest interval: no order is known better from a few step sizes."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OrderEstimate:
+    """A measured order of convergence; `str()` is a table.
+
+    Attributes:
+        order: slope of log(error) against log(dt), nan where fewer than three points count.
+        interval: confidence interval of the order.
+        confidence: its level; where nothing was sampled, the interval says how well the errors
+            follow a power.
+        dts: step sizes, from coarse to fine.
+        errors: the error at each of them, all positive.
+        stderrs: standard errors of the errors; zeros where nothing was sampled.
+        used: which points count.
+        floor: error below which nothing can be seen, at each step size.
+        subject: what was measured.
+        reference: what the error was measured against.
+        notes: which points were dropped and why, and other doubts.
+    """
+
+    order: float
+    interval: tuple[float, float]
+    confidence: float
+    dts: np.ndarray
+    errors: np.ndarray
+    stderrs: np.ndarray
+    used: np.ndarray
+    floor: np.ndarray
+    subject: str
+    reference: str
+    notes: tuple[str, ...]
+
+    kind = "Order"
+
+    @property
+    def slopes(self) -> np.ndarray:
+        """Slopes between neighbouring step sizes."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.diff(np.log(self.errors)) / np.diff(np.log(self.dts))
+
+    def __str__(self) -> str:
+        value = "not found"
+        if not np.isnan(self.order):
+            sure = f"{self.confidence:.0%} confidence" if self.stderrs.any() else "no sampling"
+            value = "{:.3f} [{:.3f}, {:.3f}] ({})".format(self.order, *self.interval, sure)
+        slopes = ["", *(f"{slope:.3f}" for slope in self.slopes)]
+        columns = (self.dts, self.errors, self.stderrs, slopes, self.used)
+        rows = [("dt", "error", "± s.e.", "slope", "used")]
+        for dt, error, stderr, slope, used in zip(*columns, strict=True):
+            mark = "yes" if used else "no"
+            rows.append((f"{dt:.5g}", f"{error:.4g}", f"{stderr:.1e}", slope, mark))
+        title = [f"{self.kind} {value}: {self.subject}", f"against {self.reference}", ""]
+        notes = [f"- {note}" for note in self.notes]
+        return "\n".join([*title, *table(rows, right=True), "", *notes]).rstrip()
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw errors against step sizes, both logarithmic, with the fitted line; give the axes."""
+        try:
+            from matplotlib import pyplot
+        except ImportError as error:
+            raise ImportError(
+                "plotting needs matplotlib: install the extra dalembert[plot]"
+            ) from error
+        axes = pyplot.subplots()[1] if ax is None else ax
+        seen, used = self.errors > 0, self.used
+        (points,) = axes.loglog(self.dts[seen], self.errors[seen], "o", mfc="none")
+        colour = points.get_color()
+        axes.errorbar(
+            self.dts[seen], self.errors[seen], self.stderrs[seen], fmt="none", ecolor=colour
+        )
+        if used.any():
+            label = f"{self.subject.partition(' on ')[0]}: {self.kind.lower()} {self.order:.2f}"
+            axes.loglog(self.dts[used], self.errors[used], "o", color=colour, label=label)
+        if not np.isnan(self.order):
+            line = np.polyfit(np.log(self.dts[used]), np.log(self.errors[used]), 1)
+            axes.loglog(self.dts, np.exp(np.polyval(line, np.log(self.dts))), "-", color=colour)
+        if np.all(np.isfinite(self.floor)) and self.floor.any():
+            axes.loglog(self.dts, self.floor, ":", color="grey", label="floor")
+        axes.set(xlabel="dt", ylabel="error")
+        if axes.get_legend_handles_labels()[1]:
+            axes.legend()
+        return axes
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StrongOrder(OrderEstimate):
+    """Order of the root-mean-square error of single paths at the end of a run; see the base."""
+
+    kind = "Strong order"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WeakOrder(OrderEstimate):
+    """Order of the error of an expectation at the end of a run; see the base."""
+
+    kind = "Weak order"
+
 
 Estimate = TypeVar("Estimate", bound=OrderEstimate)
 
@@ -66,39 +163,78 @@ class Measured(NamedTuple):
     failed: Sequence[str]
     reference: str
 
+    @property
+    def sampled(self) -> bool:
+        return self.influence.shape[1] > 0
+
+    def fit(self, points: np.ndarray, confidence: float) -> tuple[float, float]:
+        """The slope through some of the points and half the width of its interval."""
+        terms = 2 if self.sampled else min(len(points), 4)
+        weights = self._weights(points, terms)
+        slope = float(weights[points] @ np.log(np.abs(self.errors[points])))
+        bend, tolerated, difference = self.bend(points)
+        if not self.sampled:
+            return slope, max(bend, LEAST)
+        # A bend by a term a·dt tilts the line in this proportion.
+        tilt = tolerated * abs((weights @ self.dts) / (difference @ self.dts))
+        sampling = NormalDist().inv_cdf((1 + confidence) / 2) * self._stderr(weights, points)
+        return slope, max(hypot(sampling, tilt), LEAST)
+
+    def bend(self, points: np.ndarray) -> tuple[float, float, np.ndarray]:
+        """What the coarsest point changes in the slope, what is tolerated, and the weights of it.
+
+        Without sampling it is the last term that changes the slope.
+        """
+        if self.sampled:
+            difference = self._weights(points[:2], 2) - self._weights(points[1:], 2)
+        else:
+            terms = min(len(points), 4)
+            difference = self._weights(points, terms) - self._weights(points, terms - 1)
+        bend = abs(float(difference[points] @ np.log(np.abs(self.errors[points]))))
+        return bend, max(STRAIGHT, CLEAR * self._stderr(difference, points)), difference
+
+    def _weights(self, points: np.ndarray, terms: int) -> np.ndarray:
+        """Weights w of the least-squares slope w·log|error| through some of the points."""
+        h = self.dts[points] / self.dts[points].max()
+        design = np.stack([np.log(h), np.ones_like(h), h, h**2][:terms], axis=1)
+        weights = np.zeros(len(self.dts))
+        weights[points] = np.linalg.pinv(design)[0]
+        return weights
+
+    def _stderr(self, weights: np.ndarray, points: np.ndarray) -> float:
+        return _stderr(weights[points] @ self.influence[points])
+
 
 def estimate(
     record: type[Estimate], measured: Measured, subject: str, confidence: float, lift: int = 0
 ) -> Estimate:
     """Apply the plateau rule and fit the slope; `lift`, which is subtracted, is 1 for one step."""
-    dts, errors, influence = measured.dts, measured.errors, measured.influence
-    used = np.ones(len(dts), bool)
-    notes = _drop_unseen(measured, used)
-    influence = np.where(used[:, None], influence, 0.0)
-    notes += [
-        *_drop_other_signs(dts, errors, used),
-        *_drop_coarse(dts, errors, influence, used),
-    ]
+    points, notes = np.arange(len(measured.dts)), []
+    for rule in (_drop_unseen, _drop_other_signs, _drop_coarse):
+        points, reasons = rule(measured, points)
+        notes += reasons
     if lift:
         notes.append("slopes of errors of single steps are one more than the order")
-    order, half = np.nan, np.nan
-    if used.sum() < MIN_POINTS:
+    order = half = np.nan
+    if len(points) < MIN_POINTS:
         notes.append(
-            f"{used.sum()} of at least {MIN_POINTS} points are left: take smaller steps where they "
-            "are not asymptotic, larger ones or a better reference where they are below a floor"
+            f"{len(points)} of at least {MIN_POINTS} points are left: take smaller steps "
+            "where they are not asymptotic, larger ones or a better reference where they are "
+            "below a floor"
         )
     else:
-        order, half = _fit(dts, errors, influence, used, confidence)
+        order, half = measured.fit(points, confidence)
+    errors = np.abs(measured.errors)
     with np.errstate(invalid="ignore"):
-        stderrs = np.abs(errors) * _stderr(measured.influence)
+        stderrs = errors * np.array([_stderr(row) for row in measured.influence])
     return record(
         order=order - lift,
         interval=(order - lift - half, order - lift + half),
         confidence=confidence,
-        dts=dts,
-        errors=np.abs(errors),
+        dts=measured.dts,
+        errors=errors,
         stderrs=stderrs,
-        used=used,
+        used=np.isin(np.arange(len(errors)), points),
         floor=np.max(np.stack(list(measured.floors.values())), axis=0),
         subject=subject,
         reference=measured.reference,
@@ -106,110 +242,50 @@ def estimate(
     )
 
 
-def _drop_unseen(measured: Measured, used: np.ndarray) -> list[str]:
+def _drop_unseen(measured: Measured, points: np.ndarray) -> tuple[np.ndarray, list[str]]:
     """Points at which a path failed or the error is not above every floor."""
-    notes = []
-    for k, (dt, error, reason) in enumerate(
-        zip(measured.dts, measured.errors, measured.failed, strict=True)
-    ):
-        below = [
-            f"not clearly above {why}"
-            for why, floor in measured.floors.items()
-            if not abs(error) > floor[k]
-        ]
-        overflow = [] if np.isfinite(error) else ["its error is not finite"]
-        reasons = [*filter(None, [reason]), *overflow, *below]
+    kept, notes = [], []
+    for k in points:
+        error, reasons = measured.errors[k], [measured.failed[k]] if measured.failed[k] else []
+        if not np.isfinite(error):
+            reasons.append("its error is not finite")
+        floors = measured.floors.items()
+        reasons += [f"not clearly above {why}" for why, at in floors if not abs(error) > at[k]]
         if reasons:
-            used[k] = False
-            notes.append(f"dt = {dt:.5g} dropped: {reasons[0]}")
-    return notes
+            notes.append(f"dt = {measured.dts[k]:.5g} dropped: {reasons[0]}")
+        else:
+            kept.append(k)
+    return np.array(kept, int), notes
 
 
-def _drop_other_signs(dts: np.ndarray, errors: np.ndarray, used: np.ndarray) -> list[str]:
+def _drop_other_signs(measured: Measured, points: np.ndarray) -> tuple[np.ndarray, list[str]]:
     """An error that changes its sign is not a power of dt on both sides: keep the fine side."""
-    kept = np.flatnonzero(used)
-    other = [k for k in kept if np.sign(errors[k]) != np.sign(errors[kept[-1]])]
-    for k in range(max(other, default=-1) + 1):
-        used[k] = False
-    return [f"dt >= {dts[max(other)]:.5g} dropped: the error changes its sign"] if other else []
+    signs = np.sign(measured.errors[points])
+    other = points[signs != signs[-1:]]
+    if not len(other):
+        return points, []
+    note = f"dt >= {measured.dts[other[-1]]:.5g} dropped: the error changes its sign"
+    return points[points > other[-1]], [note]
 
 
-def _drop_coarse(
-    dts: np.ndarray, errors: np.ndarray, influence: np.ndarray, used: np.ndarray
-) -> list[str]:
+def _drop_coarse(measured: Measured, points: np.ndarray) -> tuple[np.ndarray, list[str]]:
     """Drop the coarsest point while it bends the line."""
     notes = []
-    while used.sum() >= MIN_POINTS:
-        kept = np.flatnonzero(used)
-        bend, tolerated = _bend(dts, errors, influence, kept)
+    while len(points) >= MIN_POINTS:
+        bend, tolerated, _ = measured.bend(points)
         if bend <= tolerated:
             break
-        used[kept[0]] = False
-        notes.append(f"dt = {dts[kept[0]]:.5g} dropped: not asymptotic (slope off by {bend:.2f})")
-    return notes
+        dt = measured.dts[points[0]]
+        notes.append(f"dt = {dt:.5g} dropped: not asymptotic (slope off by {bend:.2f})")
+        points = points[1:]
+    return points, notes
 
 
-def _bend(
-    dts: np.ndarray, errors: np.ndarray, influence: np.ndarray, points: np.ndarray
-) -> tuple[float, float]:
-    """What the coarsest point, or the last term, changes in the slope; and what is tolerated."""
-    difference = _difference(dts, influence, points)
-    used = difference != 0
-    bend = abs(float(difference[used] @ np.log(np.abs(errors[used]))))
-    stderr = _stderr((difference @ influence)[None, :])[0]
-    return bend, max(STRAIGHT, CLEAR * stderr)
+def _stderr(samples: np.ndarray) -> float:
+    """Standard error of the mean; zero where nothing was sampled."""
+    return float(np.std(samples, ddof=1)) / sqrt(len(samples)) if len(samples) > 1 else 0.0
 
 
-def _difference(dts: np.ndarray, influence: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Weights of a difference of slopes: the two coarsest points against the others, if sampled."""
-    if influence.shape[1]:
-        return _weights(dts, points[:2], 2) - _weights(dts, points[1:], 2)
-    terms = _terms(influence, points)
-    return _weights(dts, points, terms) - _weights(dts, points, terms - 1)
-
-
-def _terms(influence: np.ndarray, points: np.ndarray) -> int:
-    """How many terms of log|error| = c + p log dt + a dt + b dt² are fitted."""
-    return 2 if influence.shape[1] else min(len(points), 4)
-
-
-def _design(dts: np.ndarray, terms: int) -> np.ndarray:
-    h = dts / dts.max()
-    return np.stack([np.log(h), np.ones_like(h), h, h**2][:terms], axis=1)
-
-
-def _weights(dts: np.ndarray, points: np.ndarray, terms: int) -> np.ndarray:
-    """Weights w of the least-squares slope w·log|error| through some of the points."""
-    weights = np.zeros(len(dts))
-    weights[points] = np.linalg.pinv(_design(dts[points], terms))[0]
-    return weights
-
-
-def _fit(
-    dts: np.ndarray,
-    errors: np.ndarray,
-    influence: np.ndarray,
-    used: np.ndarray,
-    confidence: float,
-) -> tuple[float, float]:
-    """The slope and half the width of its interval."""
-    points = np.flatnonzero(used)
-    weights = _weights(dts, points, _terms(influence, points))
-    y = np.log(np.abs(errors[used]))
-    slope = float(weights[used] @ y)
-    bend, tolerated = _bend(dts, errors, influence, points)
-    if not influence.shape[1]:
-        return slope, max(bend, LEAST)
-    # A bend by a term a·dt tilts the line in this proportion.
-    tilt = tolerated * abs((weights @ dts) / (_difference(dts, influence, points) @ dts))
-    sampling = _stderr((weights @ influence)[None, :])[0]
-    half = hypot(NormalDist().inv_cdf((1 + confidence) / 2) * sampling, tilt)
-    return slope, max(half, LEAST)
-
-
-def _stderr(influence: np.ndarray) -> np.ndarray:
-    """Standard error of the mean of each row; zero where nothing was sampled."""
-    paths = influence.shape[1]
-    if paths < 2:
-        return np.zeros(len(influence))
-    return np.std(influence, axis=1, ddof=1) / sqrt(paths)
+def slope(dts: np.ndarray, errors: np.ndarray) -> float:
+    """The slope of the straight line through log(error) over log(dt)."""
+    return float(np.polyfit(np.log(dts), np.log(errors), 1)[0])

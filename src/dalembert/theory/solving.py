@@ -18,8 +18,7 @@ from dalembert.precision import cast, is_traced, with_precision
 from dalembert.stepping import newton
 from dalembert.stepping.stepper import StepInfo
 from dalembert.system import System
-
-__all__ = ["evaluate", "find_root", "relative_size", "trusted"]
+from dalembert.theory.paths import check_dt
 
 SHORTEST = 2.0**-8
 """The smallest fraction of a Newton step that is tried."""
@@ -43,11 +42,7 @@ def find_root(
     limit = newton.tolerance(guess.dtype)
 
     def with_jacobian(u: Any) -> tuple[Any, Any]:
-        def twice(u: Any) -> tuple[Any, Any]:
-            value = residual(u)
-            return value, value
-
-        matrix, value = jax.jacfwd(twice, has_aux=True)(u)
+        matrix, value = jax.jacfwd(lambda u: (residual(u),) * 2, has_aux=True)(u)
         return value, matrix
 
     def unfinished(state: tuple[Any, ...]) -> Any:
@@ -89,11 +84,8 @@ def trusted(found: Any, info: StepInfo) -> Any:
 
     A factor, not a choice: derivatives of what cannot be trusted are NaN as well.
     """
-
-    def leaf(x: Any) -> Any:
-        return jnp.where(jnp.all(info.converged), 1.0, jnp.nan).astype(x.dtype) * x
-
-    return jax.tree.map(leaf, found)
+    factor = jnp.where(jnp.all(info.converged), 1.0, jnp.nan)
+    return jax.tree.map(lambda x: factor.astype(x.dtype) * x, found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,20 +115,22 @@ def evaluate(
     method: Any,
     arguments: tuple[Any, ...],
     dt: Any,
-    static: tuple[Any, ...] = (),
+    *static: Any,
+    refuse: bool = True,
 ) -> Any:
     """Compile a kernel once and call it; concrete results that did not converge are refused.
 
     Args:
-        kernel: `(system, *static, params, dt, *arguments) -> (result, StepInfo)`.
+        kernel: `(system, *static, params, dt, *arguments) -> (result, StepInfo or None)`.
         system: its functions are compiled in, its parameters passed.
         method: whose equations are solved.
         arguments: arrays in any nesting.
         dt: step size, > 0.
         static: hashable things that are compiled in.
+        refuse: False hands them on, as NaN.
     """
-    if not is_traced(dt) and not (np.ndim(dt) == 0 and np.isfinite(dt) and dt > 0):
-        raise ValueError(f"dt must be a positive number, not {dt!r}.")
+    if not is_traced(dt):
+        check_dt(dt)
     leaves = jax.tree.leaves((arguments, dt, system.params))
     traced = [x.dtype for x in leaves if is_traced(x) and jnp.issubdtype(x.dtype, np.floating)]
     kind = np.dtype(jnp.result_type(*traced) if traced else np.float64)
@@ -146,10 +140,10 @@ def evaluate(
         return compiled(cast(params, kind), jnp.asarray(dt, kind), *cast(arguments, kind))
 
     result, info = with_precision(run, system.params, dt, *arguments, dtype=kind)
-    if not is_traced(info) and not np.all(info.converged):
-        raise ValueError(
-            f"the equations of {method.name} with dt={float(dt):g} were not solved (relative "
-            f"residual {float(np.max(info.residual)):.1e}): no path of this method joins what was "
-            "given, or Newton's method did not find it. Use a smaller dt or a shorter path."
-        )
-    return result
+    if not refuse or info is None or is_traced(info) or np.all(info.converged):
+        return result
+    raise ValueError(
+        f"the equations of {method.name} with dt={float(dt):g} were not solved (relative residual "
+        f"{float(np.max(info.residual)):.1e}): no path of this method joins what was given, or "
+        "Newton's method did not find it. Use a smaller dt or a shorter path."
+    )

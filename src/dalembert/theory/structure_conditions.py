@@ -4,8 +4,6 @@ Every function gives residuals by label, and a label spells out its condition. E
 put to the conditions of the family that they belong to.
 """
 
-from __future__ import annotations
-
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -30,14 +28,12 @@ def structure_residuals(method: Method) -> Residuals:
     match method:
         case MeanSquareTableau():
             return _mean_square_structure(method)
-        case WeakTableau():
-            m = method
+        case WeakTableau() as m:
             return _weak_structure(m.a0, m.a1, m.b0, m.b1, m.b3, m.alpha, m.beta)
         case ExplicitTableau():
             embedded = _embed(method)
             return _channel_structure(method) if embedded is None else structure_residuals(embedded)
-        case ExplicitWeakTableau():
-            m = method
+        case ExplicitWeakTableau() as m:
             return _weak_structure(m.A0, m.A1, m.B0, m.B1, m.B3, m.alpha, m.beta1)
 
 
@@ -65,8 +61,7 @@ def _residual(w: Array, M: Array, v: Array, N: Array) -> float:
     return float(np.abs(w[:, None] * M + v[None, :] * N.T - np.outer(w, v)).max())
 
 
-def _mean_square_structure(method: MeanSquareTableau) -> Residuals:
-    m = method
+def _mean_square_structure(m: MeanSquareTableau) -> Residuals:
     return {
         "1: α_i ā_ij + α_j a_ji = α_i α_j": _residual(m.alpha, m.a_bar, m.alpha, m.a),
         "2: β_i b̄_ij + β_j b_ji = β_i β_j": _residual(m.beta, m.b_bar, m.beta, m.b),
@@ -90,19 +85,17 @@ def _weak_structure(
     }
 
 
-def _embed(method: ExplicitTableau) -> MeanSquareTableau | None:
+def _embed(m: ExplicitTableau) -> MeanSquareTableau | None:
     """The same method as a partitioned one; None if it reads ΔZ, which that family does not."""
-    if "dZ" in method.needs():
+    if "dZ" in m.needs():
         return None
-    m = method
     return MeanSquareTableau(
         m.A, m.A, m.A, m.B1, m.B1, m.B1, m.alpha, m.alpha, m.g1, m.g1, name=m.name
     )
 
 
-def _channel_structure(method: ExplicitTableau) -> Residuals:
+def _channel_structure(m: ExplicitTableau) -> Residuals:
     """The conditions for a method with three channels: h, ΔW and ΔZ/h."""
-    m = method
     channels = [("α", "A", m.alpha, m.A), ("g1", "B1", m.g1, m.B1), ("g2", "B2", m.g2, m.B2)]
     pairs = combinations_with_replacement(channels, 2)
     return {
@@ -111,8 +104,7 @@ def _channel_structure(method: ExplicitTableau) -> Residuals:
     }
 
 
-def _explicit_sums(method: ExplicitTableau) -> Residuals:
-    m = method
+def _explicit_sums(m: ExplicitTableau) -> Residuals:
     c1, c2 = m.B1.sum(axis=1), m.B2.sum(axis=1)
     residuals = {
         "Σ α = 1": m.alpha.sum() - 1,

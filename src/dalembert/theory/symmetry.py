@@ -14,8 +14,9 @@ third and the fourth make p·q − H_d⁺ of a Lagrange–d'Alembert Runge–Kut
 the discrete balance of J is exact.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -25,9 +26,7 @@ import numpy as np
 from dalembert.precision import with_precision
 from dalembert.system import System
 from dalembert.theory.noether import Generator, check_generator, cotangent_lift
-from dalembert.theory.probe import sample_points
-
-__all__ = ["SymmetryCheck", "SymmetryDefect", "check_symmetry"]
+from dalembert.theory.paths import sample_points
 
 TOLERANCE = 1e-12
 """Defects up to this, relative to the terms that cancel in them, are rounding."""
@@ -139,74 +138,53 @@ def check_symmetry(
     """
     check_generator(system, generator)
     q, p = sample_points(system, points, seed)
-    hamiltonians = {"H": system.H} | {f"h[{i}]": h for i, h in enumerate(system.h or ())}
-    forces = {"F": system.F} | {f"f[{i}]": f for i, f in enumerate(system.f or ())}
-    conditions: list[tuple[str, str, Callable[..., Any]]] = []
-    for name, fun in hamiltonians.items():
-        if fun is not None:
-            conditions.append(("invariant", f"d{name}·ξ", _invariance(system, generator, fun)))
-    for name, fun in forces.items():
-        if fun is not None:
-            conditions += [
-                ("orthogonal", f"{name}·ξ_Q", _orthogonality(system, generator, fun)),
-                (
-                    "equivariant",
-                    f"D{name}·ξ + (Dξ_Q)ᵀ{name}",
-                    _equivariance(system, generator, fun),
-                ),
-            ]
-    conditions.append(("affine", "D²ξ_Q", _second_derivative(generator)))
     defects = []
-    for condition, formula, fun in conditions:
-        size, scale = with_precision(jax.vmap(fun, in_axes=(0, 0, None)), q, p, system.params)
-        size, scale = np.asarray(size), np.asarray(scale)
-        relative = size / np.maximum(scale, np.finfo(np.float64).tiny)
+    for condition, formula, fun in _conditions(system, generator):
+        everywhere = jax.jit(jax.vmap(fun, in_axes=(0, 0, None)))
+        found = with_precision(everywhere, q, p, system.params)
+        size, scale = map(np.asarray, found)
+        relative = float(np.max(size / np.maximum(scale, np.finfo(np.float64).tiny)))
         i = int(np.argmax(size))
-        found = (float(size[i]), float(np.max(relative)))
-        defects.append(SymmetryDefect(condition, formula, *found, q[i], p[i]))
+        defects.append(SymmetryDefect(condition, formula, float(size[i]), relative, q[i], p[i]))
     name = str(getattr(generator, "name", getattr(generator, "__name__", "<>")))
     name = "your generator" if name.startswith("<") else name
     return SymmetryCheck(system.name, name, tuple(defects))
 
 
-def _invariance(system: System, generator: Generator, fun: Callable[..., Any]) -> Any:
+def _conditions(system: System, generator: Generator) -> Iterator[tuple[str, str, Any]]:
+    """Each condition, its formula, and (q, p, params) → what should vanish, and its scale."""
+    hamiltonians = {"H": system.H} | {f"h[{i}]": h for i, h in enumerate(system.h or ())}
+    forces = {"F": system.F} | {f"f[{i}]": f for i, f in enumerate(system.f or ())}
     lift = cotangent_lift(generator)
 
-    def defect(q: Any, p: Any, params: Any) -> tuple[Any, Any]:
-        gradient = jax.grad(lambda q, p: system.evaluate(fun, q, p, params), argnums=(0, 1))(q, p)
-        terms = jnp.concatenate([d * xi for d, xi in zip(gradient, lift(q, p), strict=True)])
+    def sum_of(terms: Any) -> tuple[Any, Any]:
         return jnp.abs(jnp.sum(terms)), jnp.sum(jnp.abs(terms))
 
-    return defect
+    def invariance(fun: Any, q: Any, p: Any, params: Any) -> tuple[Any, Any]:
+        gradient = jax.grad(lambda q, p: system.evaluate(fun, q, p, params), (0, 1))(q, p)
+        return sum_of(jnp.concatenate(gradient) * jnp.concatenate(lift(q, p)))
 
+    def orthogonality(fun: Any, q: Any, p: Any, params: Any) -> tuple[Any, Any]:
+        return sum_of(system.evaluate(fun, q, p, params) * generator(q))
 
-def _orthogonality(system: System, generator: Generator, fun: Callable[..., Any]) -> Any:
-    def defect(q: Any, p: Any, params: Any) -> tuple[Any, Any]:
-        terms = system.evaluate(fun, q, p, params) * generator(q)
-        return jnp.abs(jnp.sum(terms)), jnp.sum(jnp.abs(terms))
-
-    return defect
-
-
-def _equivariance(system: System, generator: Generator, fun: Callable[..., Any]) -> Any:
-    lift = cotangent_lift(generator)
-
-    def defect(q: Any, p: Any, params: Any) -> tuple[Any, Any]:
+    def equivariance(fun: Any, q: Any, p: Any, params: Any) -> tuple[Any, Any]:
         def force(q: Any, p: Any) -> Any:
             return system.evaluate(fun, q, p, params)
 
         value, turned = jax.jvp(force, (q, p), lift(q, p))
-        _, pull = jax.vjp(generator, q)
-        (expected,) = pull(value)
-        scale = jnp.max(jnp.abs(turned)) + jnp.max(jnp.abs(expected)) + jnp.max(jnp.abs(value))
+        (expected,) = jax.vjp(generator, q)[1](value)
+        scale = sum(jnp.max(jnp.abs(x)) for x in (turned, expected, value))
         return jnp.max(jnp.abs(turned + expected)), scale
 
-    return defect
-
-
-def _second_derivative(generator: Generator) -> Any:
-    def defect(q: Any, p: Any, params: Any) -> tuple[Any, Any]:
+    def second_derivative(q: Any, p: Any, params: Any) -> tuple[Any, Any]:
         second = jax.jacfwd(jax.jacfwd(generator))(q)
         return jnp.max(jnp.abs(second)), jnp.ones((), q.dtype)
 
-    return defect
+    for name, fun in hamiltonians.items():
+        if fun is not None:
+            yield "invariant", f"d{name}·ξ", partial(invariance, fun)
+    for name, fun in forces.items():
+        if fun is not None:
+            yield "orthogonal", f"{name}·ξ_Q", partial(orthogonality, fun)
+            yield "equivariant", f"D{name}·ξ + (Dξ_Q)ᵀ{name}", partial(equivariance, fun)
+    yield "affine", "D²ξ_Q", second_derivative

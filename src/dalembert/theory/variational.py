@@ -30,17 +30,8 @@ from dalembert.precision import check_real, is_traced
 from dalembert.stepping.step import as_increments, vector
 from dalembert.stepping.stepper import StepInfo
 from dalembert.system import System
-from dalembert.theory.mixed import Generated, MixedStep, check_variational, tables
+from dalembert.theory.mixed import MixedStep, check_variational, tables
 from dalembert.theory.solving import evaluate, find_root, relative_size, trusted
-
-__all__ = [
-    "DiscreteHamiltonian",
-    "GeneratingResidual",
-    "discrete_hamiltonian",
-    "generated_step",
-    "generating_residual",
-    "mixed_step",
-]
 
 
 class DiscreteHamiltonian(NamedTuple):
@@ -93,8 +84,9 @@ def discrete_hamiltonian(
         not converge, concrete arguments raise a `ValueError` and traced ones give NaN. Works under
         `jax.jit`, `jax.vmap` and `jax.grad`.
     """
-    arguments = _arguments(system, method, q, p_next, dW, "p_next")
-    return evaluate(_hamiltonian, system, method, arguments, dt)
+    arguments = _step_arguments(system, method, q, p_next, dW, "p_next")
+    fields = DiscreteHamiltonian._fields
+    return DiscreteHamiltonian(*evaluate(_generate, system, method, arguments, dt, fields))
 
 
 def mixed_step(
@@ -105,8 +97,8 @@ def mixed_step(
     Returns:
         New q, old p, and a `StepInfo`. Arguments and failures as in `discrete_hamiltonian`.
     """
-    arguments = _arguments(system, method, q, p_next, dW, "p_next")
-    return evaluate(_mixed_step, system, method, arguments, dt)
+    arguments = _step_arguments(system, method, q, p_next, dW, "p_next")
+    return evaluate(_generate, system, method, arguments, dt, ("q_next", "p", "info"))
 
 
 def generated_step(
@@ -119,7 +111,7 @@ def generated_step(
     Returns:
         New q, new p, and a `StepInfo` on the solve for p. Failures as in `discrete_hamiltonian`.
     """
-    arguments = _arguments(system, method, q, p, dW, "p")
+    arguments = _step_arguments(system, method, q, p, dW, "p")
     return evaluate(_generated_step, system, method, arguments, dt)
 
 
@@ -138,29 +130,44 @@ def generating_residual(
         dt: step size, > 0.
         dW: increments of the K steps, shape (K, noises), or an `Increments` record of them.
     """
-    arguments = method_path_arguments(system, method, q, p, dW)
-    return evaluate(_generating_residual, system, method, arguments, dt)
+    q, p, dW = path_arguments(system, q, p, dW)
+    fields = ("D1", "D2", "F_minus", "F_plus")
+    D1, D2, F_minus, F_plus = generate_all(system, method, q[:-1], p[1:], dt, dW, *fields)
+    return GeneratingResidual(q[1:] - D2 + F_plus, p[:-1] - D1 + F_minus)
 
 
-def _hamiltonian(
-    system: System, params: Any, dt: Any, weights: Any, q: Any, p: Any, dW: Any
-) -> Any:
-    found = MixedStep(system, params, dt, weights, dW).generate(q, p)
-    return DiscreteHamiltonian(found.H_d, found.F_minus, found.F_plus), found.info
+def generate_all(
+    system: System,
+    method: Any,
+    q: Any,
+    p_next: Any,
+    dt: Any,
+    dW: Any,
+    *fields: str,
+    refuse: bool = True,
+) -> tuple[Any, ...]:
+    """Fields of `Generated` for many steps: q_k, p_{k+1} and dW have a row for each."""
+    check_variational(system, method)
+    arguments = (tables(system, method), q, p_next, dW)
+    return evaluate(_generate_rows, system, method, arguments, dt, fields, refuse=refuse)
 
 
-def _mixed_step(system: System, params: Any, dt: Any, weights: Any, q: Any, p: Any, dW: Any) -> Any:
-    found = MixedStep(system, params, dt, weights, dW).generate(q, p)
-    return (found.q_next, found.p, found.info), found.info
+def _generate(
+    system: System, fields: Any, params: Any, dt: Any, weights: Any, q: Any, p_next: Any, dW: Any
+) -> tuple[tuple[Any, ...], StepInfo]:
+    found = MixedStep(system, params, dt, weights, dW).generate(q, p_next)
+    return tuple(getattr(found, name) for name in fields), found.info
+
+
+def _generate_rows(system: System, fields: Any, *shared_and_rows: Any) -> Any:
+    *shared, q, p_next, dW = shared_and_rows
+    return jax.vmap(lambda *row: _generate(system, fields, *shared, *row))(q, p_next, dW)
 
 
 def _generated_step(
     system: System, params: Any, dt: Any, weights: Any, q: Any, p: Any, dW: Any
 ) -> Any:
     equations = MixedStep(system, params, dt, weights, dW)
-
-    def residual(p_next: Any) -> Any:
-        return linearise(p_next)[0]
 
     def linearise(p_next: Any) -> tuple[Any, Any]:
         # For a Lagrange–d'Alembert method the matrix is the derivative; for others it is off by
@@ -171,27 +178,9 @@ def _generated_step(
     def size(value: Any, change: Any) -> Any:
         return relative_size(value, p, change)
 
-    p_next, info = find_root(residual, size, p, linearise)
+    p_next, info = find_root(lambda p_next: linearise(p_next)[0], size, p, linearise)
     found = equations.generate(q, p_next)
-    new = trusted((found.D2 - found.F_plus, p_next), info)
-    return (*new, info), info
-
-
-def along(system: System, params: Any, dt: Any, weights: Any, q: Any, p: Any, dW: Any) -> Generated:
-    """What generates every step of a path."""
-
-    def one(q: Any, p_next: Any, dW: Any) -> Generated:
-        return MixedStep(system, params, dt, weights, dW).generate(q, p_next)
-
-    return jax.vmap(one)(q[:-1], p[1:], dW)
-
-
-def _generating_residual(
-    system: System, params: Any, dt: Any, weights: Any, q: Any, p: Any, dW: Any
-) -> Any:
-    found = along(system, params, dt, weights, q, p, dW)
-    position = q[1:] - found.D2 + found.F_plus
-    return GeneratingResidual(position, p[:-1] - found.D1 + found.F_minus), found.info
+    return (*trusted((found.D2 - found.F_plus, p_next), info), info), info
 
 
 def largest(*values: Any) -> Any:
@@ -201,39 +190,34 @@ def largest(*values: Any) -> Any:
     return numpy.max(numpy.stack([numpy.max(numpy.abs(x)) for x in values]))
 
 
-def path_increments(system: System, dW: Any) -> Any:
-    """Increments of a path as an array of shape (K, noises), checked."""
-    return _array("dW", dW.dW if isinstance(dW, Increments) else dW, (None, system.noises))
-
-
-def path_arguments(system: System, q: Any, p: Any, dW: Any) -> tuple[Any, Any, Any]:
-    """A path and its increments, checked: (K + 1, dim), (K + 1, dim), (K, noises)."""
-    dW = path_increments(system, dW)
-    shape = (dW.shape[0] + 1, system.dim)
-    return _array("q", q, shape), _array("p", p, shape), dW
-
-
-def _array(name: str, value: Any, shape: tuple[int | None, int]) -> Any:
-    value = value if is_traced(value) else np.asarray(value)
-    steps, components = shape
-    wanted = value.ndim == 2 and value.shape[0] > 0 and value.shape[1] == components
-    if not wanted or steps not in (None, value.shape[0]):
-        rows = "K" if steps is None else f"K + 1 = {steps}"
-        raise ValueError(
-            f"{name} must have shape ({rows}, {components}), not {value.shape}: a path of K steps "
-            "has K rows of dW and K + 1 of q and p."
-        )
-    check_real(name, value)
-    return value
-
-
-def _arguments(system: System, method: Any, q: Any, p: Any, dW: Any, name: str) -> tuple[Any, ...]:
+def _step_arguments(
+    system: System, method: Any, q: Any, p: Any, dW: Any, name: str
+) -> tuple[Any, ...]:
     check_variational(system, method)
     dW = as_increments(system, method, dW).dW
     return tables(system, method), vector("q", q, system.dim), vector(name, p, system.dim), dW
 
 
-def method_path_arguments(system: System, method: Any, q: Any, p: Any, dW: Any) -> tuple[Any, ...]:
-    """The weights of a method, a path and its increments, checked."""
-    check_variational(system, method)
-    return (tables(system, method), *path_arguments(system, q, p, dW))
+def path_arguments(system: System, q: Any, p: Any, dW: Any) -> tuple[Any, Any, Any]:
+    """A path and its increments, checked: (K + 1, dim), (K + 1, dim), (K, noises)."""
+    dW = fine_increments(system, dW)
+    rows = dW.shape[0] + 1
+    return _rows("q", q, rows, system.dim), _rows("p", p, rows, system.dim), dW
+
+
+def fine_increments(system: System, dW: Any) -> Any:
+    """Increments of a path, or of a record of them, as an array of shape (K, noises), checked."""
+    return _rows("dW", dW.dW if isinstance(dW, Increments) else dW, None, system.noises)
+
+
+def _rows(name: str, value: Any, rows: int | None, width: int) -> Any:
+    value = value if is_traced(value) else np.asarray(value)
+    fits = value.ndim == 2 and value.shape[0] > 0 and value.shape[1] == width
+    if not fits or rows not in (None, value.shape[0]):
+        wanted = "K" if rows is None else f"K + 1 = {rows}"
+        raise ValueError(
+            f"{name} must have shape ({wanted}, {width}), not {value.shape}: a path of K steps "
+            "has K rows of dW and K + 1 of q and p."
+        )
+    check_real(name, value)
+    return value

@@ -1,0 +1,28 @@
+"""Plain text for people: tables whose columns line up."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from dalembert.methods.coefficients import columns
+
+
+def table(rows: Sequence[Sequence[str]], indent: str = "  ", right: bool = False) -> list[str]:
+    """The rows as lines, every column as wide as its widest cell, combining characters aside."""
+    widths = [max(map(columns, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = []
+        for cell, width in zip(row, widths, strict=True):
+            space = " " * (width - columns(cell))
+            cells.append(space + cell if right else cell + space)
+        lines.append(indent + "  ".join(cells).rstrip())
+    return lines
+
+
+def convergence_table(
+    dts: Iterable[float], errors: Mapping[str, Iterable[float]], label: str, orders: Sequence[str]
+) -> list[str]:
+    """Errors by name at every step size, and what they say about the order in the last row."""
+    rows = [("dt", *errors)]
+    for dt, *row in zip(dts, *errors.values(), strict=True):
+        rows.append((f"{dt:.3g}", *(f"{error:.1e}" for error in row)))
+    return table([*rows, (label, *orders)], right=True)

@@ -1,0 +1,286 @@
+"""Runs for people and other libraries: xarray, NetCDF, plots, and how a run prints."""
+
+import json
+import sys
+from dataclasses import replace
+
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import xarray
+
+import dalembert as da
+from dalembert.ensemble.run import Failures
+
+SYSTEM = da.systems.damped_kubo()
+ENGINES = ["scipy", "h5netcdf"]
+
+
+def position(q, p, params):
+    return q[0]
+
+
+def momentum(q, p, params):
+    return p[0]
+
+
+OBSERVE = {
+    "energy": SYSTEM.H,
+    "second moments": lambda q, p, params: jnp.stack([q[0] * q, q[0] * p]),
+    "a": lambda q, p, params: jnp.concatenate([q, p]),
+}
+HISTOGRAMS = {
+    "orbit": da.Histogram(
+        da.Axis(position, -3, 3, bins=6), da.Axis(momentum, -2, 2, bins=4), every_save=True
+    ),
+    "q": da.Histogram(da.Axis(position, -1, 1, bins=5)),
+}
+
+
+def simulate(**options):
+    settings = {"keep": "all", "noise": da.Gaussian(truncation=1)} | options
+    return da.simulate(
+        SYSTEM,
+        da.midpoint(),
+        ([2.0], [0.0]),
+        dt=0.25,
+        t_end=2.0,
+        paths=300,
+        save_every=3,
+        observe=OBSERVE,
+        histograms=HISTOGRAMS,
+        **settings,
+    )
+
+
+@pytest.fixture(scope="module")
+def run():
+    return simulate()
+
+
+@pytest.fixture(scope="module")
+def one_path():
+    return simulate(only=3)
+
+
+@pytest.fixture(autouse=True)
+def no_figures_are_left():
+    yield
+    plt.close("all")
+
+
+def with_counts(run, count):
+    """A run in whose statistics there are as many paths as given at each time."""
+    moments = {
+        name: m._replace(count=np.asarray(count, np.float64)) for name, m in run.moments.items()
+    }
+    return replace(run, moments=moments)
+
+
+def test_dimensions_and_values(run):
+    data = run.to_xarray()
+    assert dict(data.sizes) == {
+        "time": 4,
+        "second moments_component_0": 2,
+        "second moments_component_1": 1,
+        "a_component_0": 2,
+        "orbit_x": 6,
+        "orbit_y": 4,
+        "q_x": 5,
+        "path": 300,
+        "component": 1,
+    }
+    np.testing.assert_array_equal(data.time, [0, 0.75, 1.5, 2.0])
+    assert data["count"].dims == ("time",) and (data["count"] == 300).all()
+    for name in OBSERVE:
+        for statistic in ("mean", "stderr", "minimum", "maximum"):
+            variable = data[f"{name}_{statistic}"]
+            assert variable.dims[0] == "time" and variable.dtype == np.float64
+            np.testing.assert_array_equal(variable, getattr(run, statistic)[name])
+    component = ("second moments_component_0", "second moments_component_1")
+    assert data["second moments_mean"].dims == ("time", *component)
+
+
+def test_kept_states(run):
+    data = run.to_xarray()
+    assert data.q.dims == data.p.dims == ("time", "path", "component")
+    np.testing.assert_array_equal(data.q, run.q)
+    np.testing.assert_array_equal(data.p, run.p)
+    final = replace(run, q=run.q[-1], p=run.p[-1]).to_xarray()
+    assert final.q.dims == ("path", "component")
+    np.testing.assert_array_equal(final.p, run.p[-1])
+    nothing = replace(run, q=None, p=None).to_xarray()
+    assert "q" not in nothing and "p" not in nothing and "path" not in nothing.sizes
+
+
+def test_histograms(run):
+    data = run.to_xarray()
+    assert data.orbit_counts.dims == ("time", "orbit_x", "orbit_y")
+    assert data.orbit_outside.dims == ("time",)
+    assert data.q_counts.dims == ("q_x",) and data.q_outside.dims == ()
+    for name, histogram in run.histograms.items():
+        np.testing.assert_array_equal(data[f"{name}_counts"], histogram.counts)
+        np.testing.assert_array_equal(data[f"{name}_outside"], histogram.outside)
+    np.testing.assert_allclose(data.orbit_x, [-2.5, -1.5, -0.5, 0.5, 1.5, 2.5])
+    np.testing.assert_allclose(data.orbit_y, [-1.5, -0.5, 0.5, 1.5])
+    # By name, as one would use it: the marginal of the two is that of one, where it covers it.
+    total = data.orbit_counts.sum(["orbit_x", "orbit_y"]) + data.orbit_outside
+    assert (total == 300).all()
+
+
+def test_attributes_and_provenance(run):
+    attributes = run.to_xarray().attrs
+    assert attributes["title"] == "damped_kubo with midpoint"
+    assert attributes["failed"] == 0 and attributes["truncated"] == run.truncated > 0
+    assert attributes["residual"] == run.residual
+    provenance = json.loads(attributes["provenance"])
+    assert provenance == run.provenance
+    assert provenance["system"]["params"] == {"beta": 0.5, "nu": 0.001}
+    assert provenance["method"]["name"] == "midpoint" and provenance["dt"] == 0.25
+    assert provenance["seed"] == 0 and set(provenance["versions"]) >= {"dalembert", "jax", "numpy"}
+
+
+def test_what_the_sample_does_not_support_is_not_exported(run, one_path):
+    data = one_path.to_xarray()
+    assert "energy_mean" in data and "energy_stderr" not in data
+    assert dict(data.sizes)["path"] == 1
+    with pytest.raises(ValueError, match="the mean of 'energy' needs at least 1"):
+        with_counts(run, [300, 300, 300, 0]).to_xarray()
+
+
+def round_trip(data, path, engine):
+    pytest.importorskip(engine)
+    data.to_netcdf(path, engine=engine)
+    return xarray.load_dataset(path, engine=engine)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_netcdf_round_trip(run, tmp_path, engine):
+    data = run.to_xarray()
+    again = round_trip(data, tmp_path / "run.nc", engine)
+    xarray.testing.assert_equal(again, data)
+    assert again.attrs == data.attrs
+    assert json.loads(again.attrs["provenance"]) == run.provenance
+    assert all(again[name].dims == data[name].dims for name in data.variables)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_numbers_beyond_32_bits_are_stored_exactly(run, tmp_path, engine):
+    """NetCDF 3, which SciPy writes, has no larger integers; floats hold these without error."""
+    big = 10**10 + 1
+    counts = {name: n + big for name, n in run.counts.items()}
+    large = replace(with_counts(run, [big] * 4), counts=counts, truncated=10**12 + 1)
+    again = round_trip(large.to_xarray(), tmp_path / "run.nc", engine)
+    assert (again["count"] == big).all() and again.attrs["truncated"] == 10**12 + 1
+    np.testing.assert_array_equal(again.orbit_counts, run.histograms["orbit"].counts + big)
+    assert again.q_outside == run.histograms["q"].outside + big
+
+
+def test_float32_states_stay_float32(run, tmp_path):
+    single = replace(run, q=run.q.astype(np.float32), p=run.p.astype(np.float32))
+    again = round_trip(single.to_xarray(), tmp_path / "run.nc", "scipy")
+    assert again.q.dtype.itemsize == 4 and again.energy_mean.dtype.itemsize == 8
+    np.testing.assert_array_equal(again.q, single.q)
+
+
+def band(axes, k=0):
+    """Lower and upper ends of a shaded band at each time."""
+    points = axes.collections[k].get_paths()[0].vertices
+    times = np.unique(points[:, 0])
+    return np.array([[f(points[points[:, 0] == t, 1]) for t in times] for f in (np.min, np.max)])
+
+
+def test_plot_of_a_scalar(run):
+    axes = run.plot()
+    (line,) = axes.lines
+    np.testing.assert_array_equal(line.get_xdata(), run.t)
+    np.testing.assert_array_equal(line.get_ydata(), run.mean["energy"])
+    mean, error = run.mean["energy"], run.stderr["energy"]
+    np.testing.assert_allclose(band(axes), [mean - 2 * error, mean + 2 * error], rtol=1e-14)
+    assert axes.get_xlabel() == "time" and axes.get_ylabel() == "mean of energy"
+    assert axes.get_title() == "damped_kubo" and line.get_label() == "midpoint"
+    assert axes.get_legend() is None
+
+
+def test_the_first_observable_that_was_asked_for_is_drawn(run):
+    """It is not the first one in the alphabet."""
+    assert list(run.moments) == list(OBSERVE) and list(run.mean) == list(OBSERVE)
+
+
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [("a", ["a[0]", "a[1]"]), ("second moments", ["second moments[0, 0]", "second moments[1, 0]"])],
+)
+def test_plot_of_an_array(run, name, labels):
+    axes = run.plot(name)
+    assert [line.get_label() for line in axes.lines] == labels
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == labels
+    mean = run.mean[name].reshape(4, 2)
+    for k, line in enumerate(axes.lines):
+        np.testing.assert_array_equal(line.get_ydata(), mean[:, k])
+        error = run.stderr[name].reshape(4, 2)[:, k]
+        np.testing.assert_allclose(band(axes, k)[1], mean[:, k] + 2 * error, atol=1e-14)
+
+
+def test_plot_into_given_axes(run):
+    _, axes = plt.subplots()
+    assert run.plot("energy", axes) is axes and run.plot("energy", axes) is axes
+    assert len(axes.lines) == 2 and len(plt.get_fignums()) == 1
+
+
+def test_a_plot_of_one_path_has_no_band(one_path):
+    axes = one_path.plot()
+    low, high = band(axes)
+    np.testing.assert_array_equal(low, high)
+
+
+def test_an_unknown_observable_is_refused_and_leaves_no_figure(run):
+    with pytest.raises(KeyError, match=r"no observable 'entropy'; there are \['a', 'energy'"):
+        run.plot("entropy")
+    assert plt.get_fignums() == []
+
+
+@pytest.mark.parametrize(("package", "use"), [("xarray", "to_xarray"), ("matplotlib", "plot")])
+def test_a_missing_package_is_named(run, monkeypatch, package, use):
+    for name in (package, f"{package}.pyplot"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError, match=f"this needs {package}: install it with"):
+        getattr(run, use)()
+
+
+def test_a_run_prints_as_a_short_summary(run):
+    lines = repr(run).splitlines()
+    assert lines[0] == (
+        "Run of damped_kubo with midpoint: 300 paths to t = 2 in steps of 0.25, 1 noise, seed 0"
+    )
+    assert lines[1] == "  failed paths: none"
+    assert lines[2].startswith("  stage equations: largest residual ")
+    assert lines[3] == f"  truncated increments: {run.truncated}"
+    mean, error = run.mean["energy"][-1], run.stderr["energy"][-1]
+    assert lines[4] == f"  energy at the end: {mean:.6g} ± {error:.2g}"
+    assert lines[5].startswith("  second moments at the end: [[") and lines[5].endswith("]]")
+    assert lines[6].startswith("  a at the end: [")
+    assert lines[7].startswith("  took ") and "path-steps/s on " in lines[7]
+    assert len(lines) == 8 and max(map(len, lines)) < 100
+
+
+def test_the_summary_of_one_path_and_of_none(run, one_path):
+    assert "midpoint: 1 path to" in repr(one_path)
+    energy = one_path.mean["energy"][-1]
+    assert f"energy at the end: {energy:.6g} (one path)\n" in repr(one_path)
+    assert repr(one_path).count("(one path)") == 3
+    failures = Failures(1, 299, 17, 0.5)
+    none = replace(with_counts(run, [300, 300, 1, 0]), failures=failures, truncated=0)
+    assert (
+        "failed paths: 300 (1 unconverged, 299 not finite), the first is path 17 at t = 0.5"
+        in repr(none)
+    )
+    assert repr(none).count("no path left") == 3 and "truncated" not in repr(none)
+
+
+def test_long_observables_are_summarised(run):
+    m = run.moments["a"]
+    wide = m._replace(mean=np.arange(4000.0).reshape(4, 1000), deviations=np.ones((4, 1000)))
+    text = repr(replace(run, moments={"wide": wide}))
+    assert "wide at the end: [3000. 3001. 3002. ... 3997. 3998. 3999.]" in text
