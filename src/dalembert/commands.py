@@ -4,6 +4,8 @@ import os
 import runpy
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -53,7 +55,7 @@ def options(
 
 @app.command("list")
 def list_everything() -> None:
-    """Show the methods and the ready-made systems."""
+    """Show the methods, the ready-made systems and the paper's experiments."""
     methods = Table("method", "kind", "stages", "keeps", "order: one noise", "any noise", box=None)
     for name, make in da.METHODS.items():
         certificate = da.certify(make())
@@ -73,6 +75,11 @@ def list_everything() -> None:
         systems.add_row(name, str(system.dim), str(system.noises), _first_line(make))
     console.print()
     console.print(systems)
+    experiments = Table("experiment", "what it is", box=None)
+    for name, make in studies().STUDIES.items():
+        experiments.add_row(name, make().title)
+    console.print()
+    console.print(experiments)
 
 
 def _stages(method: Any) -> str:
@@ -120,26 +127,128 @@ def diagnose(
         raise _fail(f"{error} In Python: da.diagnose(system, points=(q, p)).") from error
 
 
+Processes = Annotated[
+    int | None, typer.Option(help="Processes on this machine; default: one.", min=1)
+]
+Out = Annotated[Path, typer.Option(help="Folder for the results.")]
+
+
 @app.command()
 def run(
-    file: Annotated[Path, typer.Argument(help="FILE.py, which calls da.simulate.")],
-    processes: Annotated[
-        int | None, typer.Option(help="Processes on this machine; default: one.", min=1)
-    ] = None,
+    file: Annotated[Path, typer.Argument(help="FILE.py with a `study`, or any script.")],
+    out: Out = Path("results"),
+    processes: Processes = None,
 ) -> None:
-    """Execute FILE.py in processes that share its simulations.
+    """Execute FILE.py; if it defines `study`, run that and write its report.
 
-    Under SLURM or MPI every task joins by itself. Only the first process prints.
+    The processes share all simulations. Under SLURM or MPI every task joins by itself. Only the
+    first process prints.
     """
     if not file.is_file():
         raise _fail(f"no such file: {file}")
     if processes is not None and processes > 1:
-        raise typer.Exit(launch(["run", str(file)], processes))
+        raise typer.Exit(launch(["run", str(file), "--out", str(out)], processes))
+    with _one_of_several():
+        study = _execute(file, "__main__").get("study")
+        if isinstance(study, studies().Study):
+            _run_studies([study], out, checkpoints=True)
+
+
+@app.command()
+def reproduce(
+    study: Annotated[str, typer.Argument(help="kubo, vanderpol, lenard-bernstein, lorentz, all.")],
+    size: Annotated[str, typer.Option(help="quick or paper.")] = "quick",
+    out: Out = Path("results"),
+    method: Annotated[list[str] | None, typer.Option(help="Only this method; repeatable.")] = None,
+    paths: Annotated[int | None, typer.Option(help="Number of paths.", min=2)] = None,
+    t_end: Annotated[float | None, typer.Option(help="Final time.", min=0.0)] = None,
+    dt: Annotated[float | None, typer.Option(help="Step size of all methods.", min=0.0)] = None,
+    processes: Processes = None,
+) -> None:
+    """Run the paper's studies: figures, curves and claims.
+
+    The exit status is 0 if every claim holds or fails for a reason that its note gives.
+    """
+    known = studies().STUDIES
+    if study != "all" and study not in known:
+        raise _fail(f"no study {study!r}; there are {', '.join(known)} and all")
+    if size not in ("quick", "paper"):
+        raise _fail(f"no size {size!r}; there are quick and paper")
+    if processes is not None and processes > 1:
+        given = [a for a in sys.argv[1:] if not a.startswith("--processes")]
+        raise typer.Exit(launch([a for a in given if a != str(processes)], processes))
+    names = list(known) if study == "all" else [study]
+    from dalembert.studies.reproduce import override
+
+    try:
+        chosen = [override(known[name](size), method, paths, t_end, dt) for name in names]
+    except ValueError as error:
+        raise _fail(str(error)) from error
+    with _one_of_several():
+        _run_studies([s for s in chosen if s.parts], out, checkpoints=size == "paper")
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder that `reproduce` or `run` wrote.")],
+) -> None:
+    """Write one self-contained page, report.html, about the studies in a folder."""
+    from dalembert.studies.report import write_report
+
+    try:
+        console.print(f"wrote {write_report(folder)}", markup=False, soft_wrap=True)
+    except (OSError, ValueError, ImportError) as error:
+        raise _fail(str(error)) from error
+
+
+def studies() -> Any:
+    """The studies, imported when they are needed."""
+    from dalembert import studies
+
+    return studies
+
+
+def _run_studies(chosen: list[Any], out: Path, checkpoints: bool) -> None:
+    """Run studies one after another, say what comes out, and end with the status of the claims."""
+    from dalembert.studies.claims import unexplained
+    from dalembert.studies.reproduce import reproduce
+
+    claims = []
+    try:
+        for study in chosen:
+            console.print(f"{study.title}", markup=False, style="bold")
+            claims += reproduce(study, out, _say, checkpoints, progress=True)
+    except (OSError, ValueError, ImportError) as error:
+        raise _fail(str(error)) from error
+    failed = [claim for claim in claims if not claim.holds]
+    for claim in failed:
+        console.print(f"does not hold: {claim.statement}", markup=False)
+        console.print(
+            f"  measured {claim.measured:g}, expected {claim.expected:g}. {claim.note}",
+            markup=False,
+        )
+    console.print(f"{len(claims) - len(failed)} of {len(claims)} claims hold. Results: {out}")
+    raise typer.Exit(1 if unexplained(claims) else 0)
+
+
+def _say(part: Any, case: Any, run: da.Run) -> None:
+    of = run.provenance
+    failed = f", {run.failed:,} paths failed" if run.failed else ""
+    console.print(
+        f"  {part.name:12} {case.label:28} {of['seconds']:7.1f} s "
+        f"{of['path_steps_per_second']:9.2e} path-steps/s{failed}",
+        markup=False,
+    )
+
+
+@contextmanager
+def _one_of_several() -> Iterator[None]:
+    """Join the other processes, if there are any; only the first one prints."""
     process = join()
     if process > 0:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     try:
-        _execute(file, "__main__")
+        yield
     except da.Interrupted as stop:
         if process == 0:
             Console(stderr=True, highlight=False).print(str(stop), markup=False, soft_wrap=True)

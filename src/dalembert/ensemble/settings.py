@@ -196,7 +196,8 @@ def make_settings(
     paths, seed = whole("paths", paths, 1), whole("seed", seed, 0)
     check_choice("keep", keep, ("nothing", "final", "all"))
     noise = _check_noise(noise, system, method, dt=dt, steps=steps, paths=paths)
-    backend = jax.default_backend()
+    chosen: Any = jax.config.jax_default_device  # type: ignore[attr-defined]
+    backend = jax.default_backend() if chosen is None else getattr(chosen, "platform", chosen)
     return Settings(
         system,
         method,

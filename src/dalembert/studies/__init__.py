@@ -1,0 +1,33 @@
+"""Numerical studies: methods at step sizes, their curves, and claims about them.
+
+The paper's four studies are `STUDIES`; a study of one's own is made of the same records.
+"""
+
+from dalembert.studies.claims import Claim
+from dalembert.studies.figures import Figure, Image, Line, Panel
+from dalembert.studies.kubo import kubo
+from dalembert.studies.lenard_bernstein import lenard_bernstein
+from dalembert.studies.lorentz import lorentz
+from dalembert.studies.study import Case, Part, Result, Study
+from dalembert.studies.van_der_pol import van_der_pol
+
+__all__ = [
+    "STUDIES",
+    "Case",
+    "Claim",
+    "Figure",
+    "Image",
+    "Line",
+    "Panel",
+    "Part",
+    "Result",
+    "Study",
+]
+
+STUDIES = {
+    "kubo": kubo,
+    "vanderpol": van_der_pol,
+    "lenard-bernstein": lenard_bernstein,
+    "lorentz": lorentz,
+}
+"""Name to a function of the size, "quick" or "paper", that makes the study."""

@@ -1,0 +1,137 @@
+"""Claims: what is said, what was measured, what was expected, and whether it holds."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Claim", "ClaimList", "read_claims", "unexplained", "write_claims"]
+
+FIELDS = ("id", "experiment", "statement", "measured", "expected", "tolerance", "holds", "note")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One statement that a study puts to the test.
+
+    Attributes:
+        id: short name, unique in its experiment.
+        experiment: name of the study.
+        statement: what is said.
+        measured: what was found.
+        expected: what it is compared with.
+        tolerance: by how much it may differ, or None where the comparison has a side.
+        holds: whether the statement is true.
+        origin: where the tolerance, or the bound, comes from.
+        stderr: standard error of what was measured, or None if it has none.
+        note: why the statement fails, if it does and the reason is known; or what else to know.
+    """
+
+    id: str
+    experiment: str
+    statement: str
+    measured: float
+    expected: float
+    tolerance: float | None
+    holds: bool
+    origin: str
+    stderr: float | None = None
+    note: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data with the keys of `claims.json` first."""
+        data = asdict(self)
+        return {name: data.pop(name) for name in FIELDS} | data
+
+
+class ClaimList(list[Claim]):
+    """Claims of one experiment, as they are made."""
+
+    def __init__(self, experiment: str) -> None:
+        super().__init__()
+        self.experiment = experiment
+
+    def close(
+        self,
+        id: str,
+        statement: str,
+        measured: float,
+        expected: float,
+        tolerance: float,
+        origin: str,
+        stderr: float | None = None,
+        note: str = "",
+    ) -> None:
+        """Claim that two numbers agree within a tolerance."""
+        holds = bool(abs(measured - expected) <= tolerance)
+        self._add(id, statement, measured, expected, tolerance, holds, origin, stderr, note)
+
+    def below(
+        self,
+        id: str,
+        statement: str,
+        measured: float,
+        bound: float,
+        origin: str,
+        stderr: float | None = None,
+        note: str = "",
+    ) -> None:
+        """Claim that a number does not exceed a bound."""
+        self._add(id, statement, measured, bound, None, measured <= bound, origin, stderr, note)
+
+    def above(
+        self,
+        id: str,
+        statement: str,
+        measured: float,
+        bound: float,
+        origin: str,
+        stderr: float | None = None,
+        note: str = "",
+    ) -> None:
+        """Claim that a number is not below a bound."""
+        self._add(id, statement, measured, bound, None, measured >= bound, origin, stderr, note)
+
+    def _add(
+        self,
+        id: str,
+        statement: str,
+        measured: Any,
+        expected: Any,
+        tolerance: Any,
+        holds: Any,
+        origin: str,
+        stderr: Any,
+        note: str,
+    ) -> None:
+        numbers = [None if x is None else float(x) for x in (measured, expected, tolerance, stderr)]
+        *compared, error = numbers
+        claim = Claim(id, self.experiment, statement, *compared, bool(holds), origin, error, note)
+        self.append(claim)
+
+
+def unexplained(claims: Iterable[Claim]) -> list[Claim]:
+    """Claims that do not hold and whose note gives no reason."""
+    return [claim for claim in claims if not claim.holds and not claim.note]
+
+
+def write_claims(path: Any, claims: Iterable[Claim]) -> None:
+    """Write `claims.json`; numbers that are not finite become null."""
+    rows = [claim.to_dict() for claim in claims]
+    for row in rows:
+        for name, value in row.items():
+            if isinstance(value, float) and not abs(value) < float("inf"):
+                row[name] = None
+    Path(path).write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+
+
+def read_claims(path: Any) -> list[Claim]:
+    """Read what `write_claims` wrote."""
+    rows = json.loads(Path(path).read_text())
+    missing = float("nan")
+    numbers = ("measured", "expected")
+    return [
+        Claim(**(row | {n: missing for n in numbers if row[n] is None}))  # type: ignore[arg-type]
+        for row in rows
+    ]

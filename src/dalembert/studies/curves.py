@@ -1,0 +1,87 @@
+"""What studies draw and compare: statistics of runs as curves and numbers."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dalembert.ensemble.run import Binned, Run
+from dalembert.studies.figures import Line
+from dalembert.studies.study import Case
+
+__all__ = ["at_time", "density_lines", "lines", "mean_and_error", "relative_error"]
+
+
+def mean_and_error(run: Run, observable: str = "energy") -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard error over time; NaN where too few paths are left."""
+    m = run.moments[observable]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.where(m.count > 0, m.mean, np.nan)
+        error = np.where(m.count > 1, np.sqrt(m.deviations / (m.count - 1) / m.count), np.nan)
+    return mean, error
+
+
+def at_time(run: Run, t: float, observable: str = "energy") -> tuple[float, float]:
+    """Mean and standard error at the save time next to t."""
+    place = int(np.argmin(np.abs(run.t - t)))
+    mean, error = mean_and_error(run, observable)
+    return float(mean[place]), float(error[place])
+
+
+def relative_error(run: Run, observable: str = "energy") -> float:
+    """The largest ratio of standard error and mean at any time."""
+    mean, error = mean_and_error(run, observable)
+    return float(np.nanmax(error / np.abs(mean)))
+
+
+def lines(
+    runs: Mapping[str, Run],
+    cases: Sequence[Case],
+    minus: Callable[[np.ndarray], np.ndarray] | None = None,
+    observable: str = "energy",
+) -> list[Line]:
+    """The curves of some cases with bands of two standard errors, or their differences."""
+    seen: Counter[str] = Counter()
+    found = []
+    for case in cases:
+        run = runs[case.label]
+        mean, error = mean_and_error(run, observable)
+        y = mean if minus is None else mean - minus(run.t)
+        variant = seen[case.family]
+        seen[case.family] += 1
+        band = None if run.count[0] < 2 else 2 * error
+        found.append(Line(case.label, run.t, y, band, case.family, variant))
+    return found
+
+
+def density_lines(
+    histograms: Mapping[str, Binned], cases: Sequence[Case], exact: Callable[[Any], Any]
+) -> list[Line]:
+    """Densities of some cases at the middles of their bins, and the exact one."""
+    seen: Counter[str] = Counter()
+    found = []
+    x = np.empty(0)
+    for case in cases:
+        binned = histograms[case.label]
+        edges = binned.edges[0]
+        x = (edges[1:] + edges[:-1]) / 2
+        variant = seen[case.family]
+        seen[case.family] += 1
+        band = 2 * binned.stderr
+        found.append(Line(case.label, x, binned.density, band, case.family, variant))
+    fine = np.linspace(edges[0], edges[-1], 401)
+    return [*found, Line("exact", fine, np.asarray(exact(fine)))]
+
+
+def density_distance(binned: Binned, exact: Callable[[Any], Any]) -> float:
+    """½ ∫ |ρ − ρ_exact|, the total variation distance, by the midpoint rule over the bins."""
+    edges = binned.edges[0]
+    middles, widths = (edges[1:] + edges[:-1]) / 2, np.diff(edges)
+    return float(np.sum(np.abs(binned.density - np.asarray(exact(middles))) * widths) / 2)
+
+
+def expected_distance(binned: Binned) -> float:
+    """The distance that sampling alone would show: ½ Σ √(2/π) · standard error of each bin."""
+    widths = np.diff(binned.edges[0])
+    return float(np.sum(binned.stderr * widths) * np.sqrt(2 / np.pi) / 2)

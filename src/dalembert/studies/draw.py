@@ -1,0 +1,169 @@
+"""Figures on paper: matplotlib, one style per method, readable in greyscale.
+
+Nothing of `pyplot` is used: figures can be drawn without a display and in several threads.
+"""
+
+import math
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dalembert.studies.figures import Figure, Image, Line, Panel
+
+__all__ = ["DASHES", "STYLES", "Style", "draw", "save_figure", "styles_of"]
+
+
+@dataclass(frozen=True)
+class Style:
+    """The colours of a family on a light and on a dark ground, and its marker (o s ^ v D X)."""
+
+    light: str
+    dark: str
+    marker: str
+
+
+# Methods that keep the structure are cold, explicit ones warm, which every eye tells apart. Among
+# the mean-square methods, and among the weak ones, no two are of the same lightness.
+STYLES = {
+    "midpoint": Style("#1575b0", "#6db4ff", "o"),
+    "stormer_verlet": Style("#00a3ad", "#7fe9ee", "s"),
+    "dirk": Style("#2a2478", "#9a7bf0", "^"),
+    "srkw1": Style("#6b6be0", "#b4bcff", "D"),
+    "srkw2": Style("#09464c", "#1fa795", "o"),
+    "heun": Style("#b97a00", "#f5c063", "v"),
+    "r2": Style("#b3103a", "#ff7d9c", "D"),
+    "e1": Style("#820a55", "#dd6bb5", "X"),
+    "rs1": Style("#949566", "#dfe0a8", "^"),
+    "rs2": Style("#a03000", "#f5804a", "v"),
+}
+REFERENCE = Style("#000000", "#ffffff", "")
+DASHES = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2), (9, 3), (3, 1.5, 1, 1.5, 1, 1.5))
+"""Dashes of the first, second, … curve of a family."""
+
+WIDTH, PANEL_HEIGHT = 7.0, {1: 2.7, 2: 2.3}  # inches: a journal's text width; by columns
+SMALL, LEGEND_LINE = 7.5, 0.16  # points; inches
+FILES = {"pdf.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": "dalembert"}
+NO_DATE = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
+
+# matplotlib reads the settings of files from a global when it writes one.
+_settings = threading.Lock()
+
+
+def styles_of(families: Iterable[str]) -> dict[str, Style]:
+    """The style of each family; those without one of their own get the next free one."""
+    found = {"reference": REFERENCE}
+    others = []
+    for family in dict.fromkeys(families):
+        # "dirk(0.5)" looks like "dirk", and a second dirk like something else.
+        style = STYLES.get(family.partition("(")[0])
+        if style is not None and style not in found.values():
+            found[family] = style
+        elif family not in found:
+            others.append(family)
+    free = [style for style in STYLES.values() if style not in found.values()]
+    ring = free or list(STYLES.values())
+    return found | {family: ring[i % len(ring)] for i, family in enumerate(others)}
+
+
+def draw(figure: Figure) -> Any:
+    """The figure as a `matplotlib.figure.Figure`; its caption is not part of the picture."""
+    if not figure.panels:
+        raise ValueError(f"figure {figure.name!r} has no panels: there is nothing to draw.")
+    lines = [line for panel in figure.panels for line in panel.lines]
+    styles = styles_of(line.family for line in lines)
+    longest = max((len(line.label) for line in lines), default=0)
+    entries = len({(line.label, line.family, line.variant) for line in lines})
+    legend_rows = math.ceil(entries / max(1, int(WIDTH / (0.55 + 0.056 * longest))))
+    columns = max(1, min(figure.columns, len(figure.panels)))
+    rows = math.ceil(len(figure.panels) / columns)
+    height = rows * PANEL_HEIGHT.get(columns, 1.9) + legend_rows * LEGEND_LINE
+    canvas = _matplotlib().figure.Figure((WIDTH, height), layout="constrained")
+    grid = canvas.subplots(rows, columns, squeeze=False).flat
+    handles = {}
+    for panel, axes in zip(figure.panels, grid, strict=False):
+        _prepare(axes, panel)
+        if panel.image is not None:
+            _draw_image(axes, panel.image)
+        for i, line in enumerate(panel.lines):
+            drawn = _draw_line(axes, line, styles[line.family], 0.03 + 0.031 * (i % 7))
+            handles[line.label, line.family, line.variant] = drawn
+        axes.set(xlim=panel.xlim, ylim=panel.ylim)
+    for axes in grid[len(figure.panels) :]:
+        axes.remove()
+    if entries:
+        names = [label for label, _, _ in handles]
+        look = {"fontsize": SMALL, "frameon": False, "handlelength": 3.4}
+        place = {"loc": "outside lower center", "ncols": math.ceil(entries / legend_rows)}
+        for text in canvas.legend(list(handles.values()), names, **look, **place).get_texts():
+            text.set_parse_math(False)
+    return canvas
+
+
+def _prepare(axes: Any, panel: Panel) -> None:
+    for name, text in (("xlabel", panel.xlabel), ("ylabel", panel.ylabel), ("title", panel.title)):
+        getattr(axes, f"set_{name}")(text, fontsize=SMALL + 1, parse_math=False)
+    axes.tick_params(labelsize=SMALL, width=0.6, length=3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_linewidth(0.6)
+    if panel.image is None:
+        axes.grid(color="0.9", linewidth=0.5, zorder=0)
+    axes.set_yscale(panel.yscale)
+    axes.margins(x=0)
+
+
+def _draw_line(axes: Any, line: Line, style: Style, first_marker: float) -> Any:
+    y = np.where(np.isfinite(line.y), line.y, np.nan)
+    dashes = DASHES[line.variant % len(DASHES)]
+    if line.band is not None:
+        ends = y - line.band, y + line.band
+        axes.fill_between(line.x, *ends, color=style.light, alpha=0.18, linewidth=0)
+    (drawn,) = axes.plot(
+        line.x,
+        y,
+        color=style.light,
+        linewidth=1.2 if style.marker else 0.8,
+        linestyle=(0, dashes) if dashes else "-",
+        marker=style.marker or None,
+        markersize=4,
+        markeredgewidth=0.8,
+        markerfacecolor="white" if line.variant else style.light,
+        markevery=(first_marker, 0.22),  # shares of the diagonal
+        zorder=3 if style.marker else 4,
+    )
+    return drawn
+
+
+def _draw_image(axes: Any, image: Image) -> None:
+    values = np.transpose(image.values)
+    shades = axes.pcolormesh(image.x, image.y, values, cmap="cividis", rasterized=True)
+    bar = axes.figure.colorbar(shades, ax=axes, pad=0.02)
+    bar.set_label(image.label, fontsize=SMALL + 1, parse_math=False)
+    bar.ax.tick_params(labelsize=SMALL, width=0.6, length=3)
+
+
+def save_figure(
+    figure: Figure, folder: Any, formats: Iterable[str] = ("svg", "pdf", "png")
+) -> list[Path]:
+    """Write FOLDER/NAME.FORMAT for every format; the same figure gives the same files."""
+    canvas = draw(figure)
+    files = {form: Path(folder) / f"{figure.name}.{form}" for form in formats}
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    for form, file in files.items():
+        about = NO_DATE[form] | {"Title": figure.title} if form in NO_DATE else None
+        with _settings, _matplotlib().rc_context(FILES):
+            canvas.savefig(file, format=form, dpi=300, metadata=about)
+    return list(files.values())
+
+
+def _matplotlib() -> Any:
+    try:
+        import matplotlib.figure
+    except ImportError as error:
+        raise ImportError(
+            "this needs matplotlib: install it with  pip install matplotlib"
+        ) from error
+    return matplotlib

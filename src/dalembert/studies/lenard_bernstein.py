@@ -1,0 +1,272 @@
+"""Plasma with Lenard–Bernstein collisions: does a method relax to the Gibbs measure?"""
+
+from typing import Any
+
+import numpy as np
+
+from dalembert.ensemble.initial import rejection_sampler
+from dalembert.ensemble.statistics import Axis, Histogram
+from dalembert.methods import srkw1
+from dalembert.studies.claims import Claim, ClaimList
+from dalembert.studies.curves import (
+    at_time,
+    density_distance,
+    density_lines,
+    expected_distance,
+    lines,
+    relative_error,
+)
+from dalembert.studies.figures import Figure, Image, Line, Panel
+from dalembert.studies.study import Case, Part, Result, Study
+from dalembert.systems.lenard_bernstein import (
+    bump_on_tail,
+    bump_on_tail_v,
+    bump_on_tail_x,
+    ergodic_energy,
+    gibbs_density_v,
+    gibbs_density_x,
+    initial_energy,
+)
+from dalembert.systems.lenard_bernstein import lenard_bernstein as system
+
+__all__ = ["lenard_bernstein"]
+
+PATHS = {"quick": 512, "paper": 10_000_000}
+CASES = {
+    "mean-square": (
+        Case("dirk", 0.15, "dirk"),
+        Case("midpoint", 0.1),
+        Case("stormer_verlet", 0.1),
+        Case("heun", 0.15),
+        Case("heun", 0.02),
+        Case("r2", 0.02),
+        Case("e1", 0.15),
+        Case("e1", 0.02),
+    ),
+    "weak": (
+        Case(srkw1(0.0), 0.1, "srkw1"),
+        Case("srkw2", 0.15),
+        Case("srkw2", 0.25),
+        Case("rs1", 0.02),
+        Case("rs2", 0.15),
+        Case("rs2", 0.02),
+    ),
+}
+T_END, LOWEST, HIGHEST = 999.0, -6.0, 7.5
+"""The end of the run, and velocities beyond which the initial density is below 1e−8."""
+
+POSITION = Axis(lambda q, p, params: q[0], 0.0, 1.0, bins=50, periodic=True)
+VELOCITY = Axis(lambda q, p, params: p[0], -5.0, 5.0, bins=80)
+
+
+def _density(q: Any, p: Any) -> Any:
+    return bump_on_tail(q[0], p[0])
+
+
+def lenard_bernstein(size: str = "quick") -> Study:
+    """The study of section 4.3: ν = 0.01, μ = 1, D = √2, E₀ = 3, bump-on-tail start."""
+    bound = float(bump_on_tail_x(0.0)) * float(np.max(bump_on_tail_v(np.linspace(-6, 8, 1401))))
+    sampler = rejection_sampler(
+        _density, ([0.0], [LOWEST]), ([1.0], [HIGHEST]), bound=1.001 * bound
+    )
+    common = {
+        "initial": sampler,
+        "t_end": T_END,
+        "paths": PATHS[size],
+        "save_times": 3.0,
+        "histograms": {"x": Histogram(POSITION), "v": Histogram(VELOCITY)},
+    }
+    return Study(
+        "lenard-bernstein",
+        "Vlasov equation with Lenard–Bernstein collisions: relaxation to the Gibbs measure",
+        "A particle in a periodic electric field with friction and diffusion in velocity, "
+        "H = v²/2 + (E₀/4π) sin 4πx, F = −νμv, h = −√ν D x with ν = 0.01, μ = 1, D = √2, E₀ = 3. "
+        "Initial states are drawn by rejection from a bump-on-tail density.",
+        system(),
+        tuple(Part(name, cases, **common) for name, cases in CASES.items()),
+        _figures,
+        _claims,
+        notes=(
+            "The paper runs to T = 1000; we stop at 999, a whole number of steps for Δt = 0.15, "
+            "0.25, 0.1 and 0.02 alike.",
+            "The paper prints Δt = 0.15, 0.25 and 0.02 for some methods only. Midpoint, "
+            "Störmer–Verlet and SRKw1 (λ = 0) are shown at 0.1: at 0.15 particles that oscillate "
+            "at the bottom of a well at ω = √(4πE₀) = 6.1 are resolved too coarsely by them, and "
+            "E(H) at the end is 0.63, 0.77 and 0.65.",
+        ),
+    )
+
+
+def _figures(result: Result) -> list[Figure]:
+    everything = {label: run for (_, label), run in result.runs.items()}
+    x, v = np.linspace(0, 1, 81), np.linspace(-4, 6, 101)
+    middles = [(e[1:] + e[:-1]) / 2 for e in (x, v)]
+    density = np.asarray(bump_on_tail(middles[0][:, None], middles[1][None, :]))
+    initial = Figure(
+        "lenard_bernstein_initial",
+        "Lenard–Bernstein: initial density",
+        "The density from which initial states are drawn, and its marginal densities.",
+        (
+            Panel("x", "v", image=Image(x, v, density, "ρ(x, v, 0)")),
+            Panel("x", "density", [Line("position", x, np.asarray(bump_on_tail_x(x)))]),
+            Panel("v", "density", [Line("velocity", v, np.asarray(bump_on_tail_v(v)))]),
+        ),
+        columns=3,
+        source="figure 5",
+    )
+    shown = [c for cases in CASES.values() for c in cases if c.family in ("dirk", "heun", "e1")]
+    shown = [c for c in shown if c.label in everything]
+    limit = float(ergodic_energy())
+    t = next(iter(everything.values())).t
+    whole = Figure(
+        "lenard_bernstein_energy",
+        "Lenard–Bernstein: mean energy with DIRK, Heun and E1",
+        "Mean energy over time and its exact ergodic limit.",
+        (
+            Panel(
+                "t",
+                "E(H)",
+                [*lines(everything, shown), Line("exact limit", t[[0, -1]], np.full(2, limit))],
+                ylim=(0.0, 5.5),
+            ),
+        ),
+        source="figure 6",
+    )
+    late = t[t >= t[-1] / 2]
+    close, densities = [], []
+    for number, (part, cases) in enumerate(CASES.items()):
+        runs = result.part(part)
+        shown = [c for c in cases if c.label in runs]
+        reference = Line("exact limit", late[[0, -1]], np.full(2, limit))
+        close.append(
+            Panel(
+                "t",
+                "E(H)",
+                [*lines(runs, shown), reference],
+                title=f"{part} methods",
+                xlim=(float(late[0]), float(late[-1])),
+                ylim=(0.35, 0.65),
+            )
+        )
+        x_density, v_density = (
+            density_lines({k: r.histograms[axis] for k, r in runs.items()}, shown, exact)
+            for axis, exact in (("x", gibbs_density_x), ("v", gibbs_density_v))
+        )
+        densities.append(
+            Figure(
+                f"lenard_bernstein_density_{part.replace('-', '_')}",
+                f"Lenard–Bernstein: final densities, {part} methods",
+                "Densities of position and velocity at the end, with bands of two standard "
+                "errors, and those of the Gibbs measure.",
+                (
+                    Panel(
+                        "x",
+                        "density",
+                        x_density,
+                        ylim=(0.4, 1.8),
+                    ),
+                    Panel(
+                        "v",
+                        "density",
+                        v_density,
+                        ylim=(0.0, 0.6),
+                    ),
+                ),
+                source=f"figure {8 + number}",
+            )
+        )
+    near = Figure(
+        "lenard_bernstein_close",
+        "Lenard–Bernstein: close to the ergodic limit",
+        "The second half of the time. Explicit methods at Δt = 0.15 are off this scale.",
+        close,
+        columns=2,
+        source="figure 7",
+    )
+    return [initial, whole, near, *densities]
+
+
+BIAS = {
+    "dirk, Δt = 0.15": 0.02,
+    "midpoint, Δt = 0.1": 0.02,
+    "stormer_verlet, Δt = 0.1": 0.04,
+    "srkw1, Δt = 0.1": 0.04,
+    "srkw2, Δt = 0.15": 0.02,
+    "e1, Δt = 0.02": 0.08,
+    "rs2, Δt = 0.02": 0.03,
+}
+"""By how much of the limit a method may miss it through its step size alone."""
+
+
+def _claims(result: Result) -> list[Claim]:
+    claims = ClaimList("lenard-bernstein")
+    runs = {label: run for (_, label), run in result.runs.items()}
+    limit = float(ergodic_energy())
+    for label, run in runs.items():
+        start, start_error = at_time(run, 0.0)
+        claims.close(
+            f"initial {label}",
+            "The sampled initial states have the energy of the bump-on-tail density.",
+            start,
+            float(initial_energy()),
+            5 * start_error,
+            "five standard errors",
+            start_error,
+        )
+        break
+    for label, share in BIAS.items():
+        if label in runs:
+            measured, error = at_time(runs[label], T_END)
+            claims.close(
+                f"limit {label}",
+                f"{label} reproduces the ergodic limit of the energy.",
+                measured,
+                limit,
+                share * limit + 4 * error,
+                f"{share:.0%} for the step size and four standard errors",
+                error,
+            )
+            for axis, exact in (("x", gibbs_density_x), ("v", gibbs_density_v)):
+                binned = runs[label].histograms[axis]
+                claims.below(
+                    f"density {axis} {label}",
+                    f"The density of {axis} with {label} is that of the Gibbs measure.",
+                    density_distance(binned, exact),
+                    0.02 + 2 * expected_distance(binned),
+                    "total variation distance: 0.02 for the step size and twice what sampling "
+                    "alone shows",
+                )
+    for label in ("heun, Δt = 0.02", "r2, Δt = 0.02", "rs1, Δt = 0.02"):
+        if label in runs:
+            measured, error = at_time(runs[label], T_END)
+            claims.above(
+                f"inaccurate {label}",
+                f"{label} is less accurate: its energy is more than a tenth above the limit.",
+                measured,
+                1.1 * limit - 4 * error,
+                "a tenth of the limit, less four standard errors",
+                error,
+            )
+    for label in ("heun, Δt = 0.15", "e1, Δt = 0.15", "rs2, Δt = 0.15"):
+        if label in runs:
+            measured, error = at_time(runs[label], T_END)
+            claims.above(
+                f"fails {label}",
+                f"{label} does not find the limit: it is off by more than half of it.",
+                abs(measured - limit),
+                0.5 * limit,
+                "half of the limit",
+                error,
+            )
+    for label, run in runs.items():
+        if label == "rs2, Δt = 0.15":
+            continue  # Its mean energy passes through zero, where a relative error has no meaning.
+        paths = run.provenance["paths"]
+        claims.below(
+            f"Monte Carlo {label}",
+            f"The relative Monte Carlo error of {label} does not exceed 8.24e-4 at 10⁷ paths.",
+            relative_error(run),
+            8.24e-4 * np.sqrt(1e7 / paths) * (1 + 4 / np.sqrt(2 * paths)),
+            f"the paper's figure, scaled by √(10⁷/{paths:,}), with the uncertainty of the error",
+        )
+    return claims

@@ -1,0 +1,236 @@
+"""Plasma with Lorentz collisions: does a method keep the energy that scattering keeps?"""
+
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dalembert.ensemble.initial import inverse_cdf_sampler
+from dalembert.ensemble.run import Run
+from dalembert.methods import srkw1
+from dalembert.noise import Recorded, brownian_path, coarsen
+from dalembert.studies.claims import Claim, ClaimList
+from dalembert.studies.curves import at_time, lines, relative_error
+from dalembert.studies.figures import Figure, Line, Panel
+from dalembert.studies.study import Case, Part, Result, Study
+from dalembert.systems.lorentz import INITIAL_ENERGY
+from dalembert.systems.lorentz import lorentz as system
+
+__all__ = ["lorentz"]
+
+EPSILON = 0.25
+STRONG_T = {"quick": 4000.0, "paper": 100_000.0}
+WEAK_T = {"quick": 100.0, "paper": 10_000.0}
+WEAK_PATHS = {"quick": 256, "paper": 1_000_000}
+FINEST = 0.005
+STRONG = (
+    Case("midpoint", 0.05),
+    Case("stormer_verlet", 0.05),
+    Case("dirk", 0.05, "dirk"),
+    Case("heun", 0.01),
+    Case("heun", FINEST),
+    Case("r2", 0.01),
+    Case("r2", FINEST),
+    Case("e1", 0.01),
+    Case("e1", FINEST),
+)
+WEAK = (
+    Case(srkw1(0.0), 0.05, "srkw1"),
+    Case("srkw2", 0.05),
+    Case("rs1", 0.01),
+    Case("rs1", 0.002),
+    Case("rs2", 0.01),
+    Case("rs2", 0.002),
+)
+_position = inverse_cdf_sampler(lambda x: 1 + EPSILON * jnp.cos(2 * jnp.pi * x), 0.0, 1.0)
+
+
+def _start(key: Any) -> tuple[Any, Any]:
+    """Initial states: perturbed uniform in the positions, Maxwellian in the velocities."""
+    x, y, velocity = jax.random.split(key, 3)
+    return jnp.stack([_position(x), _position(y)]), jax.random.normal(velocity, (2,))
+
+
+def lorentz(size: str = "quick") -> Study:
+    """The study of section 4.4: ν = 0.005, E₀ = 3, ε₁ = ε₂ = 0.25."""
+    seed = 0
+
+    @cache
+    def path(t_end: float) -> Any:
+        return brownian_path(seed, 0, FINEST, round(t_end / FINEST), 1)
+
+    def noise(case: Case) -> Recorded:
+        factor = round(case.dt / FINEST)
+        return Recorded(coarsen(path(STRONG_T[size]), FINEST, factor))
+
+    return Study(
+        "lorentz",
+        "Vlasov equation with Lorentz collisions: conservation of energy",
+        "Two-dimensional motion in a periodic electric field with scattering of the direction of "
+        "the velocity, H = |v|²/2 + (E₀/4π) sin 4πx sin 4πy, f = √(2ν)(v_y, −v_x) with ν = 0.005, "
+        "E₀ = 3, ε₁ = ε₂ = 0.25. The energy is constant along every path.",
+        system(),
+        (
+            Part(
+                "one path",
+                STRONG,
+                _start,
+                STRONG_T[size],
+                1,
+                STRONG_T[size] / 500,
+                noise=noise,
+            ),
+            Part("weak", WEAK, _start, WEAK_T[size], WEAK_PATHS[size], WEAK_T[size] / 50),
+        ),
+        _figures,
+        _claims,
+        seed=seed,
+        notes=(
+            "The forcing printed in the paper, f = √(2ν)(v_x, −v_y), does not conserve energy; the "
+            "one of its stochastic differential equation, used here, does (erratum 3).",
+            "The paper prints the step size 0.002 of RS1 and RS2 only; the others are our choice.",
+            "All mean-square methods start from one state and see one Brownian path, drawn at "
+            f"Δt = {FINEST} and summed for larger steps.",
+        ),
+    )
+
+
+def _figures(result: Result) -> list[Figure]:
+    figures = []
+    strong = result.part("one path")
+    cases = [c for c in STRONG if c.label in strong]
+    if cases:
+        run = strong[cases[0].label]
+        start = float(run.moments["energy"].mean[0])
+        exact = Line("exact", run.t[[0, -1]], np.full(2, start))
+        figures.append(
+            Figure(
+                "lorentz_path",
+                "Lorentz: energy along one path",
+                "The energy along one path: the same initial state and the same Brownian motion "
+                "for all methods and step sizes.",
+                (
+                    Panel("t", "H", [*lines(strong, cases), exact], ylim=(0.0, 2.5 * start)),
+                    Panel(
+                        "t",
+                        "H",
+                        [*lines(strong, [c for c in cases if c.dt == 0.05]), exact],
+                        title="the Lagrange–d'Alembert methods alone",
+                    ),
+                ),
+                source="figure 10",
+            )
+        )
+    weak = result.part("weak")
+    cases = [c for c in WEAK if c.label in weak]
+    if cases:
+        t = weak[cases[0].label].t
+        exact = Line("exact", t[[0, -1]], np.full(2, INITIAL_ENERGY))
+        drift = [
+            Line(line.label, line.x, line.y - line.y[0], None, line.family, line.variant)
+            for line in lines(weak, cases)
+        ]
+        figures.append(
+            Figure(
+                "lorentz_mean",
+                "Lorentz: mean energy with weak methods",
+                "Top: mean energy over time, with bands of two standard errors. Bottom: its change "
+                "since the start, in which the spread of the initial states cancels.",
+                (
+                    Panel("t", "E(H)", [*lines(weak, cases), exact], ylim=(0.8, 1.2)),
+                    Panel("t", "E(H) − E(H)(0)", drift, ylim=(-0.05, 0.05)),
+                ),
+                source="figure 11",
+            )
+        )
+    return figures
+
+
+def _deviation(run: Run) -> float:
+    """The largest change of the energy along a path, relative to its start."""
+    energy = run.moments["energy"].mean
+    return float(np.max(np.abs(energy - energy[0])) / energy[0])
+
+
+def _claims(result: Result) -> list[Claim]:
+    claims = ClaimList("lorentz")
+    strong, weak = result.part("one path"), result.part("weak")
+    kept = {c.label: _deviation(strong[c.label]) for c in STRONG if c.label in strong}
+    structured = {label: x for label, x in kept.items() if label.endswith("0.05")}
+    for label, deviation in structured.items():
+        claims.below(
+            f"path {label}",
+            f"{label} keeps the energy along the path within ten per cent.",
+            deviation,
+            0.1,
+            "what 'accurately' means here; there is no sampling error on one path",
+        )
+    for label, deviation in kept.items():
+        if label not in structured and structured:
+            claims.above(
+                f"path {label}",
+                f"{label} keeps the energy along the path less well than every Lagrange–d'Alembert "
+                "method at Δt = 0.05.",
+                deviation,
+                max(structured.values()),
+                "the worst of midpoint, Störmer–Verlet and DIRK on the same path",
+            )
+    changes = {}
+    for case in WEAK:
+        if case.label in weak:
+            run = weak[case.label]
+            start, error = at_time(run, 0.0)
+            end, _ = at_time(run, run.t[-1])
+            changes[case.label] = (end - start) / run.t[-1]
+            paths = run.provenance["paths"]
+            claims.below(
+                f"Monte Carlo {case.label}",
+                f"The relative Monte Carlo error of {case.label} does not exceed 0.001 at 10⁶ "
+                "paths.",
+                relative_error(run),
+                1.05e-3 * np.sqrt(1e6 / paths) * (1 + 4 / np.sqrt(2 * paths)),
+                f"the paper's figure, rounded as it is, scaled by √(10⁶/{paths:,}), with the "
+                "uncertainty of the error itself",
+            )
+            if case is WEAK[0]:
+                claims.close(
+                    "initial energy",
+                    "The mean energy at the start is 1.",
+                    start,
+                    INITIAL_ENERGY,
+                    5 * error,
+                    "five standard errors",
+                    error,
+                )
+    _claims_about_drift(claims, changes, weak)
+    return claims
+
+
+def _claims_about_drift(claims: ClaimList, changes: dict[str, float], weak: dict[str, Run]) -> None:
+    """Rates of change of E(H); the spread of the initial states cancels in them."""
+    for label in ("srkw1, Δt = 0.05", "srkw2, Δt = 0.05", "rs2, Δt = 0.002"):
+        if label in changes:
+            run = weak[label]
+            claims.below(
+                f"mean {label}",
+                f"{label} keeps the mean energy: its change is at most one per cent.",
+                abs(changes[label]) * run.t[-1],
+                0.01,
+                "what 'accurately' means here; initial states cancel in the change",
+            )
+    for small, large in (
+        ("rs2, Δt = 0.002", "rs1, Δt = 0.002"),
+        ("srkw2, Δt = 0.05", "rs1, Δt = 0.01"),
+        ("srkw2, Δt = 0.05", "rs2, Δt = 0.01"),
+        ("srkw1, Δt = 0.05", "rs1, Δt = 0.01"),
+    ):
+        if small in changes and large in changes:
+            claims.above(
+                f"drift {large} over {small}",
+                f"The mean energy of {large} drifts faster than that of {small}.",
+                abs(changes[large]),
+                abs(changes[small]),
+                "changes of E(H) per unit of time from the same initial states",
+            )

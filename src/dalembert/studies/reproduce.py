@@ -1,0 +1,95 @@
+"""Running studies into a folder: one `.npz` and one `.json` per study, figures, `claims.json`."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from dalembert.ensemble.run import Run
+from dalembert.studies.claims import Claim, read_claims, write_claims
+from dalembert.studies.draw import save_figure
+from dalembert.studies.report import write_study
+from dalembert.studies.study import Case, Part, Study
+
+__all__ = ["override", "reproduce"]
+
+
+def override(
+    study: Study,
+    methods: Sequence[str] | None = None,
+    paths: int | None = None,
+    t_end: float | None = None,
+    dt: float | None = None,
+) -> Study:
+    """The study with other methods, numbers of paths, times or step sizes.
+
+    Claims whose cases are left out are not made; those that are made keep their tolerances, which
+    follow from the number of paths.
+    """
+    known = {case.family for part in study.parts for case in part.cases}
+    unknown = set(methods or ()) - known
+    if unknown:
+        raise ValueError(
+            f"{study.name} has no method {', '.join(sorted(unknown))}; it has "
+            f"{', '.join(sorted(known))}."
+        )
+    parts = []
+    for part in study.parts:
+        cases = [case for case in part.cases if methods is None or case.family in methods]
+        if dt is not None:
+            cases = list(
+                {replace(case, dt=dt).label: replace(case, dt=dt) for case in cases}.values()
+            )
+        changed = replace(part, cases=tuple(cases))
+        if paths is not None and part.paths > 1:
+            changed = replace(changed, paths=paths)
+        if t_end is not None:
+            changed = _until(changed, t_end)
+        if cases:
+            parts.append(changed)
+    return replace(study, parts=tuple(parts))
+
+
+def _until(part: Part, t_end: float) -> Part:
+    """The part to another final time, a whole number of its save times."""
+    saves = max(round(t_end / part.save_times), 1)
+    return replace(part, t_end=saves * part.save_times)
+
+
+def reproduce(
+    study: Study,
+    folder: Any,
+    on_done: Callable[[Part, Case, Run], None] | None = None,
+    checkpoints: bool = True,
+    progress: bool = False,
+) -> list[Claim]:
+    """Run a study, write everything that the report needs, and return its claims.
+
+    An interrupted study goes on where it was when it is called again with the same settings.
+    """
+    out = Path(folder)
+    unfinished = out / "unfinished"
+    out.mkdir(parents=True, exist_ok=True)
+    if checkpoints:
+        unfinished.mkdir(exist_ok=True)
+    result = study.run(unfinished if checkpoints else None, on_done, progress)
+    claims, figures = list(study.claims(result)), list(study.figures(result))
+    if jax.process_index() == 0:
+        result.save(out / f"{study.name}.npz")
+        write_study(out, study, figures)
+        _update_claims(out / "claims.json", study.name, claims)
+        for figure in figures:
+            save_figure(figure, out / "figures")
+        for file in unfinished.glob(f"{study.name}-*"):
+            file.unlink()
+        if unfinished.is_dir() and not any(unfinished.iterdir()):
+            unfinished.rmdir()
+    return claims
+
+
+def _update_claims(path: Path, study: str, claims: Sequence[Claim]) -> None:
+    """Put the claims of a study in place of those that it made before."""
+    others = read_claims(path) if path.exists() else []
+    write_claims(path, [c for c in others if c.experiment != study] + list(claims))

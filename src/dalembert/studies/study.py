@@ -1,0 +1,211 @@
+"""A study: methods at step sizes on one system, run as one and kept in one file."""
+
+import re
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from dalembert.ensemble import archive
+from dalembert.ensemble.run import Run
+from dalembert.ensemble.simulate import simulate
+from dalembert.ensemble.statistics import Histogram
+from dalembert.methods import METHODS
+from dalembert.noise import Noise
+from dalembert.studies.claims import Claim
+from dalembert.studies.figures import Figure
+from dalembert.system import System
+
+__all__ = ["Case", "Part", "Result", "Study", "load_result"]
+
+KIND, SCHEMA = "dalembert study", 1
+
+
+@dataclass(frozen=True)
+class Case:
+    """One curve: a method at a step size.
+
+    Attributes:
+        method: a name in `da.METHODS`, or a tableau.
+        dt: step size.
+        name: what to call the method; by default its own name.
+    """
+
+    method: Any
+    dt: float
+    name: str = ""
+
+    @property
+    def tableau(self) -> Any:
+        return METHODS[self.method]() if isinstance(self.method, str) else self.method
+
+    @property
+    def family(self) -> str:
+        return self.name or self.tableau.name
+
+    @property
+    def label(self) -> str:
+        return f"{self.family}, Δt = {self.dt:g}"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Cases that share everything but method and step size.
+
+    Attributes:
+        name: short name, unique in the study.
+        cases: the curves.
+        initial: initial states, as `da.simulate` takes them.
+        t_end: final time.
+        paths: number of paths.
+        save_times: distance of the save times; every step size must divide it.
+        observe: observables by name; by default the energy.
+        histograms: histograms by name.
+        keep: which states to keep, as `da.simulate` takes it.
+        noise: the noise of a case, if it is not that of its method.
+    """
+
+    name: str
+    cases: tuple[Case, ...]
+    initial: Any
+    t_end: float
+    paths: int
+    save_times: float
+    observe: Mapping[str, Callable[..., Any]] | None = None
+    histograms: Mapping[str, Histogram] | None = None
+    keep: str = "nothing"
+    noise: Callable[[Case], Noise] | None = None
+
+
+@dataclass(frozen=True)
+class Study:
+    """What to run, what to draw, and what to claim.
+
+    Attributes:
+        name: short name, also of its files.
+        title: one line.
+        text: a paragraph on the problem and the parameters.
+        system: what is simulated.
+        parts: the cases.
+        figures: from the result to its figures.
+        claims: from the result to its claims.
+        seed: of all runs.
+        notes: errata and choices that affect the study.
+    """
+
+    name: str
+    title: str
+    text: str
+    system: System
+    parts: tuple[Part, ...]
+    figures: Callable[["Result"], Sequence[Figure]]
+    claims: Callable[["Result"], Sequence[Claim]] = lambda result: ()
+    seed: int = 0
+    notes: tuple[str, ...] = ()
+
+    def run(
+        self,
+        folder: Any = None,
+        on_done: Callable[[Part, Case, Run], None] | None = None,
+        progress: bool = False,
+    ) -> "Result":
+        """Run all cases, one after another on all cores or devices.
+
+        Args:
+            folder: where the runs keep their checkpoints, from which they go on.
+            on_done: called with every case that is finished.
+            progress: show the progress of single runs.
+        """
+        started = time.perf_counter()
+        runs = {}
+        for part in self.parts:
+            for case in part.cases:
+                run = self._run_case(part, case, folder, progress)
+                runs[part.name, case.label] = run
+                if on_done is not None:
+                    on_done(part, case, run)
+        return Result(self.name, runs, time.perf_counter() - started)
+
+    def _run_case(self, part: Part, case: Case, folder: Any, progress: bool) -> Run:
+        every = round(part.save_times / case.dt)
+        if every < 1 or abs(every * case.dt - part.save_times) > 1e-9 * part.save_times:
+            raise ValueError(
+                f"the step size {case.dt:g} of {case.family} does not divide the distance "
+                f"{part.save_times:g} of the save times."
+            )
+        file = None
+        if folder is not None:
+            file = Path(folder) / f"{self.name}-{part.name}-{_file_name(case.label)}.ckpt"
+        # One path is a loop of small operations, which a GPU takes longer to start than to do.
+        place = jax.default_device(jax.devices("cpu")[0]) if part.paths == 1 else nullcontext()
+        with place, warnings.catch_warnings():
+            # Failed paths are part of what a study shows; its result keeps their number.
+            warnings.filterwarnings("ignore", message=".* paths failed")
+            return simulate(
+                self.system,
+                case.tableau,
+                part.initial,
+                dt=case.dt,
+                t_end=part.t_end,
+                paths=part.paths,
+                seed=self.seed,
+                observe=part.observe,
+                histograms=part.histograms,
+                save_every=every,
+                noise=None if part.noise is None else part.noise(case),
+                keep=part.keep,
+                checkpoint=file,
+                progress=progress,
+            )
+
+
+def _file_name(label: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.]+", "_", label)
+
+
+@dataclass(frozen=True)
+class Result:
+    """The runs of a study by (part, label).
+
+    Attributes:
+        study: name of the study.
+        runs: the runs.
+        seconds: how long they took together.
+    """
+
+    study: str
+    runs: Mapping[tuple[str, str], Run]
+    seconds: float
+
+    def part(self, name: str) -> dict[str, Run]:
+        """The runs of one part by label."""
+        return {label: run for (part, label), run in self.runs.items() if part == name}
+
+    def save(self, path: Any) -> None:
+        """Write all curves to one `.npz` file."""
+        records, arrays = [], {}
+        for i, ((part, label), run) in enumerate(self.runs.items()):
+            header, found = run.to_record()
+            records.append({"part": part, "label": label, "run": header})
+            arrays |= {f"{i}/{name}": x for name, x in found.items()}
+        header = {"format": KIND, "schema": SCHEMA, "study": self.study, "seconds": self.seconds}
+        archive.write(path, header | {"runs": records}, arrays)
+
+
+def load_result(path: Any) -> Result:
+    """Read what `Result.save` wrote; ValueError if the file is damaged."""
+    header, arrays = archive.read(path, KIND, SCHEMA)
+    try:
+        runs = {}
+        for i, record in enumerate(header["runs"]):
+            prefix = f"{i}/"
+            own = {n[len(prefix) :]: x for n, x in arrays.items() if n.startswith(prefix)}
+            runs[record["part"], record["label"]] = Run.from_record(record["run"], own)
+        return Result(header["study"], runs, header["seconds"])
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a readable {KIND} file: {error!r}") from error
