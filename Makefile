@@ -25,10 +25,10 @@ help: ## list these targets
 	@echo
 	@echo '  make test ARGS="-k kubo"   passes arguments on to pytest (also for verify)'
 
-demo: $(VENV)/.with-plot ## simulate the damped Kubo oscillator, draw E(H) against the exact curve
-	$(PY) examples/kubo_energy.py --out demo
-	@for picture in demo/*.png demo/*.svg; do \
-	    [ ! -f "$$picture" ] || echo "The picture is $(CURDIR)/$$picture"; done
+demo: $(VENV)/.with-all ## run the paper's studies in small, with figures, claims and a report
+	$(PY) -m dalembert reproduce all --size quick --out demo
+	$(PY) -m dalembert report demo
+	@echo "The report is $(CURDIR)/demo/report.html"
 
 test: $(VENV)/.with-dev ## run the tests, except the slow ones
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)

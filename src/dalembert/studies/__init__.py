@@ -3,7 +3,7 @@
 The paper's four studies are `STUDIES`; a study of one's own is made of the same records.
 """
 
-from dalembert.studies.claims import Claim
+from dalembert.studies.claims import Claim, ClaimList
 from dalembert.studies.figures import Figure, Image, Line, Panel
 from dalembert.studies.kubo import kubo
 from dalembert.studies.lenard_bernstein import lenard_bernstein
@@ -15,6 +15,7 @@ __all__ = [
     "STUDIES",
     "Case",
     "Claim",
+    "ClaimList",
     "Figure",
     "Image",
     "Line",

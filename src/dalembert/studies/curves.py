@@ -1,5 +1,6 @@
 """What studies draw and compare: statistics of runs as curves and numbers."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -7,10 +8,19 @@ from typing import Any
 import numpy as np
 
 from dalembert.ensemble.run import Binned, Run
-from dalembert.studies.figures import Line
-from dalembert.studies.study import Case
+from dalembert.studies.figures import Figure, Line, Panel
+from dalembert.studies.study import Case, Result, Study
 
-__all__ = ["at_time", "density_lines", "lines", "mean_and_error", "relative_error"]
+__all__ = [
+    "at_time",
+    "density_distance",
+    "density_lines",
+    "expected_distance",
+    "lines",
+    "mean_and_error",
+    "overview",
+    "relative_error",
+]
 
 
 def mean_and_error(run: Run, observable: str = "energy") -> tuple[np.ndarray, np.ndarray]:
@@ -56,22 +66,46 @@ def lines(
 
 
 def density_lines(
-    histograms: Mapping[str, Binned], cases: Sequence[Case], exact: Callable[[Any], Any]
+    histograms: Mapping[str, Binned],
+    cases: Sequence[Case],
+    exact: Callable[[Any], Any] | None = None,
 ) -> list[Line]:
-    """Densities of some cases at the middles of their bins, and the exact one."""
+    """Densities of some cases at the middles of their bins, and the exact one if it is known."""
     seen: Counter[str] = Counter()
     found = []
-    x = np.empty(0)
+    edges = histograms[cases[0].label].edges[0]
+    x = (edges[1:] + edges[:-1]) / 2
     for case in cases:
         binned = histograms[case.label]
-        edges = binned.edges[0]
-        x = (edges[1:] + edges[:-1]) / 2
         variant = seen[case.family]
         seen[case.family] += 1
         band = 2 * binned.stderr
         found.append(Line(case.label, x, binned.density, band, case.family, variant))
+    if exact is None:
+        return found
     fine = np.linspace(edges[0], edges[-1], 401)
     return [*found, Line("exact", fine, np.asarray(exact(fine)))]
+
+
+def overview(study: Study, result: Result) -> list[Figure]:
+    """Every observable over time and every histogram at the end, for a study without figures."""
+    figures = []
+    for part in study.parts:
+        runs = result.part(part.name)
+        first = runs[part.cases[0].label]
+        panels = [
+            Panel("t", f"mean of {name}", lines(runs, part.cases, observable=name))
+            for name, moments in first.moments.items()
+            if moments.mean.ndim == 1
+        ]
+        for name, binned in first.histograms.items():
+            if binned.counts.ndim == len(binned.edges) == 1:
+                counted = {label: run.histograms[name] for label, run in runs.items()}
+                panels.append(Panel(name, "density", density_lines(counted, part.cases)))
+        file = re.sub(r"[^A-Za-z0-9]+", "_", f"{study.name}_{part.name}")
+        caption = "Means over time with bands of two standard errors, and densities at the end."
+        figures.append(Figure(file, f"{study.title}: {part.name}", caption, panels))
+    return figures
 
 
 def density_distance(binned: Binned, exact: Callable[[Any], Any]) -> float:

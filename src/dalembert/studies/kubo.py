@@ -19,7 +19,7 @@ MEAN_SQUARE = (
     Case("midpoint", 0.1),
     Case("midpoint", 0.5),
     Case("stormer_verlet", 0.1),
-    Case("dirk", 0.5, "dirk"),
+    Case("dirk", 0.5),
     Case("heun", 0.02),
     Case("r2", 0.02),
     Case("e1", 0.02),

@@ -28,7 +28,7 @@ FINEST = 0.005
 STRONG = (
     Case("midpoint", 0.05),
     Case("stormer_verlet", 0.05),
-    Case("dirk", 0.05, "dirk"),
+    Case("dirk", 0.05),
     Case("heun", 0.01),
     Case("heun", FINEST),
     Case("r2", 0.01),

@@ -98,7 +98,7 @@
           button("+", "Zoom in", () => this.zoom(0.5)), button("−", "Zoom out", () => this.zoom(2)), this.reset)),
         html("div", { class: "frame" }, this.svg, this.tip));
       this.listen();
-      new ResizeObserver(() => this.draw()).observe(this.element);
+      new ResizeObserver(() => this.element.clientWidth === this.wide || this.draw()).observe(this.element);
     }
 
     /** What is shown at first; y in decades on a logarithmic axis. */
@@ -137,7 +137,7 @@
     }
 
     draw() {
-      const wide = this.element.clientWidth;
+      const wide = (this.wide = this.element.clientWidth);
       if (!wide) return;
       const high = Math.round(clamp(wide * 0.56, 250, 400));
       const yTicks = (this.isLog ? decades : ticks)(this.view[2], this.view[3], high / 48);
@@ -341,10 +341,10 @@
         if (corners) this.show([this.atX(corners[0]), this.atX(corners[1]), this.atY(corners[3]), this.atY(corners[2])]);
       };
       on("pointerup", end);
-      on("pointercancel", end);
-      on("pointerleave", () => {
+      on("pointercancel", (event) => (end(event), this.forget()));
+      on("pointerleave", (event) => {
         this.isArmed = false;
-        if (!this.start && document.activeElement !== this.svg) this.forget();
+        if (event.pointerType === "mouse" && !this.start && document.activeElement !== this.svg) this.forget();
       });
       // The wheel belongs to the page, unless a key or a click gave it to the figure.
       on("wheel", (event) => {

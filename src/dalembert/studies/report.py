@@ -102,7 +102,7 @@ def _plain(value: Any) -> Any:
 
 def figures_from_json(data: Iterable[dict[str, Any]]) -> list[Figure]:
     """The figures of `figures_to_json`; ValueError, KeyError or TypeError if they are damaged."""
-    return [Figure(**f | {"panels": [_panel(panel) for panel in f["panels"]]}) for f in data]
+    return [Figure(**dict(f, panels=[_panel(panel) for panel in f["panels"]])) for f in data]
 
 
 def _panel(data: dict[str, Any]) -> Panel:
@@ -114,8 +114,8 @@ def _panel(data: dict[str, Any]) -> Panel:
     for line in lines:
         if len({np.shape(a) for a in (line.x, line.y, line.band) if a is not None}) > 1:
             raise ValueError(f"the coordinates of {line.label!r} differ in length")
-    limits = {name: data[name] and tuple(data[name]) for name in ("xlim", "ylim")}
-    return Panel(**data | limits | {"lines": lines, "image": image})
+    xlim, ylim = (limits and tuple(limits) for limits in (data["xlim"], data["ylim"]))
+    return Panel(**dict(data, lines=lines, image=image, xlim=xlim, ylim=ylim))
 
 
 def write_study(folder: Any, study: Study, figures: Iterable[Figure]) -> Path:

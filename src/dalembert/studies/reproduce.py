@@ -9,6 +9,7 @@ import jax
 
 from dalembert.ensemble.run import Run
 from dalembert.studies.claims import Claim, read_claims, write_claims
+from dalembert.studies.curves import overview
 from dalembert.studies.draw import save_figure
 from dalembert.studies.report import write_study
 from dalembert.studies.study import Case, Part, Study
@@ -75,7 +76,8 @@ def reproduce(
     if checkpoints:
         unfinished.mkdir(exist_ok=True)
     result = study.run(unfinished if checkpoints else None, on_done, progress)
-    claims, figures = list(study.claims(result)), list(study.figures(result))
+    claims = list(study.claims(result))
+    figures = overview(study, result) if study.figures is None else list(study.figures(result))
     if jax.process_index() == 0:
         result.save(out / f"{study.name}.npz")
         write_study(out, study, figures)

@@ -46,7 +46,7 @@ class Case:
 
     @property
     def family(self) -> str:
-        return self.name or self.tableau.name
+        return self.name or (self.method if isinstance(self.method, str) else self.method.name)
 
     @property
     def label(self) -> str:
@@ -92,7 +92,7 @@ class Study:
         text: a paragraph on the problem and the parameters.
         system: what is simulated.
         parts: the cases.
-        figures: from the result to its figures.
+        figures: from the result to its figures; by default all observables and histograms.
         claims: from the result to its claims.
         seed: of all runs.
         notes: errata and choices that affect the study.
@@ -103,7 +103,7 @@ class Study:
     text: str
     system: System
     parts: tuple[Part, ...]
-    figures: Callable[["Result"], Sequence[Figure]]
+    figures: Callable[["Result"], Sequence[Figure]] | None = None
     claims: Callable[["Result"], Sequence[Claim]] = lambda result: ()
     seed: int = 0
     notes: tuple[str, ...] = ()

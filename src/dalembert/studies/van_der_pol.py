@@ -14,7 +14,7 @@ __all__ = ["van_der_pol"]
 
 PATHS = {"quick": 256, "paper": 1_000_000}
 STRUCTURED = {
-    "mean-square": (Case("dirk", 0.2, "dirk"), Case("midpoint", 0.2), Case("stormer_verlet", 0.2)),
+    "mean-square": (Case("dirk", 0.2), Case("midpoint", 0.2), Case("stormer_verlet", 0.2)),
     "weak": (Case(srkw1(0.0), 0.2, "srkw1"), Case("srkw2", 0.2)),
 }
 EXPLICIT = {"mean-square": ("heun", "r2", "e1"), "weak": ("rs1", "rs2")}
