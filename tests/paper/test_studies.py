@@ -1,0 +1,160 @@
+"""The paper's studies: every experiment in small, its files, its figures and its claims."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import dalembert as da
+from dalembert.commands import app
+from dalembert.studies import STUDIES, Case, Claim, ClaimList, Part, Study
+from dalembert.studies.claims import FIELDS, read_claims, unexplained, write_claims
+from dalembert.studies.curves import density_distance, expected_distance
+from dalembert.studies.reproduce import override, reproduce
+from dalembert.studies.study import load_result
+
+FIGURES = {"kubo": 2, "vanderpol": 2, "lenard-bernstein": 5, "lorentz": 2}
+METHODS = {
+    "kubo": ["midpoint", "rs1"],
+    "vanderpol": ["stormer_verlet", "rs2"],
+    "lenard-bernstein": ["midpoint", "rs1"],
+    "lorentz": ["heun", "rs2"],
+}
+
+
+def small(name):
+    study = override(STUDIES[name]("quick"), METHODS[name], paths=64)
+    times = {part.name: part.save_times for part in study.parts}
+    return override(study, t_end=10 * max(times.values()))
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_runs_and_leaves_its_files(name, tmp_path):
+    study = small(name)
+    claims = reproduce(study, tmp_path)
+    assert len(list((tmp_path / "figures").glob("*.svg"))) == FIGURES[name]
+    result = load_result(tmp_path / f"{name}.npz")
+    assert {label for _, label in result.runs} == {c.label for p in study.parts for c in p.cases}
+    run = next(iter(result.runs.values()))
+    assert np.isfinite(run.mean["energy"]).all()
+    rows = json.loads((tmp_path / "claims.json").read_text())
+    assert [row["id"] for row in rows] == [claim.id for claim in claims]
+    assert all(list(row)[: len(FIELDS)] == list(FIELDS) for row in rows)
+    assert len({row["id"] for row in rows}) == len(rows)
+    assert not (tmp_path / "unfinished").exists()
+
+
+@pytest.mark.parametrize("size", ["quick", "paper"])
+def test_the_paper_has_eleven_figures_and_its_sample_sizes(size):
+    assert sum(FIGURES.values()) == 11
+    paths = [max(p.paths for p in make(size).parts) for make in STUDIES.values()]
+    if size == "paper":
+        assert paths == [50_000, 10**6, 10**7, 10**6]
+    for make in STUDIES.values():
+        study = make(size)
+        for part in study.parts:
+            for case in part.cases:
+                ratio = part.save_times / case.dt
+                assert abs(ratio - round(ratio)) < 1e-9, (study.name, case)
+                assert abs(part.t_end / case.dt - round(part.t_end / case.dt)) < 1e-6
+
+
+def test_one_path_is_the_same_for_all_methods_and_steps():
+    part = STUDIES["lorentz"]("quick").parts[0]
+    fine = part.noise(Case("heun", 0.005)).increments
+    coarse = part.noise(Case("midpoint", 0.05)).increments
+    np.testing.assert_allclose(coarse.dW, fine.dW.reshape(-1, 10, 1).sum(axis=1), atol=1e-12)
+
+
+def tiny_study(claims):
+    system = da.systems.damped_kubo()
+    part = Part("all", (Case("heun", 0.1),), ([2.0], [0.0]), 1.0, 8, 0.5)
+    return Study("tiny", "A tiny study", "Nothing to see.", system, (part,), claims=claims)
+
+
+@pytest.mark.parametrize(
+    ("measured", "note", "status"), [(1.0, "", 0), (3.0, "", 1), (3.0, "known to fail", 0)]
+)
+def test_the_exit_status_says_whether_the_claims_hold(tmp_path, measured, note, status):
+    file = tmp_path / "study.py"
+    file.write_text(
+        "import dalembert as da\n"
+        "from dalembert.studies import Case, ClaimList, Part, Study\n"
+        "def claims(result):\n"
+        "    found = ClaimList('tiny')\n"
+        f"    found.below('bound', 'A number is small.', {measured}, 2.0, '…', note={note!r})\n"
+        "    return found\n"
+        "part = Part('all', (Case('heun', 0.1),), ([2.0], [0.0]), 1.0, 8, 0.5)\n"
+        "study = Study('tiny', 'Tiny', 'Text.', da.systems.damped_kubo(), (part,), claims=claims)\n"
+    )
+    out = tmp_path / "out"
+    done = CliRunner().invoke(app, ["run", str(file), "--out", str(out)])
+    assert done.exit_code == status, done.output
+    assert ("does not hold" in done.output) == (measured > 2)
+    page = CliRunner().invoke(app, ["report", str(out)])
+    assert page.exit_code == 0 and "A number is small." in (out / "report.html").read_text()
+
+
+def test_claims_compare_as_they_say(tmp_path):
+    claims = ClaimList("some")
+    claims.close("near", "…", 1.0, 1.1, 0.2, "…", stderr=0.1)
+    claims.close("far", "…", 1.0, 1.1, 0.05, "…")
+    claims.below("under", "…", 1.0, 1.1, "…")
+    claims.above("over", "…", 1.0, 1.1, "…", note="because")
+    claims.close("lost", "…", float("nan"), 1.1, 9.9, "…")
+    assert [c.holds for c in claims] == [True, False, True, False, False]
+    assert [c.id for c in unexplained(claims)] == ["far", "lost"]
+    write_claims(tmp_path / "claims.json", claims)
+    again = read_claims(tmp_path / "claims.json")
+    assert again[:4] == list(claims)[:4] and np.isnan(again[4].measured)
+    assert isinstance(again[0], Claim)
+
+
+def test_overrides_are_checked():
+    study = STUDIES["kubo"]("quick")
+    with pytest.raises(ValueError, match=r"kubo has no method euler; it has dirk, e1"):
+        override(study, ["euler"])
+    changed = override(study, ["midpoint", "dirk"], paths=10, t_end=100.0, dt=0.25)
+    (part,) = changed.parts
+    assert [c.label for c in part.cases] == ["midpoint, Δt = 0.25", "dirk, Δt = 0.25"]
+    assert part.paths == 10 and part.t_end == 100.0
+
+
+def test_a_step_that_misses_the_save_times_is_refused():
+    study = tiny_study(lambda result: ())
+    part = replace(study.parts[0], cases=(Case("heun", 0.3),))
+    with pytest.raises(ValueError, match=r"0.3 of heun does not divide the distance 0.5"):
+        replace(study, parts=(part,)).run()
+
+
+def test_bad_arguments_of_the_program():
+    for arguments, message in (
+        (["reproduce", "hooke"], "no study 'hooke'"),
+        (["reproduce", "kubo", "--size", "huge"], "no size 'huge'"),
+        (["reproduce", "kubo", "--method", "euler"], "kubo has no method euler"),
+        (["report", "nowhere"], "claims.json"),
+        (["run", "nowhere.py"], "no such file"),
+    ):
+        done = CliRunner().invoke(app, arguments)
+        assert done.exit_code == 2 and message in done.output, done.output
+
+
+def test_distances_between_densities():
+    rng = np.random.default_rng(1)
+    counts, edges = np.histogram(rng.normal(size=100_000), bins=50, range=(-5, 5))
+    binned = da.Binned(counts, np.asarray(0), (edges,))
+
+    def normal(mean):
+        return lambda x: np.exp(-((x - mean) ** 2) / 2) / np.sqrt(2 * np.pi)
+
+    assert density_distance(binned, normal(0.0)) < 2 * expected_distance(binned)
+    assert density_distance(binned, normal(0.1)) > 4 * expected_distance(binned)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STUDIES)
+def test_all_claims_of_the_quick_size_hold(name, tmp_path):
+    claims = reproduce(STUDIES[name]("quick"), tmp_path)
+    assert claims and not unexplained(claims)
