@@ -1,4 +1,4 @@
-"""A headless Chromium, spoken to over a pipe: enough of its protocol to use a page as a person does."""
+"""A headless Chromium, spoken to over a pipe: enough to use a page as a person does."""
 
 import base64
 import itertools

@@ -13,10 +13,16 @@ DT = 0.05
 SLOW = {("srkw2", "planar"), ("srkw2", "lorentz")}
 REFUSED = {("srkw2", "two_noise")}
 
+
+def is_slow(method, system, i, j):
+    """Half of the pairs, as on a chessboard: every method and every system keeps several."""
+    return (method, system) in SLOW or (i + j) % 2 == 1
+
+
 PAIRS = [
-    pytest.param(method, system, marks=[pytest.mark.slow] if (method, system) in SLOW else [])
-    for method in da.METHODS
-    for system in da.SYSTEMS
+    pytest.param(method, system, marks=[pytest.mark.slow] if is_slow(method, system, i, j) else [])
+    for i, method in enumerate(da.METHODS)
+    for j, system in enumerate(da.SYSTEMS)
     if (method, system) not in REFUSED
 ]
 
@@ -26,20 +32,12 @@ REPRESENTATIVE = {
     ("midpoint", "damped_kubo"),
     ("midpoint", "lorentz"),
     ("midpoint", "two_noise"),
-    ("midpoint", "planar"),
-    ("stormer_verlet", "damped_kubo"),
     ("stormer_verlet", "van_der_pol"),
     ("stormer_verlet", "lorentz"),
-    ("stormer_verlet", "two_noise"),
-    ("stormer_verlet", "pendulum"),
     ("dirk", "lenard_bernstein"),
-    ("dirk", "pendulum"),
-    ("dirk", "langevin"),
-    ("srkw1", "pendulum"),
     ("srkw1", "two_noise"),
     ("srkw2", "damped_kubo"),
     ("heun", "planar"),
-    ("r2", "lorentz"),
     ("e1", "pendulum"),
     ("rs1", "van_der_pol"),
     ("rs2", "langevin"),

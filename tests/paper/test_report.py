@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -270,6 +271,12 @@ def test_curves_with_coordinates_of_different_lengths_are_refused(folder):
     (folder / "kubo.json").write_text(json.dumps(data), encoding="utf-8")
     with pytest.raises(ValueError, match=r"kubo\.json .*Δt = 0\.25.* differ in length"):
         write_report(folder)
+
+
+def test_a_missing_library_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(ImportError, match="pip install jinja2"):
+        to_html([], [])
 
 
 # --- in a browser ----------------------------------------------------------------------------

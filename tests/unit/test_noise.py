@@ -435,7 +435,9 @@ def test_three_point_values_and_probabilities():
 def test_mixed_increments_follow_the_antisymmetric_convention():
     noises = 4
     drawn = sample(ThreePoint(), 1000, noises)
-    words = jax.vmap(lambda i: stream_words(Stream.THREE_POINT, 1, i, 3, noises)[2:])(jnp.arange(1000))
+    words = jax.vmap(lambda i: stream_words(Stream.THREE_POINT, 1, i, 3, noises)[2:])(
+        jnp.arange(1000)
+    )
     two = np.sqrt(DT) * np.where(np.asarray(words[1]) < 2**31, 1, -1)
     for k in range(noises):
         for l in range(noises):

@@ -105,10 +105,20 @@ class ClaimList(list[Claim]):
         stderr: Any,
         note: str,
     ) -> None:
-        numbers = [None if x is None else float(x) for x in (measured, expected, tolerance, stderr)]
-        *compared, error = numbers
-        claim = Claim(id, self.experiment, statement, *compared, bool(holds), origin, error, note)
-        self.append(claim)
+        self.append(
+            Claim(
+                id,
+                self.experiment,
+                statement,
+                float(measured),
+                float(expected),
+                None if tolerance is None else float(tolerance),
+                bool(holds),
+                origin,
+                None if stderr is None else float(stderr),
+                note,
+            )
+        )
 
 
 def unexplained(claims: Iterable[Claim]) -> list[Claim]:
@@ -123,12 +133,12 @@ def write_claims(path: Any, claims: Iterable[Claim]) -> None:
         for name, value in row.items():
             if isinstance(value, float) and not abs(value) < float("inf"):
                 row[name] = None
-    Path(path).write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+    Path(path).write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
 def read_claims(path: Any) -> list[Claim]:
     """Read what `write_claims` wrote."""
-    rows = json.loads(Path(path).read_text())
+    rows = json.loads(Path(path).read_text("utf-8"))
     missing = float("nan")
     numbers = ("measured", "expected")
     return [

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dalembert.studies.figures import Figure, Image, Line, Panel
+from dalembert.studies.figures import Figure, Image, Panel
 
 __all__ = ["DASHES", "STYLES", "Style", "draw", "save_figure", "styles_of"]
 
@@ -46,6 +46,7 @@ DASHES = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2), (9, 3), (3, 1.5, 1, 1.5, 1, 1.
 
 WIDTH, PANEL_HEIGHT = 7.0, {1: 2.7, 2: 2.3}  # inches: a journal's text width; by columns
 SMALL, LEGEND_LINE = 7.5, 0.16  # points; inches
+LEGEND = {"loc": "outside lower center", "fontsize": SMALL, "frameon": False, "handlelength": 3.4}
 FILES = {"pdf.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": "dalembert"}
 NO_DATE = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
 
@@ -89,16 +90,14 @@ def draw(figure: Figure) -> Any:
         if panel.image is not None:
             _draw_image(axes, panel.image)
         for i, line in enumerate(panel.lines):
-            drawn = _draw_line(axes, line, styles[line.family], 0.03 + 0.031 * (i % 7))
+            drawn = _draw_line(axes, panel, i, styles[line.family])
             handles[line.label, line.family, line.variant] = drawn
         axes.set(xlim=panel.xlim, ylim=panel.ylim)
     for axes in grid[len(figure.panels) :]:
         axes.remove()
     if entries:
-        names = [label for label, _, _ in handles]
-        look = {"fontsize": SMALL, "frameon": False, "handlelength": 3.4}
-        place = {"loc": "outside lower center", "ncols": math.ceil(entries / legend_rows)}
-        for text in canvas.legend(list(handles.values()), names, **look, **place).get_texts():
+        names, ncols = [label for label, _, _ in handles], math.ceil(entries / legend_rows)
+        for text in canvas.legend(list(handles.values()), names, ncols=ncols, **LEGEND).get_texts():
             text.set_parse_math(False)
     return canvas
 
@@ -110,31 +109,31 @@ def _prepare(axes: Any, panel: Panel) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_linewidth(0.6)
     if panel.image is None:
-        axes.grid(color="0.9", linewidth=0.5, zorder=0)
+        axes.grid(color="0.9", linewidth=0.5)
+    axes.set_axisbelow(True)
     axes.set_yscale(panel.yscale)
     axes.margins(x=0)
 
 
-def _draw_line(axes: Any, line: Line, style: Style, first_marker: float) -> Any:
-    y = np.where(np.isfinite(line.y), line.y, np.nan)
-    dashes = DASHES[line.variant % len(DASHES)]
+def _draw_line(axes: Any, panel: Panel, i: int, style: Style) -> Any:
+    line = panel.lines[i]
+    x, y = np.asarray(line.x), np.where(np.isfinite(line.y), line.y, np.nan)
     if line.band is not None:
-        ends = y - line.band, y + line.band
-        axes.fill_between(line.x, *ends, color=style.light, alpha=0.18, linewidth=0)
-    (drawn,) = axes.plot(
-        line.x,
-        y,
-        color=style.light,
-        linewidth=1.2 if style.marker else 0.8,
-        linestyle=(0, dashes) if dashes else "-",
-        marker=style.marker or None,
-        markersize=4,
-        markeredgewidth=0.8,
-        markerfacecolor="white" if line.variant else style.light,
-        markevery=(first_marker, 0.22),  # shares of the diagonal
-        zorder=3 if style.marker else 4,
-    )
-    return drawn
+        bands = sum(other.band is not None for other in panel.lines)
+        look = {"color": style.light, "alpha": max(0.07, 0.22 / math.sqrt(bands)), "linewidth": 0}
+        axes.fill_between(x, y - line.band, y + line.band, **look)
+    dashes = DASHES[line.variant % len(DASHES)]
+    look = {"color": style.light, "linestyle": (0, dashes) if dashes else "-"}
+    if not style.marker:
+        return axes.plot(x, y, linewidth=0.8, zorder=4, **look)[0]
+    left, right = panel.xlim or (x.min(), x.max())
+    # Five markers, beside those of the other curves.
+    places = left + (right - left) * (np.arange(5) + (i % 7 + 0.5) / 7) / 5
+    # Filled ones have a white rim, hollow ones a coloured one.
+    face, edge, size = ("white", style.light, 4.2) if line.variant else (style.light, "white", 5.5)
+    look |= {"marker": style.marker, "markerfacecolor": face, "markeredgecolor": edge}
+    look["markevery"] = sorted({int(np.abs(x - place).argmin()) for place in places})
+    return axes.plot(x, y, linewidth=1.2, markersize=size, markeredgewidth=0.8, zorder=3, **look)[0]
 
 
 def _draw_image(axes: Any, image: Image) -> None:

@@ -117,8 +117,8 @@ def _figures(result: Result) -> list[Figure]:
         "The density from which initial states are drawn, and its marginal densities.",
         (
             Panel("x", "v", image=Image(x, v, density, "ρ(x, v, 0)")),
-            Panel("x", "density", [Line("position", x, np.asarray(bump_on_tail_x(x)))]),
-            Panel("v", "density", [Line("velocity", v, np.asarray(bump_on_tail_v(v)))]),
+            Panel("x", "density", [Line("initial density", x, np.asarray(bump_on_tail_x(x)))]),
+            Panel("v", "density", [Line("initial density", v, np.asarray(bump_on_tail_v(v)))]),
         ),
         columns=3,
         source="figure 5",

@@ -65,7 +65,7 @@
     "--light": line.light, "--dark": line.dark, "stroke-width": line.marker ? 1.8 : 1.3,
     "stroke-dasharray": line.dash.map((d) => d * 1.6).join(" "),
   });
-  const marksOf = (line, d) => svg("path", { class: line.variant ? "marks hollow" : "marks", d });
+  const marksOf = (line, d) => svg("path", { class: line.variant || line.marker === "X" ? "marks hollow" : "marks", d });
 
   function shade(share) {
     const at = clamp(share, 0, 1) * (SHADES.length - 1);
@@ -142,7 +142,7 @@
       const high = Math.round(clamp(wide * 0.56, 250, 400));
       const yTicks = (this.isLog ? decades : ticks)(this.view[2], this.view[3], high / 48);
       this.left = 14 + 7.2 * Math.max(...yTicks.map((tick) => tick.text.length), 2);
-      this.top = 26;
+      this.top = this.data.title ? 26 : 40; // below the buttons
       [this.width, this.height] = [wide - this.left - 24, high - this.top - 42];
       const [right, bottom] = [this.left + this.width, this.top + this.height];
       const axes = svg("g", { class: "axes", "aria-hidden": "true" });
@@ -164,7 +164,8 @@
       const place = { x: this.left, y: this.top, width: this.width, height: this.height };
       this.inside = svg("svg", { ...place, viewBox: Object.values(place).join(" ") });
       if (this.data.image) this.inside.append(this.shades(place));
-      this.data.lines.forEach((line, i) => this.hidden.has(line.key) || this.inside.append(this.curve(line, i)));
+      const curves = this.visible.map((line) => this.curve(line, this.data.lines.indexOf(line)));
+      this.inside.append(...curves.map(([band]) => band), ...curves.map(([, curve]) => curve)); // no band hides a curve
       this.marks = svg("g", { class: "cursor", "aria-hidden": "true" });
       fill(this.svg, { viewBox: `0 0 ${wide} ${high}`, height: high }, []).replaceChildren(axes, this.inside, this.marks);
       this.reset.disabled = this.view.every((v, k) => v === this.home[k]);
@@ -177,20 +178,19 @@
       const isDrawn = (v) => isNumber(v) && (!this.isLog || v > 0);
       const points = y.map((v, i) => (isDrawn(v) && isNumber(x[i]) ? [this.px(x[i]), this.py(v)] : null));
       const text = ([a, b]) => `${a.toFixed(1)},${b.toFixed(1)}`;
-      const group = svg("g", { class: "curve", "data-key": line.key, ...ink(line) });
-      if (band) {
-        const at = (i, sign) => text([points[i][0], this.py(y[i] + sign * (band[i] ?? 0))]);
-        const area = runs(points).map((run) =>
-          `M${[...run.map((i) => at(i, 1)), ...run.reverse().map((i) => at(i, -1))].join("L")}z`);
-        group.append(svg("path", { class: "band", d: area.join("") }));
-      }
+      const at = (i, sign) => text([points[i][0], this.py(y[i] + sign * (band[i] ?? 0))]);
+      const area = !band ? [] : runs(points).map((run) =>
+        `M${[...run.map((i) => at(i, 1)), ...run.reverse().map((i) => at(i, -1))].join("L")}z`);
       const path = runs(points).map((run) => `M${run.map((i) => text(points[i])).join("L")}`);
-      group.append(svg("path", { class: "line", d: path.join("") }));
       const gap = this.width / 5;
       let next = this.left + (((order % 7) + 0.5) / 7) * gap;
       const marked = points.filter((p) => p && p[0] >= next && (next += gap * Math.ceil((p[0] - next + 1) / gap)));
-      group.append(marksOf(line, marked.map((p) => symbol(line.marker, ...p.map(Math.round))).join("")));
-      return group;
+      const marks = marksOf(line, marked.map((p) => symbol(line.marker, ...p.map(Math.round))).join(""));
+      const count = this.visible.filter((other) => other.band).length;
+      const opacity = Math.max(0.07, 0.22 / Math.sqrt(count));
+      const look = { class: "curve", "data-key": line.key, "--opacity": opacity, ...ink(line) };
+      return [svg("g", look, svg("path", { class: "band", d: area.join("") })),
+              svg("g", look, svg("path", { class: "line", d: path.join("") }), marks)];
     }
 
     shades({ x, y, width, height }) {
@@ -198,14 +198,14 @@
       const sharp = window.devicePixelRatio || 1;
       const canvas = html("canvas", { width: Math.round(width * sharp), height: Math.round(height * sharp) });
       const brush = canvas.getContext("2d");
-      brush.scale(sharp, sharp);
-      brush.translate(-x, -y);
+      const column = (edge) => Math.round((this.px(edge) - x) * sharp);
+      const row = (edge) => Math.round((this.py(edge) - y) * sharp);
       const [low, high] = extremes(image.values.flat());
-      image.values.forEach((column, i) => column.forEach((value, j) => {
+      image.values.forEach((values, i) => values.forEach((value, j) => {
         if (!isNumber(value)) return;
         brush.fillStyle = shade((value - low) / (high - low || 1));
-        const [a, b] = [this.px(image.x[i]), this.py(image.y[j + 1])];
-        brush.fillRect(a, b, this.px(image.x[i + 1]) - a + 0.5, this.py(image.y[j]) - b + 0.5);
+        const [a, b] = [column(image.x[i]), row(image.y[j + 1])];
+        brush.fillRect(a, b, column(image.x[i + 1]) - a, row(image.y[j]) - b);
       }));
       return svg("image", { x, y, width, height, href: canvas.toDataURL() });
     }
