@@ -8,11 +8,11 @@ import sys
 import time
 from pathlib import Path
 
-import interrupted_run
 import pytest
-from interrupted_run import same_bits, simulate
 
 import dalembert as da
+import interrupted_run
+from interrupted_run import same_bits, simulate
 
 SCRIPT = Path(interrupted_run.__file__)
 
