@@ -5,6 +5,7 @@ unless DALEMBERT_TEST_GPU is set; those marked `gpu` are skipped where there is 
 """
 
 import os
+import signal
 from collections.abc import Iterator
 
 USE_GPU = bool(os.environ.get("DALEMBERT_TEST_GPU"))
@@ -21,6 +22,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("NPROC", "2")
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
+
+# A process started in the background ignores Ctrl-C, and tests send it to themselves.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import hypothesis  # noqa: E402
 import jax  # noqa: E402

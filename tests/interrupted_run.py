@@ -3,6 +3,7 @@
 Legs are short and checkpoints frequent, so that a moment is enough to make some progress.
 """
 
+import signal
 import sys
 
 import jax
@@ -38,22 +39,27 @@ def simulate(checkpoint=None, **options):
     )
 
 
-def same_bits(a: da.Run, b: da.Run) -> bool:
-    """Whether two runs agree in every number that is not a time of day."""
+def differences(a: da.Run, b: da.Run) -> list[str]:
+    """What differs between two runs among all numbers that do not depend on the time of day."""
 
-    def numbers(run: da.Run) -> list[np.ndarray]:
-        moments = [x for m in run.moments.values() for x in m]
-        return [run.t, *moments, *run.counts.values(), run.q, run.p]
+    def numbers(run: da.Run) -> dict[str, np.ndarray]:
+        found = {f"{n} {f}": x for n, m in run.moments.items() for f, x in m._asdict().items()}
+        found |= {f"histogram {name}": counts for name, counts in run.counts.items()}
+        found |= {"t": run.t, "q": run.q, "p": run.p, "residual": np.asarray(run.residual)}
+        found |= {"iterations": np.asarray(run.iterations), "truncated": np.asarray(run.truncated)}
+        return found | {"failures": np.asarray(run.failures.total)}
 
-    pairs = zip(numbers(a), numbers(b), strict=True)
-    return all(x.tobytes() == y.tobytes() for x, y in pairs) and (
-        a.failures,
-        a.truncated,
-        a.residual,
-    ) == (b.failures, b.truncated, b.residual)
+    ours, theirs = numbers(a), numbers(b)
+    assert ours.keys() == theirs.keys()
+    return [
+        f"{name} by {np.max(np.abs(ours[name] - theirs[name]))}"
+        for name in ours
+        if ours[name].tobytes() != theirs[name].tobytes()
+    ]
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     blocks.LEG_SECONDS = 0.05
     file, result, *given = sys.argv[1:]
     options = {name: float(value) for name, _, value in (text.partition("=") for text in given)}

@@ -55,7 +55,7 @@ def options(
 
 @app.command("list")
 def list_everything() -> None:
-    """Show the methods, the ready-made systems and the paper's experiments."""
+    """Show the methods, systems and experiments."""
     methods = Table("method", "kind", "stages", "keeps", "order: one noise", "any noise", box=None)
     for name, make in da.METHODS.items():
         certificate = da.certify(make())
@@ -77,7 +77,7 @@ def list_everything() -> None:
     console.print(systems)
     experiments = Table("experiment", "what it is", box=None)
     for name, make in studies().STUDIES.items():
-        experiments.add_row(name, make().title)
+        experiments.add_row(name, make().title.partition(":")[0])
     console.print()
     console.print(experiments)
 
@@ -139,7 +139,7 @@ def run(
     out: Out = Path("results"),
     processes: Processes = None,
 ) -> None:
-    """Execute FILE.py; if it defines `study`, run that and write its report.
+    """Execute FILE.py, and run the `study` that it defines.
 
     The processes share all simulations. Under SLURM or MPI every task joins by itself. Only the
     first process prints.
@@ -192,7 +192,7 @@ def reproduce(
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder that `reproduce` or `run` wrote.")],
 ) -> None:
-    """Write one self-contained page, report.html, about the studies in a folder."""
+    """Write report.html, one page about the studies in a folder."""
     from dalembert.studies.report import write_report
 
     try:

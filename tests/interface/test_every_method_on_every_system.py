@@ -38,6 +38,7 @@ REPRESENTATIVE = {
     ("srkw1", "two_noise"),
     ("srkw2", "damped_kubo"),
     ("heun", "planar"),
+    ("r2", "lorentz"),
     ("e1", "pendulum"),
     ("rs1", "van_der_pol"),
     ("rs2", "langevin"),

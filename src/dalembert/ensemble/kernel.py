@@ -281,7 +281,7 @@ class Kernel:
         q, p, info = self.stepper.advance(
             state.q, state.p, block.dt, increments, block.params, solver
         )
-        finite = jnp.isfinite(sum(jnp.sum(jnp.abs(x)) for x in jax.tree.leaves((q, p))))
+        finite = self.stepper.is_finite(q, p)
         converged = jnp.where(info.converged, jnp.int32(Status.FINE), Status.UNCONVERGED)
         outcome = jnp.where(finite, converged, Status.NON_FINITE)
         fine = state.status == Status.FINE

@@ -97,7 +97,7 @@ def rounded(x: Array) -> Array:
 def uniforms(words: Words, dtype: Any) -> tuple[Array, Array]:
     """Two independent uniform numbers in (0, 1] from four words.
 
-    float64: ((53 high bits of a word pair) + 1)·2⁻⁵³, exact. float32: (first word + ½)·2⁻³², one
+    float64: ((27 high bits, 26 high bits of a word pair) + 1)·2⁻⁵³, exact. float32: (first word + ½)·2⁻³², one
     rounding; so a float32 number is the float64 one to single precision.
     """
     w0, w1, w2, w3 = words
@@ -107,11 +107,16 @@ def uniforms(words: Words, dtype: Any) -> tuple[Array, Array]:
 def _uniform(high: Array, low: Array, dtype: np.dtype) -> Array:
     # Every product below is exact, so that fused multiply-adds cannot change a bit.
     if dtype == np.float64:
-        tail = (low >> np.uint32(11)).astype(dtype) + 1.0
-        return (high.astype(dtype) * 2.0**21 + tail) * 2.0**-53
+        tail = _signed(low >> np.uint32(6)).astype(dtype) + 1.0
+        return (_signed(high >> np.uint32(5)).astype(dtype) * 2.0**26 + tail) * 2.0**-53
     head = (high >> np.uint32(16)).astype(dtype) * 2.0**16
     tail = (high & np.uint32(0xFFFF)).astype(dtype) + 0.5
     return (head + tail) * 2.0**-32
+
+
+def _signed(word: Array) -> Array:
+    """A word below 2³¹ as an int32, which becomes a float in one instruction on every device."""
+    return word.astype(jnp.int32)
 
 
 def normal_pair(words: Words, dtype: Any) -> tuple[Array, Array]:

@@ -258,6 +258,7 @@ def _bitcast(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
 
 
 _FOLDED: dict[str, Callable[..., Any]] = {
+    "abs": scalars.magnitude,
     "add": scalars.add,
     "add_any": scalars.add,
     "sub": scalars.sub,
@@ -310,7 +311,6 @@ _SPECIAL: dict[str, Callable[[Any, list[np.ndarray]], np.ndarray]] = {
 
 _ELEMENTWISE = frozenset(
     [
-        "abs",
         "acos",
         "acosh",
         "and",

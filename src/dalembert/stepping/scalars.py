@@ -101,7 +101,11 @@ def solve_linear(matrix: np.ndarray, rhs: np.ndarray) -> np.ndarray:
 
 
 def magnitude(x: Any) -> Any:
-    return abs(x) if is_known(x) else lax.abs(x)
+    """|x| as max(x, −x), because the absolute value of a float64 is a float32 in some kernels.
+
+    That is so in Triton under jax 0.11.2.
+    """
+    return abs(x) if is_known(x) else lax.max(x, lax.neg(x))
 
 
 def product_of_magnitudes(matrix: np.ndarray, u: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -137,7 +137,6 @@ class BlockSolver:
         """Unknowns stay apart, so that nothing is stacked unless the damped loop is entered."""
         dtype = guess[0].dtype
         steps = 1 if self.affine else newton.FAST_STEPS
-        ordinary = _as_arrays(around)
 
         def residual(u: tuple[Any, ...]) -> tuple[Any, ...]:
             return _as_tuple(equations.residual(scalars.vector(u), around), dtype)
@@ -153,12 +152,13 @@ class BlockSolver:
             error = equations.check(found, slack, around)[()]
             if solver is Solver.FAST:
                 return _as_tuple(found, dtype), Report(jnp.asarray(steps, dtype), error)
-            is_finite = jnp.isfinite(sum(jnp.abs(x) for x in found)) & jnp.isfinite(error)
+            total = reduce(scalars.add, map(scalars.magnitude, found))
+            is_finite = jnp.isfinite(total) & jnp.isfinite(error)
             start = scalars.vector(
                 lax.select(is_finite, *pair) for pair in zip(found, guess, strict=True)
             )
             error = jnp.where(is_finite, error, jnp.ones_like(error))
-            found, report = self._damped_newton(tuple(start), error, ordinary)
+            found, report = self._damped_newton(tuple(start), error, _as_arrays(around))
             return found, report._replace(iterations=report.iterations + steps)
 
         def tangent_solve(product: Callable[..., Any], rhs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -212,6 +212,11 @@ class Stepper:
         """A state of shape (dim,) as the step wants it: a tuple of scalars, or as it is."""
         return tuple(x) if self.is_scalar else x
 
+    def is_finite(self, q: Any, p: Any) -> Any:
+        """Whether a state that has been entered is finite."""
+        sizes = [scalars.magnitude(x) for x in jax.tree.leaves((q, p))]
+        return jnp.isfinite(reduce(jnp.add, sizes if self.is_scalar else map(jnp.sum, sizes)))
+
     def leave(self, x: Any) -> Any:
         """A state as an array of shape (dim,) again."""
         return jnp.stack(x) if self.is_scalar else x
@@ -242,12 +247,12 @@ class Stepper:
             complete = (block.scalars or block.arrays).complete
             around = around._replace(rows=around.rows | complete(around))
             reports.append(report)
-        residual = jnp.max(jnp.stack([jnp.asarray(r.residual, self.dtype) for r in reports]))
-        iterations = jnp.max(jnp.stack([jnp.asarray(r.iterations, jnp.int32) for r in reports]))
+        residual = reduce(jnp.maximum, [jnp.asarray(r.residual, self.dtype) for r in reports])
+        iterations = reduce(jnp.maximum, [jnp.asarray(r.iterations, jnp.int32) for r in reports])
         q, p = around.rows[self.plan.new_q], around.rows[self.plan.new_p]
         if self.is_scalar:
             q, p = _as_tuple(q, self.dtype), _as_tuple(p, self.dtype)
-        is_finite = jnp.isfinite(sum(jnp.sum(jnp.abs(x)) for x in jax.tree.leaves((q, p))))
+        is_finite = self.is_finite(q, p)
         solved = (residual <= newton.tolerance(self.dtype)) & is_finite
         return q, p, StepInfo(solved, iterations, residual)
 
