@@ -175,16 +175,18 @@ def reproduce(
     if size not in ("quick", "paper"):
         raise _fail(f"no size {size!r}; there are quick and paper")
     if processes is not None and processes > 1:
-        given = [a for a in sys.argv[1:] if not a.startswith("--processes")]
-        raise typer.Exit(launch([a for a in given if a != str(processes)], processes))
+        options = {"--size": size, "--out": out, "--paths": paths, "--t-end": t_end, "--dt": dt}
+        given = [str(x) for pair in options.items() if pair[1] is not None for x in pair]
+        given += [x for name in method or () for x in ("--method", name)]
+        raise typer.Exit(launch(["reproduce", study, *given], processes))
     names = list(known) if study == "all" else [study]
     from dalembert.studies.reproduce import override
 
-    try:
-        chosen = [override(known[name](size), method, paths, t_end, dt) for name in names]
-    except ValueError as error:
-        raise _fail(str(error)) from error
     with _one_of_several():
+        try:
+            chosen = [override(known[name](size), method, paths, t_end, dt) for name in names]
+        except ValueError as error:
+            raise _fail(str(error)) from error
         _run_studies([s for s in chosen if s.parts], out, checkpoints=size == "paper")
 
 
@@ -283,6 +285,8 @@ def _execute(path: Path, run_name: str = "__dalembert__") -> dict[str, Any]:
     try:
         return runpy.run_path(str(path), run_name=run_name)
     except (Exception, SystemExit) as error:
+        if run_name == "__main__" and isinstance(error, SystemExit):
+            raise
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == str(path)]
         place = f"{path}, line {lines[-1]}" if lines else str(path)

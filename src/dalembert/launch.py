@@ -37,11 +37,11 @@ def launch(arguments: list[str], processes: int) -> int:
         )
         for process in range(processes)
     ]
+    status = 0
     try:
-        while any(child.poll() is None for child in children):
-            if any(child.poll() for child in children):
-                break
+        while status == 0 and any(child.poll() is None for child in children):
             time.sleep(0.1)
+            status = next((child.returncode for child in children if child.poll()), 0)
     except KeyboardInterrupt:
         # Ctrl-C has reached the children as well: they save themselves and end.
         for child in children:
@@ -51,7 +51,8 @@ def launch(arguments: list[str], processes: int) -> int:
             if child.poll() is None:
                 child.terminate()
             child.wait()
-    return next((abs(child.returncode) for child in children if child.returncode), 0)
+    failed = next((child.returncode for child in children if child.returncode), 0)
+    return abs(status or failed)
 
 
 def join() -> int:

@@ -29,7 +29,7 @@ def undisturbed():
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    """Children start quickly with code that one of them compiled; a killed one must not write it."""
+    """Children start quickly with code that one compiled; a killed one must not write it."""
     cache = tmp_path_factory.mktemp("compiled")
     common = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(cache), "PYTHONUNBUFFERED": "1"}
     writing = common | {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}

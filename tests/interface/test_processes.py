@@ -24,15 +24,16 @@ def free_port():
 
 
 def start(tmp_path, processes):
+    """Processes of which each has one worker more than the one before."""
     port = free_port()
     children = []
     for process in range(processes):
-        options = [f"process={process}", f"processes={processes}", f"port={port}", "workers=1"]
+        options = [f"process={process}", f"processes={processes}", f"port={port}"]
+        options += [f"workers={process + 1}"]
         command = [sys.executable, str(SCRIPT), str(tmp_path / "run.ckpt"), str(tmp_path / "r.npz")]
         children.append(
             subprocess.Popen(
                 [*command, *options],
-                env=os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled")},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -99,3 +100,14 @@ def test_the_program_starts_several_processes(tmp_path):
     script.write_text("import sys\nsys.exit(3)\n")
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode != 0
+
+
+@pytest.mark.slow
+def test_a_study_in_two_processes(tmp_path):
+    options = ["--method", "heun", "--paths", "2", "--t-end", "50", "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "dalembert", "reproduce", "lorentz", *options]
+    done = subprocess.run(
+        [*command, "--processes", "2"], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "lorentz.npz").exists() and (tmp_path / "claims.json").exists()

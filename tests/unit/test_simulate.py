@@ -164,8 +164,11 @@ def test_unconverged_stage_equations_reach_the_user():
         H=lambda q, p: p[0] ** 2 / 2, F=lambda q, p: 10 * (1 + p**2), h=[None], f=[None], dim=1
     )
     with pytest.warns(RuntimeWarning, match="unconverged"):
-        result = da.simulate(runaway, da.midpoint(), ([0.0], [1.0]), dt=0.5, t_end=1.0, paths=2)
+        result = da.simulate(
+            runaway, da.midpoint(), ([0.0], [1.0]), dt=0.5, t_end=1.0, paths=2, keep="all"
+        )
     assert result.failures.unconverged == 2
+    assert np.isfinite(result.q[0]).all() and np.isnan(result.q[1:]).all(), "kept after its failure"
     with pytest.raises(ValueError, match="the mean of 'energy' needs at least 1"):
         result.mean["energy"]
 

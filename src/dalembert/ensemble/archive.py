@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import numpy as np
 
-__all__ = ["decode", "encode", "read", "write"]
+__all__ = ["decode", "encode", "read", "under", "write"]
 
 UNREADABLE = (
     ValueError,
@@ -116,3 +116,8 @@ def read(path: Any, kind: str, schema: int) -> tuple[dict[str, Any], dict[str, A
             return decode(stream, kind, schema)
     except ValueError as error:
         raise ValueError(f"{source} is not a readable {kind} file: {error}") from error
+
+
+def under(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays whose names begin with a prefix, without it."""
+    return {name[len(prefix) :]: x for name, x in arrays.items() if name.startswith(prefix)}

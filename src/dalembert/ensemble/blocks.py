@@ -77,6 +77,12 @@ class Work:
         with self.lock:
             return dict(self.pending)
 
+    def forget(self, block: int) -> None:
+        """Drop what is kept of a block, because it has been merged."""
+        with self.lock:
+            self.pending.pop(block, None)
+            self.failed.pop(block, None)
+
     def failed_since(self, block: int) -> int:
         """Paths that have failed so far in the blocks from this one on."""
         with self.lock:
@@ -85,12 +91,10 @@ class Work:
 
 def worker_count(kernel: Kernel, devices: list[Any], wanted: int | None) -> int:
     """How many blocks to run at a time: on every core the process may use, or on every device."""
-    if wanted is not None:
-        return wanted
     if devices[0].platform != "cpu":
-        return len(devices)
+        return wanted or len(devices)
     # Matrix-free solves call LAPACK, whose calls from several threads can block each other.
-    return _cores() if kernel.stepper.is_scalar else 1
+    return (wanted or _cores()) if kernel.stepper.is_scalar else 1
 
 
 def _cores() -> int:
@@ -131,9 +135,6 @@ def run_blocks(
                 running.popleft()
                 submit()
                 yield number, result
-                with work.lock:
-                    work.pending.pop(number, None)
-                    work.failed.pop(number, None)
         finally:
             for _, future in running:
                 work.stop.set()
@@ -223,11 +224,16 @@ def _result(work: Work, number: int, state: PathState, saves: Saves) -> BlockRes
     kept = saves.kept
     if work.settings.keep == "final":
         kept = work.kernel.leave(state)
-    real = slice(0, len(numbers))
-    if kept is not None:
-        index = (slice(None), real) if work.settings.keep == "all" else (real,)
-        kept = np.asarray(kept[0])[index], np.asarray(kept[1])[index]
-    return BlockResult(tally, kept)
+    if kept is None:
+        return BlockResult(tally, None)
+    # What a path did after it had failed is not to be taken for a result.
+    status, failed_step = np.asarray(state.status), np.asarray(state.failed_step)
+    times = work.settings.schedule.save_steps[:, None]
+    if work.settings.keep == "final":
+        times = times[-1]
+    is_lost = (status != Status.FINE) & (times >= failed_step)
+    q, p = (np.where(is_lost[..., None], np.nan, x)[..., : len(numbers), :] for x in kept)
+    return BlockResult(tally, (q.astype(kept[0].dtype), p.astype(kept[1].dtype)))
 
 
 def _first_rows(saves: Saves, made: int) -> Saves:

@@ -6,6 +6,8 @@ several processes the first one writes the file, and the others write the blocks
 to `NAME.process1`, `NAME.process2`, …
 """
 
+import glob
+import json
 import os
 import time
 import warnings
@@ -64,7 +66,8 @@ class CheckpointFile:
     """The file of one process of a run."""
 
     def __init__(self, options: Checkpoint, identity: Mapping[str, Any], process: int = 0) -> None:
-        self.options, self.identity = options, dict(identity)
+        # As the file will give it back: tuples are lists there.
+        self.options, self.identity = options, json.loads(json.dumps(identity))
         base = Path(options.path)
         self.path = base if process == 0 else base.with_name(f"{base.name}.process{process}")
         self.written_at, self.written_blocks = time.monotonic(), 0
@@ -105,19 +108,28 @@ class CheckpointFile:
         os.replace(new, self.path)
         self.written_at, self.written_blocks = time.monotonic(), progress.blocks
 
-    def remove(self) -> None:
-        """Delete what this process wrote beside the file of the run."""
-        if self.path != Path(self.options.path):
-            for path in (self.path, self.previous):
+    def clean_up(self) -> None:
+        """Delete what the processes wrote beside the file of a run that is complete."""
+        if self.path == Path(self.options.path):
+            for path in [*self._beside(), *self._beside(".partial")]:
                 path.unlink(missing_ok=True)
+
+    def _beside(self, ending: str = "") -> list[Path]:
+        """Files of single processes, or what a killed one left unfinished."""
+        base = Path(self.options.path)
+        name = glob.escape(base.name)
+        pattern = f".{name}*{ending}" if ending else f"{name}.process*"
+        return sorted(base.parent.glob(pattern))
 
     def read(self, work: Work) -> Progress:
         """The newest readable state of this run; nothing done if there is none at all."""
-        base = Path(self.options.path)
-        progress = self._read_newest(base, work)
-        for path in sorted(base.parent.glob(f"{base.name}.process*")):
+        progress = self._read_newest(Path(self.options.path), work)
+        for path in self._beside():
             try:
-                progress.pending |= self._read_one(path, work).pending
+                for number, pending in self._read_one(path, work).pending.items():
+                    known = progress.pending.get(number)
+                    if known is None or known.unit < pending.unit:
+                        progress.pending[number] = pending
             except ValueError as error:
                 warnings.warn(f"{error} Its blocks are run again.", RuntimeWarning, stacklevel=2)
         merged = range(progress.blocks)
@@ -154,9 +166,11 @@ class CheckpointFile:
         try:
             tally = None
             if header["tally"] is not None:
-                tally = Tally.from_record(header["tally"], _under("tally/", arrays))
+                tally = Tally.from_record(header["tally"], archive.under("tally/", arrays))
             pending = {
-                int(number): pending_from_record(work, record, _under(f"pending/{number}/", arrays))
+                int(number): pending_from_record(
+                    work, record, archive.under(f"pending/{number}/", arrays)
+                )
                 for number, record in header["pending"].items()
             }
             kept = (arrays["kept/q"], arrays["kept/p"]) if "kept/q" in arrays else None
@@ -180,10 +194,6 @@ class DifferentRunError(ValueError):
 
 def _extent(progress: Progress) -> tuple[int, int]:
     return progress.blocks, sum(p.unit for p in progress.pending.values())
-
-
-def _under(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {n[len(prefix) :]: x for n, x in arrays.items() if n.startswith(prefix)}
 
 
 def _differences(name: str, saved: Any, now: Any) -> list[str]:

@@ -2,7 +2,7 @@
 
 import io
 import os
-from typing import Any
+from collections.abc import Mapping
 
 import jax
 import numpy as np
@@ -11,10 +11,11 @@ from dalembert.ensemble import archive
 from dalembert.ensemble.blocks import BlockResult
 from dalembert.ensemble.tally import Tally
 
-__all__ = ["connect", "exchange", "in_launcher"]
+__all__ = ["connect", "exchange", "in_launcher", "largest"]
 
 KIND, SCHEMA = "dalembert blocks", 1
-LAUNCHERS = {"SLURM_NTASKS": "SLURM", "OMPI_COMM_WORLD_SIZE": "MPI", "PMI_SIZE": "MPI"}
+LAUNCHERS = {"SLURM_STEP_NUM_TASKS": "SLURM", "OMPI_COMM_WORLD_SIZE": "Open MPI"}
+"""Variables with the number of processes; SLURM sets others in shells that run only once."""
 
 
 def in_launcher() -> str | None:
@@ -43,42 +44,44 @@ def connect(
     jax.distributed.initialize(coordinator, processes, process)
 
 
+def largest(number: int) -> int:
+    """The largest of the numbers that the processes give."""
+    return int(np.max(_gather(np.asarray([number], np.int32))))
+
+
 def exchange(
-    results: list[BlockResult], seconds: float, blocks: int
-) -> tuple[list[BlockResult], float]:
-    """The results of all processes, in the order of the processes, and the longest time.
+    results: Mapping[int, BlockResult], seconds: float
+) -> tuple[dict[int, BlockResult], float]:
+    """The results of all processes by block, in the order of the processes, and the longest time.
 
     Args:
-        results: what this process has found.
+        results: what this process has found, by the number of the block.
         seconds: how long it took.
-        blocks: how many blocks were merged before; all processes must agree.
     """
-    from jax.experimental.multihost_utils import process_allgather
-
-    states = np.asarray(process_allgather(np.asarray([blocks, 1000 * seconds], np.float32)))
-    if len(set(states[:, 0])) > 1:
-        raise RuntimeError(
-            f"the processes have merged different numbers of blocks, {states[:, 0]}: all of them "
-            "must see the same checkpoint file."
-        )
     mine = np.frombuffer(_to_bytes(results), np.uint8)
-    sizes = np.asarray(process_allgather(np.asarray([mine.size], np.int32))).ravel()
-    padded = np.zeros(int(sizes.max()), np.uint8)
+    if mine.size >= 2**31:
+        raise ValueError(f"{mine.size:,} bytes of kept states are too many to exchange at once.")
+    states = _gather(np.asarray([mine.size, min(1000 * seconds, 2**31 - 1)], np.int32))
+    padded = np.zeros(int(states[:, 0].max()), np.uint8)
     padded[: mine.size] = mine
-    everyone = np.asarray(process_allgather(padded)).reshape(len(sizes), -1)
-    found = [
-        result
-        for row, size in zip(everyone, sizes, strict=True)
-        for result in _from_bytes(row[:size].tobytes())
-    ]
+    found: dict[int, BlockResult] = {}
+    for row, size in zip(_gather(padded), states[:, 0], strict=True):
+        found |= _from_bytes(row[:size].tobytes())
     return found, float(states[:, 1].max()) / 1000
 
 
-def _to_bytes(results: list[BlockResult]) -> bytes:
+def _gather(array: np.ndarray) -> np.ndarray:
+    """The arrays of all processes, first axis: processes."""
+    from jax.experimental.multihost_utils import process_allgather
+
+    return np.asarray(process_allgather(array)).reshape(-1, *array.shape)
+
+
+def _to_bytes(results: Mapping[int, BlockResult]) -> bytes:
     records, arrays = [], {}
-    for i, (tally, kept) in enumerate(results):
+    for i, (number, (tally, kept)) in enumerate(results.items()):
         record, found = tally.to_record()
-        records.append(record | {"kept": kept is not None})
+        records.append(record | {"block": number, "kept": kept is not None})
         arrays |= {f"{i}/{name}": x for name, x in found.items()}
         if kept is not None:
             arrays |= {f"{i}/q": kept[0], f"{i}/p": kept[1]}
@@ -87,14 +90,11 @@ def _to_bytes(results: list[BlockResult]) -> bytes:
     return stream.getvalue()
 
 
-def _from_bytes(data: bytes) -> list[BlockResult]:
+def _from_bytes(data: bytes) -> dict[int, BlockResult]:
     header, arrays = archive.decode(io.BytesIO(data), KIND, SCHEMA)
-    results = []
+    results = {}
     for i, record in enumerate(header["records"]):
-        prefix = f"{i}/"
-        own: dict[str, Any] = {
-            n[len(prefix) :]: x for n, x in arrays.items() if n.startswith(prefix)
-        }
+        own = archive.under(f"{i}/", arrays)
         kept = (own["q"], own["p"]) if record["kept"] else None
-        results.append(BlockResult(Tally.from_record(record, own), kept))
+        results[record["block"]] = BlockResult(Tally.from_record(record, own), kept)
     return results

@@ -141,7 +141,7 @@ class Run:
         residual: the largest relative residual of a stage equation that was met.
         iterations: the largest number of Newton iterations that was met.
         q: kept positions, (paths, dim) for keep="final", (times, paths, dim) for keep="all".
-        p: kept momenta, likewise.
+        p: kept momenta, likewise. From its failure on, a path is NaN in both.
         provenance: everything needed to repeat the run.
 
     Statistics are NumPy float64, kept states have the type of the run; time units are those of the

@@ -28,7 +28,7 @@ LEAST_BLOCK_PATHS = 64
 SHARES = 8
 """On a CPU few paths are cut into about so many blocks, none smaller than this."""
 
-MAX_STEPS = 2**31 - 1
+MAX_STEPS = 2**30
 
 Functions = tuple[tuple[str, Callable[..., Any]], ...]
 
@@ -129,6 +129,7 @@ class Settings:
                 "dtype": str(self.dtype),
                 "block_paths": self.block_paths,
                 "backend": self.backend,
+                "device_kind": jax.local_devices(backend=self.backend)[0].device_kind,
                 "versions": _versions(),
             }
 

@@ -3,24 +3,25 @@
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from dalembert.ensemble.blocks import BlockResult, Work, run_blocks, worker_count
 from dalembert.ensemble.checkpoint import Checkpoint, CheckpointFile, Progress
 from dalembert.ensemble.initial import initial_states
 from dalembert.ensemble.kernel import Kernel
-from dalembert.ensemble.processes import exchange
+from dalembert.ensemble.processes import exchange, largest
 from dalembert.ensemble.progress import ProgressBar
 from dalembert.ensemble.run import Failures, Run
 from dalembert.ensemble.settings import Settings, check_choice, make_settings, whole
 from dalembert.ensemble.statistics import Histogram
 from dalembert.ensemble.tally import Tally
+from dalembert.functions import check_function
 from dalembert.noise import Noise
 from dalembert.stepping.stepper import make_stepper
 from dalembert.system import System
@@ -163,38 +164,45 @@ class _Job:
     def run(self) -> Progress:
         """All blocks that are not done yet."""
         try:
-            for number, result in self._results():
-                self._add(number, result)
-                self._tick()
+            # Leaving the generator stops all blocks and leaves what they have done.
+            with closing(self._results()) as results:
+                for number, result in results:
+                    self._add(number, result)
+                    self._tick()
             if self.file is not None:
                 self._write()
-                self.file.remove()
+                self.file.clean_up()
         except KeyboardInterrupt:
             raise Interrupted(self._farewell()) from None
         finally:
             self.bar.close()
         return self.done
 
-    def _results(self) -> Iterator[tuple[int, BlockResult]]:
+    def _results(self) -> Generator[tuple[int, BlockResult], None, None]:
         """The results of all blocks in their order, whichever process runs them."""
         first, end = self.done.blocks, self.settings.blocks
         processes, me = jax.process_count(), jax.process_index()
         if processes == 1:
             yield from run_blocks(self.work, range(first, end), self.workers, self._tick)
             return
-        share = self.workers
+        share = largest(self.workers)
         while first < end:
             began = time.perf_counter()
             mine = range(first + me * share, min(first + (me + 1) * share, end))
-            results = [r for _, r in run_blocks(self.work, mine, self.workers, self._tick)]
-            everyone, seconds = exchange(results, time.perf_counter() - began, self.done.blocks)
-            yield from enumerate(everyone, first)
+            results = dict(run_blocks(self.work, mine, self.workers, self._tick))
+            everyone, seconds = exchange(results, time.perf_counter() - began)
+            if list(everyone) != list(range(first, first + len(everyone))):
+                raise RuntimeError(
+                    f"the processes have run the blocks {list(everyone)} instead of those from "
+                    f"{first} on: all of them must see the same checkpoint file."
+                )
+            yield from everyone.items()
             first += len(everyone)
             share = max(1, int(share * min(4.0, ROUND_SECONDS / max(seconds, 1e-3))))
 
     def _add(self, number: int, result: BlockResult) -> None:
         done, settings = self.done, self.settings
-        done.tally = result.tally if done.tally is None else done.tally.merged(result.tally)
+        tally = result.tally if done.tally is None else done.tally.merged(result.tally)
         if result.kept is not None and done.kept is not None:
             first = number * settings.block_paths
             for rows, new in zip(done.kept, result.kept, strict=True):
@@ -202,10 +210,12 @@ class _Job:
                     rows[first : first + new.shape[0]] = new
                 else:
                     rows[:, first : first + new.shape[1]] = new
-        done.blocks = number + 1
+        # In one assignment, because Ctrl-C can come between any two.
+        self.done = replace(done, tally=tally, blocks=number + 1)
+        self.work.forget(number)
         self.bar.reach(self._merged())
-        if done.tally.failed and self.on_failure == "raise":
-            raise RuntimeError(_failure_message(_failures(done.tally, settings.dt), settings))
+        if tally.failed and self.on_failure == "raise":
+            raise RuntimeError(_failure_message(_failures(tally, settings.dt), settings))
 
     def _tick(self) -> None:
         merged = 0 if self.done.tally is None else self.done.tally.failed
@@ -255,36 +265,13 @@ def _make_kernel(settings: Settings) -> Kernel:
         settings.keep == "all",
         settings.schedule.chunk,
     )
+    system = settings.system
     for name, fun in settings.observe:
-        _check_observable(settings, f"observe[{name!r}]", fun, is_scalar=False)
+        check_function(f"observe[{name!r}]", fun, system.dim, system.params, None)
     for name, histogram in settings.histograms:
         for axis in histogram.axes:
-            _check_observable(settings, f"histograms[{name!r}]", axis.of, is_scalar=True)
+            check_function(f"histograms[{name!r}]", axis.of, system.dim, system.params, ())
     return kernel
-
-
-def _check_observable(settings: Settings, name: str, fun: Any, is_scalar: bool) -> None:
-    """Refuse an observable that cannot be evaluated, before anything is compiled."""
-    system = settings.system
-    if not callable(fun):
-        raise TypeError(f"{name} must be a function of (q, p), not {fun!r}.")
-    z = jax.ShapeDtypeStruct((system.dim,), settings.dtype)
-    try:
-        out = jax.eval_shape(
-            lambda q, p, params: jnp.asarray(system.evaluate(fun, q, p, params)),
-            z,
-            z,
-            system.params,
-        )
-    except Exception as error:
-        arguments = "(q, p)" if system.params is None else "(q, p, params)"
-        reason = str(error).strip().partition("\n")[0]
-        raise TypeError(
-            f"{name} cannot be evaluated: it is called as {arguments} with arrays of shape "
-            f"({system.dim},) that JAX traces, so use jax.numpy in it. The error was: {reason}"
-        ) from error
-    if is_scalar and out.shape != ():
-        raise ValueError(f"{name} must give one number per path, not the shape {out.shape}.")
 
 
 def _check_memory(settings: Settings) -> None:

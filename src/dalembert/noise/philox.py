@@ -97,8 +97,8 @@ def rounded(x: Array) -> Array:
 def uniforms(words: Words, dtype: Any) -> tuple[Array, Array]:
     """Two independent uniform numbers in (0, 1] from four words.
 
-    float64: ((27 high bits, 26 high bits of a word pair) + 1)·2⁻⁵³, exact. float32: (first word + ½)·2⁻³², one
-    rounding; so a float32 number is the float64 one to single precision.
+    float64: ((27 high bits, 26 high bits of a word pair) + 1)·2⁻⁵³, exact. float32: (first word +
+    ½)·2⁻³², one rounding; so a float32 number is the float64 one to single precision.
     """
     w0, w1, w2, w3 = words
     return _uniform(w0, w1, np.dtype(dtype)), _uniform(w2, w3, np.dtype(dtype))

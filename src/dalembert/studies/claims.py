@@ -133,7 +133,10 @@ def write_claims(path: Any, claims: Iterable[Claim]) -> None:
         for name, value in row.items():
             if isinstance(value, float) and not abs(value) < float("inf"):
                 row[name] = None
-    Path(path).write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.partial")
+    partial.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    partial.replace(target)
 
 
 def read_claims(path: Any) -> list[Claim]:

@@ -33,8 +33,10 @@ def mean_and_error(run: Run, observable: str = "energy") -> tuple[np.ndarray, np
 
 
 def at_time(run: Run, t: float, observable: str = "energy") -> tuple[float, float]:
-    """Mean and standard error at the save time next to t."""
+    """Mean and standard error at a save time."""
     place = int(np.argmin(np.abs(run.t - t)))
+    if abs(run.t[place] - t) > 1e-6 * max(t, 1.0):
+        raise ValueError(f"the run has no save time {t:g}; its last one is {run.t[-1]:g}.")
     mean, error = mean_and_error(run, observable)
     return float(mean[place]), float(error[place])
 

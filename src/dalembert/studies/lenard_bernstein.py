@@ -102,6 +102,9 @@ def lenard_bernstein(size: str = "quick") -> Study:
             "Störmer–Verlet and SRKw1 (λ = 0) are shown at 0.1: at 0.15 particles that oscillate "
             "at the bottom of a well at ω = √(4πE₀) = 6.1 are resolved too coarsely by them, and "
             "E(H) at the end is 0.63, 0.77 and 0.65.",
+            "That Heun, R2 and RS1 are less accurate at Δt = 0.02 is claimed only where there are "
+            "enough paths to tell, so not at the quick size. The Monte Carlo error of RS2 at "
+            "Δt = 0.15 is left out: its mean energy passes through zero.",
         ),
     )
 
@@ -123,8 +126,8 @@ def _figures(result: Result) -> list[Figure]:
         columns=3,
         source="figure 5",
     )
-    shown = [c for cases in CASES.values() for c in cases if c.family in ("dirk", "heun", "e1")]
-    shown = [c for c in shown if c.label in everything]
+    cases = result.cases()
+    shown = [c for c in cases if c.family in ("dirk", "heun", "e1")] or cases
     limit = float(ergodic_energy())
     t = next(iter(everything.values())).t
     whole = Figure(
@@ -143,10 +146,11 @@ def _figures(result: Result) -> list[Figure]:
     )
     late = t[t >= t[-1] / 2]
     close, densities = [], []
-    for number, (part, cases) in enumerate(CASES.items()):
-        runs = result.part(part)
-        shown = [c for c in cases if c.label in runs]
-        accurate = [c for c in shown if c.dt <= 0.1 or c.family in ("dirk", "srkw2")]
+    for number, part in enumerate(CASES):
+        runs, shown = result.part(part), result.cases(part)
+        if not shown:
+            continue
+        accurate = [c for c in shown if c.dt <= 0.1 or c.family in ("dirk", "srkw2")] or shown
         reference = Line("exact limit", late[[0, -1]], np.full(2, limit))
         close.append(
             Panel(
@@ -210,20 +214,20 @@ BIAS = {
 
 def _claims(result: Result) -> list[Claim]:
     claims = ClaimList("lenard-bernstein")
-    runs = {label: run for (_, label), run in result.runs.items()}
+    runs = {label: run for (_, label), run in result.runs.items() if run.t[-1] >= T_END}
     limit = float(ergodic_energy())
-    for label, run in runs.items():
-        start, start_error = at_time(run, 0.0)
-        claims.close(
-            f"initial {label}",
-            "The sampled initial states have the energy of the bump-on-tail density.",
-            start,
-            float(initial_energy()),
-            5 * start_error,
-            "five standard errors",
-            start_error,
-        )
-        break
+    if not runs:
+        return claims
+    start, start_error = at_time(next(iter(runs.values())), 0.0)
+    claims.close(
+        "initial",
+        "The sampled initial states have the energy of the bump-on-tail density.",
+        start,
+        float(initial_energy()),
+        5 * start_error,
+        "five standard errors",
+        start_error,
+    )
     for label, share in BIAS.items():
         if label in runs:
             measured, error = at_time(runs[label], T_END)
@@ -249,12 +253,14 @@ def _claims(result: Result) -> list[Claim]:
     for label in ("heun, Δt = 0.02", "r2, Δt = 0.02", "rs1, Δt = 0.02"):
         if label in runs:
             measured, error = at_time(runs[label], T_END)
+            if error > 0.01 * limit:
+                continue  # Too few paths to tell.
             claims.above(
                 f"inaccurate {label}",
                 f"{label} is less accurate: its energy is more than a tenth above the limit.",
                 measured,
-                1.1 * limit - 4 * error,
-                "a tenth of the limit, less four standard errors",
+                1.1 * limit,
+                "a tenth of the limit; made where the standard error is below a hundredth of it",
                 error,
             )
     for label in ("heun, Δt = 0.15", "e1, Δt = 0.15", "rs2, Δt = 0.15"):

@@ -136,7 +136,7 @@ def write_report(folder: Any) -> Path:
     """
     folder = Path(folder)
     claims = _read(folder / "claims.json", read_claims)
-    found = sorted(p.stem for p in folder.glob("*.*") if p.suffix in (".npz", ".json"))
+    found = sorted(p.stem for p in folder.glob("*.npz"))
     names = dict.fromkeys([claim.experiment for claim in claims] + found)
     chapters = []
     for name in names:

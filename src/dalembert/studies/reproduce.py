@@ -1,5 +1,6 @@
 """Running studies into a folder: one `.npz` and one `.json` per study, figures, `claims.json`."""
 
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +37,9 @@ def override(
             f"{study.name} has no method {', '.join(sorted(unknown))}; it has "
             f"{', '.join(sorted(known))}."
         )
+    for name, value in (("dt", dt), ("t_end", t_end)):
+        if value is not None and not value > 0:
+            raise ValueError(f"{name} must be a positive number, not {value!r}.")
     parts = []
     for part in study.parts:
         cases = [case for case in part.cases if methods is None or case.family in methods]
@@ -71,27 +75,31 @@ def reproduce(
     An interrupted study goes on where it was when it is called again with the same settings.
     """
     out = Path(folder)
-    unfinished = out / "unfinished"
-    out.mkdir(parents=True, exist_ok=True)
-    if checkpoints:
-        unfinished.mkdir(exist_ok=True)
+    unfinished = out / "unfinished" / study.name
+    (unfinished if checkpoints else out).mkdir(parents=True, exist_ok=True)
+    others = _other_claims(out / "claims.json", study.name)
     result = study.run(unfinished if checkpoints else None, on_done, progress)
+    if jax.process_index() == 0:
+        result.save(out / f"{study.name}.npz")
     claims = list(study.claims(result))
     figures = overview(study, result) if study.figures is None else list(study.figures(result))
     if jax.process_index() == 0:
-        result.save(out / f"{study.name}.npz")
         write_study(out, study, figures)
-        _update_claims(out / "claims.json", study.name, claims)
+        write_claims(out / "claims.json", others + claims)
         for figure in figures:
             save_figure(figure, out / "figures")
-        for file in unfinished.glob(f"{study.name}-*"):
-            file.unlink()
-        if unfinished.is_dir() and not any(unfinished.iterdir()):
-            unfinished.rmdir()
+        if checkpoints:
+            shutil.rmtree(unfinished)
+            if not any(unfinished.parent.iterdir()):
+                unfinished.parent.rmdir()
     return claims
 
 
-def _update_claims(path: Path, study: str, claims: Sequence[Claim]) -> None:
-    """Put the claims of a study in place of those that it made before."""
-    others = read_claims(path) if path.exists() else []
-    write_claims(path, [c for c in others if c.experiment != study] + list(claims))
+def _other_claims(path: Path, study: str) -> list[Claim]:
+    """The claims of other studies in the same folder."""
+    if not path.exists():
+        return []
+    try:
+        return [claim for claim in read_claims(path) if claim.experiment != study]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} cannot be read: {error}. Delete it to go on.") from error

@@ -1,7 +1,6 @@
 """A study: methods at step sizes on one system, run as one and kept in one file."""
 
 import re
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -79,7 +78,7 @@ class Part:
     observe: Mapping[str, Callable[..., Any]] | None = None
     histograms: Mapping[str, Histogram] | None = None
     keep: str = "nothing"
-    noise: Callable[[Case], Noise] | None = None
+    noise: Callable[["Part", Case], Noise] | None = None
 
 
 @dataclass(frozen=True)
@@ -108,6 +107,16 @@ class Study:
     seed: int = 0
     notes: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9_-]+", self.name) or self.name == "claims":
+            raise ValueError(
+                f"a study needs a name of letters, digits, - and _ other than 'claims', "
+                f"not {self.name!r}."
+            )
+        labels = [(part.name, case.label) for part in self.parts for case in part.cases]
+        if len(set(labels)) < len(labels):
+            raise ValueError(f"{self.name} has two cases with the same label: {labels}.")
+
     def run(
         self,
         folder: Any = None,
@@ -121,7 +130,6 @@ class Study:
             on_done: called with every case that is finished.
             progress: show the progress of single runs.
         """
-        started = time.perf_counter()
         runs = {}
         for part in self.parts:
             for case in part.cases:
@@ -129,7 +137,7 @@ class Study:
                 runs[part.name, case.label] = run
                 if on_done is not None:
                     on_done(part, case, run)
-        return Result(self.name, runs, time.perf_counter() - started)
+        return Result(self.name, runs)
 
     def _run_case(self, part: Part, case: Case, folder: Any, progress: bool) -> Run:
         every = round(part.save_times / case.dt)
@@ -140,7 +148,7 @@ class Study:
             )
         file = None
         if folder is not None:
-            file = Path(folder) / f"{self.name}-{part.name}-{_file_name(case.label)}.ckpt"
+            file = Path(folder) / f"{_file_name(part.name)}-{_file_name(case.label)}.ckpt"
         # One path is a loop of small operations, which a GPU takes longer to start than to do.
         place = jax.default_device(jax.devices("cpu")[0]) if part.paths == 1 else nullcontext()
         with place, warnings.catch_warnings():
@@ -157,7 +165,7 @@ class Study:
                 observe=part.observe,
                 histograms=part.histograms,
                 save_every=every,
-                noise=None if part.noise is None else part.noise(case),
+                noise=None if part.noise is None else part.noise(part, case),
                 keep=part.keep,
                 checkpoint=file,
                 progress=progress,
@@ -175,12 +183,21 @@ class Result:
     Attributes:
         study: name of the study.
         runs: the runs.
-        seconds: how long they took together.
     """
 
     study: str
     runs: Mapping[tuple[str, str], Run]
-    seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """How long the runs took together, also those that were interrupted."""
+        return sum(run.provenance["seconds"] for run in self.runs.values())
+
+    def cases(self, *parts: str) -> list[Case]:
+        """The cases of some parts, by default of all, as their labels name them."""
+        labels = [label for part, label in self.runs if not parts or part in parts]
+        split = [label.rsplit(", Δt = ", 1) for label in labels]
+        return [Case(family, float(dt), family) for family, dt in split]
 
     def part(self, name: str) -> dict[str, Run]:
         """The runs of one part by label."""
@@ -193,7 +210,7 @@ class Result:
             header, found = run.to_record()
             records.append({"part": part, "label": label, "run": header})
             arrays |= {f"{i}/{name}": x for name, x in found.items()}
-        header = {"format": KIND, "schema": SCHEMA, "study": self.study, "seconds": self.seconds}
+        header = {"format": KIND, "schema": SCHEMA, "study": self.study}
         archive.write(path, header | {"runs": records}, arrays)
 
 
@@ -203,9 +220,8 @@ def load_result(path: Any) -> Result:
     try:
         runs = {}
         for i, record in enumerate(header["runs"]):
-            prefix = f"{i}/"
-            own = {n[len(prefix) :]: x for n, x in arrays.items() if n.startswith(prefix)}
+            own = archive.under(f"{i}/", arrays)
             runs[record["part"], record["label"]] = Run.from_record(record["run"], own)
-        return Result(header["study"], runs, header["seconds"])
+        return Result(header["study"], runs)
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a readable {KIND} file: {error!r}") from error

@@ -68,8 +68,8 @@ def _reference(t: np.ndarray) -> list[Line]:
 
 def _figures(result: Result) -> list[Figure]:
     everything = {label: run for (_, label), run in result.runs.items()}
-    cases = [c for part in STRUCTURED for c in _cases(part) if c.label in everything]
-    first = [c for c in cases if c.family in ("dirk", "heun", "e1")]
+    cases = result.cases()
+    first = [c for c in cases if c.family in ("dirk", "heun", "e1")] or cases
     t = next(iter(everything.values())).t
     late = t[t >= 0.8 * t[-1]]
     close = (0.9 * STATIONARY_ENERGY, 1.1 * STATIONARY_ENERGY)
@@ -83,8 +83,9 @@ def _figures(result: Result) -> list[Figure]:
     )
     panels = []
     for part in STRUCTURED:
-        runs = result.part(part)
-        shown = [c for c in _cases(part) if c.label in runs]
+        runs, shown = result.part(part), result.cases(part)
+        if not shown:
+            continue
         panels.append(
             Panel(
                 "t",
@@ -109,7 +110,7 @@ def _figures(result: Result) -> list[Figure]:
 
 def _claims(result: Result) -> list[Claim]:
     claims = ClaimList("vanderpol")
-    runs = {label: run for (_, label), run in result.runs.items()}
+    runs = {label: run for (_, label), run in result.runs.items() if run.t[-1] >= T_END}
     expected = ENERGY_AT[T_END]
     for part in STRUCTURED:
         for case in _cases(part):
@@ -134,10 +135,9 @@ def _claims(result: Result) -> list[Claim]:
                 measured,
                 expected,
                 share * expected + 4 * error,
-                f"{share:.0%} for the step size and four standard errors",
+                f"{share:.0%} for the step size and four standard errors; the process itself is at "
+                "2.3143 at this time, and not at the paper's stationary value 2.3165",
                 error,
-                note="The paper compares with its stationary value 2.3165; the process itself is "
-                "at 2.3143 at this time.",
             )
             paths = runs[case.label].provenance["paths"]
             claims.below(
