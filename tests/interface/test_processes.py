@@ -1,6 +1,5 @@
 """Several processes on one machine give the bits of one, and go on in any number."""
 
-import os
 import signal
 import socket
 import subprocess
