@@ -56,8 +56,39 @@ def strict_jax() -> Iterator[None]:
     _be_strict()
 
 
+# Cases that take long, beside quicker ones of the same test that show the same.
+SLOW_CASES = (
+    "TestConvergence::test_one_noise[midpoint]",
+    "TestGeneratingFunction::test_gradient_and_failure_inside_jit",
+    "TestPrinciple::test_holds_with_one_noise[smooth]",
+    "TestTheStepIsGenerated::test_every_structured_method[2-2]",
+    "TestTheGeneratedStepIsTheStep::test_small[srkw1(0.0)]",
+    "test_9_srkw2_has_no_structure_with_two_noises",
+    "test_orders_by_enumeration_for_one_noise[srkw2]",
+    "test_orders_by_enumeration_for_one_noise[srkw1(1/2)]",
+    "test_the_discrete_balance_fails_without_the_symmetry",
+    "test_the_discrete_balance_is_exact_at_every_step[stormer_verlet]",
+    "test_two_steps[srkw2-lenard_bernstein]",
+    "test_two_steps[srkw2-langevin]",
+    "test_two_steps[srkw1-planar]",
+    "test_shortcuts_change_nothing[heun-planar]",
+    "test_shortcuts_change_nothing[e1-pendulum]",
+    "test_zero_force_is_symplectic_to_rounding[dirk-1-2]",
+    "test_noise_along_the_drift_only_changes_the_clock[dirk]",
+    "test_energy_of_the_kubo_oscillator_where_the_bias_of_the_method_shows",
+    "test_order_one_for_one_noise_on_a_nonlinear_system[e1]",
+    "test_factors_converge_with_order_one_for_noise_in_the_friction[stormer_verlet]",
+    "test_eager_jit_vmap_scan_and_loop_agree_bit_for_bit[gaussian-3]",
+    "test_linear_equations_take_exactly_one_newton_step[srkw2]",
+    "test_chain_of_500_oscillators[midpoint]",
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests marked `gpu` where there is no GPU to run them."""
+    """Mark the slow cases; skip the tests marked `gpu` where there is no GPU to run them."""
+    for item in items:
+        if item.nodeid.endswith(SLOW_CASES):
+            item.add_marker(pytest.mark.slow)
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]
     if gpu_items and not _has_gpu():
         skip = pytest.mark.skip(reason="needs DALEMBERT_TEST_GPU=1 and a GPU")

@@ -129,7 +129,7 @@ def test_uniforms_stay_in_the_half_open_interval(dtype):
 
 
 def test_float64_uniforms_have_53_bits():
-    words = tuple(jnp.asarray(word, jnp.uint32) for word in (0, 1 << 11, 1 << 31, (1 << 11) - 1))
+    words = tuple(jnp.asarray(word, jnp.uint32) for word in (0, 1 << 6, 1 << 31, (1 << 6) - 1))
     assert [float(u) for u in uniforms(words, np.float64)] == [2 * 2.0**-53, 0.5 + 2.0**-53]
 
 

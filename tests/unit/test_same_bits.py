@@ -1,5 +1,7 @@
 """However the work is shared or cut, a run has the same bits; hard steps are redone for few."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -91,6 +93,24 @@ def test_every_schedule_saves_at_its_times_and_counts_its_units():
                 made = plan.saves_before(end) - plan.saves_before(unit)
                 assert unit < end and made <= kernel.SAVES_PER_LEG
                 unit = end
+
+
+def test_what_was_done_before_changes_nothing():
+    """Two systems alike, of which one has taken steps before, in a trace and outside of one."""
+
+    def make():
+        return da.System(
+            H=lambda q, p: (p[0] ** 2 + q[0] ** 2) / 2,
+            F=lambda q, p: -0.1 * p,
+            h=[lambda q, p: 0.5 * (p[0] ** 2 + q[0] ** 2) / 2],
+            dim=1,
+        )
+
+    untouched, stepped, traced = make(), make(), make()
+    da.step(stepped, da.midpoint(), [1.0], [0.5], 0.1, [0.2])
+    jax.jit(lambda q: da.step(traced, da.midpoint(), q, q, 0.1, jnp.array([0.2]))[0])(np.ones(1))
+    first = bits(simulate(untouched, t_end=100.0))
+    assert first == bits(simulate(stepped, t_end=100.0)) == bits(simulate(traced, t_end=100.0))
 
 
 def test_saves_do_not_depend_on_how_often_they_are_made():

@@ -296,7 +296,10 @@ def make_stepper(system: System, method: Any, dtype: Any, shortcuts: bool = True
     params = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(np.shape(x), _param_dtype(x, np.dtype(dtype))), system.params
     )
-    return _make_stepper(_Key(_with_types(system, params)), method, np.dtype(dtype), shortcuts)
+    # Always in the same context: what a function is traced to depends on whether known numbers are
+    # computed at once, and the last bits of all later steps with it.
+    with jax.ensure_compile_time_eval():
+        return _make_stepper(_Key(_with_types(system, params)), method, np.dtype(dtype), shortcuts)
 
 
 @lru_cache(maxsize=256)
