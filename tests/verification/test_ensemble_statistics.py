@@ -130,7 +130,7 @@ def test_mean_and_covariance_of_the_oscillator_against_the_solution(fine):
         ({"gamma": 0.5}, {"mean", "second", "variance"}),
         ({"start": START + 0.1}, {"mean", "second"}),
     ],
-    ids=str,
+    ids=["temperature", "gamma", "start"],
 )
 def test_controls_of_mean_and_covariance(fine, wrong, refused):
     found = checks(fine, *solution(fine.t[1:], **wrong))
