@@ -225,7 +225,7 @@ def test_everything_is_escaped(result):
     panel = Panel(EVIL, EVIL, [line], Image(T, T, np.zeros((59, 59)), EVIL), title=EVIL)
     figure = Figure(EVIL, EVIL, EVIL, (panel,), source=EVIL)
     runs = {(EVIL, EVIL): next(iter(result.runs.values()))}
-    chapter = Chapter(EVIL, EVIL, EVIL, (EVIL,), (figure,), Result(EVIL, runs, 1.0))
+    chapter = Chapter(EVIL, EVIL, EVIL, (EVIL,), (figure,), Result(EVIL, runs))
     claim = Claim(EVIL, EVIL, EVIL, 1.0, 1.0, None, False, EVIL, None, EVIL)
     html = to_html([chapter], [claim])
     page = Page(html)

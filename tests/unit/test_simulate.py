@@ -287,7 +287,7 @@ def test_merge_is_exact_for_split_samples():
         ({"initial": lambda key: jnp.zeros(2)}, r"sampler must return \(q, p\)"),
         ({"observe": {}}, "observe must map names to functions"),
         ({"observe": {"e": 1.0}}, r"observe\['e'\] must be a function"),
-        ({"observe": {"e": lambda q: q}}, r"observe\['e'\] cannot be evaluated"),
+        ({"observe": {"e": lambda q: q}}, r"observe\['e'\] failed when called as"),
         ({"dtype": int}, "dtype must be float64 or float32"),
         ({"method": da.midpoint}, "Call the function to get its tableau"),
         ({"method": da.e1(), "noise": da.ThreePoint()}, r"e1 needs the increments \['dZ'\]"),

@@ -197,7 +197,7 @@ def inverse_cdf_sampler(
         raise ValueError(f"the interval needs low < high, not {low} and {high}.")
     if not isinstance(points, int) or points < 2:
         raise ValueError(f"points must be a whole number ≥ 2, not {points!r}.")
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), jax.ensure_compile_time_eval():
         fine = np.linspace(low, high, 2 * points + 1)
         values = np.asarray(jax.vmap(density)(jnp.asarray(fine)), np.float64)
     if values.shape != fine.shape or not np.all(np.isfinite(values)) or np.any(values < 0):
