@@ -169,14 +169,22 @@ class _Job:
                 for number, result in results:
                     self._add(number, result)
                     self._tick()
-            if self.file is not None:
-                self._write()
-                self.file.clean_up()
+            self._complete()
         except KeyboardInterrupt:
             raise Interrupted(self._farewell()) from None
         finally:
             self.bar.close()
         return self.done
+
+    def _complete(self) -> None:
+        """Leave one file, of the complete run, once no process writes beside it any more."""
+        if self.file is None:
+            return
+        if jax.process_count() > 1:
+            largest(self.done.blocks)
+        if jax.process_index() == 0:
+            self._write()
+            self.file.clean_up()
 
     def _results(self) -> Generator[tuple[int, BlockResult], None, None]:
         """The results of all blocks in their order, whichever process runs them."""
