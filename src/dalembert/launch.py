@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+from dalembert.ensemble.blocks import LOCAL_PROCESSES
 from dalembert.ensemble.processes import connect, in_launcher
 
 __all__ = ["join", "launch"]
@@ -28,7 +29,7 @@ def launch(arguments: list[str], processes: int) -> int:
     common = {
         COORDINATOR: f"localhost:{port}",
         PROCESSES: str(processes),
-        "DALEMBERT_LOCAL_PROCESSES": str(processes),
+        LOCAL_PROCESSES: str(processes),
     }
     children = [
         subprocess.Popen(

@@ -240,6 +240,7 @@ def test_no_standard_error_at_all(clock, shown_on):
     clock.now += 10
     it.draw()
     it.close()
+    assert progress.sys.stderr is None, "nothing was put in its place"
 
 
 def simulate(**options):

@@ -124,7 +124,7 @@ def test_saves_do_not_depend_on_how_often_they_are_made():
 def test_the_number_of_steps_compiles_nothing(monkeypatch):
     simulate(KUBO, save_every=16, t_end=8.0)
     monkeypatch.setattr(kernel.Kernel, "__call__", None)
-    simulate(KUBO, save_every=16, t_end=16.0, paths=199, seed=9)
+    assert simulate(KUBO, save_every=16, t_end=16.0, paths=199, seed=9).count[-1] == 199
 
 
 @pytest.mark.slow

@@ -37,6 +37,9 @@ LEG_SECONDS = 1.0
 FIRST_LEG = 2**21
 """Path-steps of the first leg, before the speed is known."""
 
+LOCAL_PROCESSES = "DALEMBERT_LOCAL_PROCESSES"
+"""Variable with the number of processes that share the cores of this machine."""
+
 IN_FLIGHT = 2
 """Blocks begun or finished out of turn, per worker."""
 
@@ -98,7 +101,7 @@ def worker_count(kernel: Kernel, devices: list[Any], wanted: int | None) -> int:
 
 
 def _cores() -> int:
-    share = int(os.environ.get("DALEMBERT_LOCAL_PROCESSES", "1"))
+    share = int(os.environ.get(LOCAL_PROCESSES, "1"))
     if hasattr(os, "sched_getaffinity"):
         return max(len(os.sched_getaffinity(0)) // share, 1)
     return max((os.cpu_count() or 1) // share, 1)
@@ -233,7 +236,7 @@ def _result(work: Work, number: int, state: PathState, saves: Saves) -> BlockRes
         times = times[-1]
     is_lost = (status != Status.FINE) & (times >= failed_step)
     q, p = (np.where(is_lost[..., None], np.nan, x)[..., : len(numbers), :] for x in kept)
-    return BlockResult(tally, (q.astype(kept[0].dtype), p.astype(kept[1].dtype)))
+    return BlockResult(tally, (q, p))
 
 
 def _first_rows(saves: Saves, made: int) -> Saves:

@@ -110,9 +110,8 @@ class CheckpointFile:
 
     def clean_up(self) -> None:
         """Delete what the processes wrote beside the file of a run that is complete."""
-        if self.path == Path(self.options.path):
-            for path in [*self._beside(), *self._beside(".partial")]:
-                path.unlink(missing_ok=True)
+        for path in [*self._beside(), *self._beside(".partial")]:
+            path.unlink(missing_ok=True)
 
     def _beside(self, ending: str = "") -> list[Path]:
         """Files of single processes, or what a killed one left unfinished."""

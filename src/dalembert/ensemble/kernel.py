@@ -23,7 +23,7 @@ import numpy as np
 from jax import lax
 
 from dalembert.ensemble.statistics import Histogram, Moments, count_in_bins, masked_moments
-from dalembert.noise import Increments, Noise
+from dalembert.noise import Increments, Noise, Stretch
 from dalembert.stepping.stepper import Solver, Stepper
 
 __all__ = [
@@ -259,9 +259,9 @@ class Kernel:
         stepper = self.stepper
 
         def draw(path: Any) -> Increments:
-            drawn = block.noise.draw_steps(
-                block.seed, path, first, self.chunk, block.dt, stepper.system.noises, stepper.dtype
-            )
+            at = Stretch(block.seed, path, first, self.chunk)
+            noises = stepper.system.noises
+            drawn = block.noise.draw_steps(at, block.dt, noises, stepper.dtype)
             # What is not needed must not leave here: a loop computes all that it is given.
             unused = {"dZ", "mixed"} - self.needs
             return drawn._replace(**dict.fromkeys(unused))

@@ -119,15 +119,6 @@ class _Statistic(Mapping[str, np.ndarray]):
         return f"<{self._name} of {', '.join(self._moments)}>"
 
 
-def _variance(m: Moments) -> np.ndarray:
-    return m.deviations / (_column(m) - 1)
-
-
-def _column(m: Moments) -> np.ndarray:
-    """Counts shaped so that they divide means of observables with several components."""
-    return m.count.reshape(m.count.shape + (1,) * (m.mean.ndim - m.count.ndim))
-
-
 @dataclass(frozen=True, eq=False)
 class Run:
     """What came out of `simulate`.
@@ -177,14 +168,12 @@ class Run:
     @property
     def variance(self) -> Mapping[str, np.ndarray]:
         """Unbiased sample variances."""
-        return _Statistic(self.moments, "the variance", 2, _variance)
+        return _Statistic(self.moments, "the variance", 2, lambda m: m.variance)
 
     @property
     def stderr(self) -> Mapping[str, np.ndarray]:
         """Standard errors of the means."""
-        return _Statistic(
-            self.moments, "the standard error", 2, lambda m: np.sqrt(_variance(m) / _column(m))
-        )
+        return _Statistic(self.moments, "the standard error", 2, lambda m: m.stderr)
 
     @property
     def minimum(self) -> Mapping[str, np.ndarray]:
@@ -282,12 +271,13 @@ class Run:
         if self.truncated:
             lines.append(f"  truncated increments: {self.truncated:,}")
         for name, m in self.moments.items():
-            lines.append(f"  {name} at the end: {self._at_the_end(name, m)}")
+            lines.append(f"  {name} at the end: {self._at_the_end(m)}")
         rate = of["path_steps_per_second"]
         lines.append(f"  took {of['seconds']:.3g} s, {rate:.3g} path-steps/s on {of['device']}")
         return "\n".join(lines)
 
-    def _at_the_end(self, name: str, m: Moments) -> str:
+    @staticmethod
+    def _at_the_end(m: Moments) -> str:
         if m.count[-1] == 0:
             return "no path left"
         with np.printoptions(precision=6, threshold=8):
@@ -297,8 +287,7 @@ class Run:
             return f"{mean} (one path)"
         if is_array:
             return mean
-        error = np.sqrt(m.deviations[-1] / (m.count[-1] - 1) / m.count[-1])
-        return f"{mean} ± {error:.2g}"
+        return f"{mean} ± {Moments(*(x[-1] for x in m)).stderr:.2g}"
 
 
 def _plural(number: int, noun: str) -> str:

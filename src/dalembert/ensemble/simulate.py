@@ -214,10 +214,7 @@ class _Job:
         if result.kept is not None and done.kept is not None:
             first = number * settings.block_paths
             for rows, new in zip(done.kept, result.kept, strict=True):
-                if settings.keep == "final":
-                    rows[first : first + new.shape[0]] = new
-                else:
-                    rows[:, first : first + new.shape[1]] = new
+                rows[..., first : first + new.shape[-2], :] = new
         # In one assignment, because Ctrl-C can come between any two.
         self.done = replace(done, tally=tally, blocks=number + 1)
         self.work.forget(number)
@@ -238,8 +235,7 @@ class _Job:
         kept = self.done.kept
         if kept is not None:
             end = self.done.blocks * self.settings.block_paths
-            index = slice(0, end) if self.settings.keep == "final" else (slice(None), slice(0, end))
-            kept = kept[0][index], kept[1][index]
+            kept = kept[0][..., :end, :], kept[1][..., :end, :]
         seconds = time.perf_counter() - self.started
         self.file.write(replace(self.done, pending=pending, kept=kept, seconds=seconds))
 
@@ -327,12 +323,11 @@ def _finish(
         "seconds": seconds,
         "path_steps_per_second": settings.run_paths * settings.steps / seconds,
     }
-    counts = {name: tally.counts[name] for name, _ in settings.histograms}
     kept = (None, None) if done.kept is None else done.kept
     run = Run(
         settings.schedule.save_steps * settings.dt,
         {name: tally.moments[name] for name, _ in settings.observe},
-        counts,
+        {name: tally.counts[name] for name, _ in settings.histograms},
         _failures(tally, settings.dt),
         tally.truncated,
         tally.residual,

@@ -23,6 +23,21 @@ class Moments(NamedTuple):
     minimum: Any
     maximum: Any
 
+    @property
+    def column(self) -> Any:
+        """Counts shaped so that they divide means of observables with several components."""
+        return self.count.reshape(self.count.shape + (1,) * (self.mean.ndim - self.count.ndim))
+
+    @property
+    def variance(self) -> Any:
+        """Unbiased sample variance."""
+        return self.deviations / (self.column - 1)
+
+    @property
+    def stderr(self) -> Any:
+        """Standard error of the mean."""
+        return np.sqrt(self.variance / self.column)
+
 
 def masked_moments(values: Any, mask: Any) -> Moments:
     """Moments over the first axis, of the entries where the mask is set."""
@@ -51,8 +66,7 @@ def in_float64(moments: Moments) -> Moments:
 
 def merge(a: Moments, b: Moments) -> Moments:
     """Moments of two samples taken together; counts have the shape of the times."""
-    shape = a.count.shape + (1,) * (a.mean.ndim - a.count.ndim)
-    n_a, n_b = a.count.reshape(shape), b.count.reshape(shape)
+    n_a, n_b = a.column, b.column
     share = n_b / np.maximum(n_a + n_b, 1)
     delta = b.mean - a.mean
     return Moments(

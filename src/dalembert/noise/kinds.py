@@ -47,6 +47,7 @@ __all__ = [
     "Increments",
     "Noise",
     "Recorded",
+    "Stretch",
     "ThreePoint",
     "Zero",
     "initial_key",
@@ -69,6 +70,15 @@ class Increments(NamedTuple):
     truncated: Array | None = None
 
 
+class Stretch(NamedTuple):
+    """Consecutive steps of one path: `count` of them, from step `first` on."""
+
+    seed: Integer
+    path: Integer
+    first: Integer
+    count: int
+
+
 class Noise(Protocol):
     """A kind of noise. `check` takes the keywords dt, steps, paths and noises in every kind."""
 
@@ -82,16 +92,7 @@ class Noise(Protocol):
         self, seed: Integer, path: Integer, step: Integer, dt: Any, noises: int, dtype: Any
     ) -> Increments: ...
 
-    def draw_steps(
-        self,
-        seed: Integer,
-        path: Integer,
-        first: Integer,
-        count: int,
-        dt: Any,
-        noises: int,
-        dtype: Any,
-    ) -> Increments: ...
+    def draw_steps(self, at: Stretch, dt: Any, noises: int, dtype: Any) -> Increments: ...
 
     def describe(self) -> str: ...
 
@@ -105,19 +106,19 @@ class _Kind:
         self, seed: Integer, path: Integer, step: Integer, dt: Any, noises: int, dtype: Any
     ) -> Increments:
         """The increments of one path over one step."""
-        steps = self.draw_steps(seed, path, step, 1, dt, noises, dtype)
+        steps = self.draw_steps(Stretch(seed, path, step, 1), dt, noises, dtype)
         return jax.tree.map(lambda field: field[0], steps)
 
 
-def _in_pairs(pair: Callable[[Any], tuple[Any, Any]], first: Integer, count: int) -> Any:
-    """Results for `count` steps from `first` on, of a function that gives steps 2j and 2j + 1."""
-    word = step_word(first)
-    numbers = word // np.uint32(2) + jnp.arange(count // 2 + 1, dtype=jnp.uint32)
+def _in_pairs(pair: Callable[[Any], tuple[Any, Any]], at: Stretch) -> Any:
+    """Results for all steps of a stretch, of a function that gives steps 2j and 2j + 1."""
+    word = step_word(at.first)
+    numbers = word // np.uint32(2) + jnp.arange(at.count // 2 + 1, dtype=jnp.uint32)
     even, odd = jax.vmap(pair)(numbers)
 
     def interleave(a: Any, b: Any) -> Any:
         both = jnp.stack([a, b], axis=1).reshape(2 * len(numbers), *a.shape[1:])
-        return lax.dynamic_slice_in_dim(both, word % np.uint32(2), count)
+        return lax.dynamic_slice_in_dim(both, word % np.uint32(2), at.count)
 
     return jax.tree.map(interleave, even, odd)
 
@@ -180,24 +181,15 @@ class Gaussian(_Kind):
     def offers(self) -> frozenset[str]:
         return frozenset({"dW", "dZ"} if self.truncation is None else {"dW"})
 
-    def draw_steps(
-        self,
-        seed: Integer,
-        path: Integer,
-        first: Integer,
-        count: int,
-        dt: Any,
-        noises: int,
-        dtype: Any,
-    ) -> Increments:
-        """The increments of one path over `count` steps from step `first` on."""
+    def draw_steps(self, at: Stretch, dt: Any, noises: int, dtype: Any) -> Increments:
+        """The increments of one path over consecutive steps; their first axis."""
         dtype = _usable(dtype)
 
         def normal(stream: Stream) -> Any:
             def pair(number: Any) -> tuple[Any, Any]:
-                return normal_pair(stream_words(stream, seed, path, number, noises), dtype)
+                return normal_pair(stream_words(stream, at.seed, at.path, number, noises), dtype)
 
-            return _in_pairs(pair, first, count)
+            return _in_pairs(pair, at)
 
         chi, eta = normal(Stream.GAUSSIAN), normal(Stream.GAUSSIAN_AREA)
         h = jnp.asarray(dt, dtype)
@@ -239,24 +231,15 @@ class ThreePoint(_Kind):
     def offers(self) -> frozenset[str]:
         return frozenset({"dW", "mixed"})
 
-    def draw_steps(
-        self,
-        seed: Integer,
-        path: Integer,
-        first: Integer,
-        count: int,
-        dt: Any,
-        noises: int,
-        dtype: Any,
-    ) -> Increments:
-        """The increments of one path over `count` steps from step `first` on."""
+    def draw_steps(self, at: Stretch, dt: Any, noises: int, dtype: Any) -> Increments:
+        """The increments of one path over consecutive steps; their first axis."""
         dtype = _usable(dtype)
 
         def pair(number: Any) -> tuple[Any, Any]:
-            words = stream_words(Stream.THREE_POINT, seed, path, number, noises)
+            words = stream_words(Stream.THREE_POINT, at.seed, at.path, number, noises)
             return words[:2], words[2:]
 
-        value, sign = _in_pairs(pair, first, count)
+        value, sign = _in_pairs(pair, at)
         sixth = round(2**32 / 6)
         h = jnp.asarray(dt, dtype)
         large, small = jnp.sqrt(3 * h), jnp.sqrt(h)
@@ -279,19 +262,10 @@ class Zero(_Kind):
     def offers(self) -> frozenset[str]:
         return frozenset({"dW", "dZ", "mixed"})
 
-    def draw_steps(
-        self,
-        seed: Integer,
-        path: Integer,
-        first: Integer,
-        count: int,
-        dt: Any,
-        noises: int,
-        dtype: Any,
-    ) -> Increments:
-        """Zeros of the shapes of one path over `count` steps."""
-        zeros = jnp.zeros((count, noises), _usable(dtype))
-        return Increments(zeros, zeros, jnp.zeros((count, noises, noises), zeros.dtype))
+    def draw_steps(self, at: Stretch, dt: Any, noises: int, dtype: Any) -> Increments:
+        """Zeros of the shapes of one path over consecutive steps."""
+        zeros = jnp.zeros((at.count, noises), _usable(dtype))
+        return Increments(zeros, zeros, jnp.zeros((at.count, noises, noises), zeros.dtype))
 
     def describe(self) -> str:
         return "zero noise"
@@ -319,31 +293,22 @@ class Recorded(_Kind):
         given = {name for name, field in self.increments._asdict().items() if field is not None}
         return frozenset(given - {"truncated"})
 
-    def draw_steps(
-        self,
-        seed: Integer,
-        path: Integer,
-        first: Integer,
-        count: int,
-        dt: Any,
-        noises: int,
-        dtype: Any,
-    ) -> Increments:
-        """The recorded increments of one path and `count` steps; seed and dt are not used.
+    def draw_steps(self, at: Stretch, dt: Any, noises: int, dtype: Any) -> Increments:
+        """The recorded increments of one path; seed and dt are not used.
 
         Steps past the end repeat the last one.
         """
         self._check_shapes(noises)
         dtype = _usable(dtype)
-        steps = step_word(first) + jnp.arange(count, dtype=jnp.uint32)
+        steps = step_word(at.first) + jnp.arange(at.count, dtype=jnp.uint32)
         # A traced path number may come as two words; no recording has more than 2³² paths.
-        path = path[0] if isinstance(path, tuple) else path
+        path = at.path[0] if isinstance(at.path, tuple) else at.path
         index = (steps,) if np.ndim(self.increments.dW) == 2 else (path, steps)
 
-        def at(field: Any) -> Any:
+        def drawn(field: Any) -> Any:
             return None if field is None else jnp.asarray(field)[index]
 
-        dW, dZ, mixed, truncated = map(at, self.increments)
+        dW, dZ, mixed, truncated = map(drawn, self.increments)
         return Increments(*cast((dW, dZ, mixed), dtype), truncated=truncated)
 
     def check(self, steps: int, paths: int, noises: int, dt: float | None = None) -> None:

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from dalembert.ensemble.run import Binned, Run
+from dalembert.studies.claims import ClaimList
 from dalembert.studies.figures import Figure, Line, Panel
 from dalembert.studies.study import Case, Result, Study
 
 __all__ = [
     "at_time",
+    "claim_sampling_error",
     "density_distance",
     "density_lines",
     "expected_distance",
@@ -28,7 +30,7 @@ def mean_and_error(run: Run, observable: str = "energy") -> tuple[np.ndarray, np
     m = run.moments[observable]
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.where(m.count > 0, m.mean, np.nan)
-        error = np.where(m.count > 1, np.sqrt(m.deviations / (m.count - 1) / m.count), np.nan)
+        error = np.where(m.count > 1, m.stderr, np.nan)
     return mean, error
 
 
@@ -45,6 +47,31 @@ def relative_error(run: Run, observable: str = "energy") -> float:
     """The largest ratio of standard error and mean at any time."""
     mean, error = mean_and_error(run, observable)
     return float(np.nanmax(error / np.abs(mean)))
+
+
+def claim_sampling_error(
+    claims: ClaimList, label: str, run: Run, printed: float, paths: int, rounding: float = 1.0
+) -> None:
+    """Claim that the relative Monte Carlo error is what the paper prints for so many paths.
+
+    Args:
+        claims: where to put it.
+        label: the case.
+        run: its run, of any number of paths.
+        printed: the paper's figure.
+        paths: the paper's number of paths.
+        rounding: by how much the figure may have been rounded down.
+    """
+    own = run.provenance["paths"]
+    claims.below(
+        f"Monte Carlo {label}",
+        f"The relative Monte Carlo error of {label} does not exceed {printed:g} at {paths:,} "
+        "paths.",
+        relative_error(run),
+        printed * rounding * np.sqrt(paths / own) * (1 + 4 / np.sqrt(2 * own)),
+        f"the paper's figure, scaled by √({paths:,}/{own:,}), with the uncertainty of the error "
+        "itself",
+    )
 
 
 def lines(

@@ -7,7 +7,7 @@ import numpy as np
 
 from dalembert.methods import METHODS, srkw1
 from dalembert.studies.claims import Claim, ClaimList
-from dalembert.studies.curves import at_time, lines, relative_error
+from dalembert.studies.curves import at_time, claim_sampling_error, lines
 from dalembert.studies.figures import Figure, Line, Panel
 from dalembert.studies.study import Case, Part, Result, Study
 from dalembert.systems.kubo import damped_kubo, kubo_energy
@@ -132,16 +132,7 @@ def _claims(result: Result) -> list[Claim]:
     _claims_about_explicit(claims, bias, has)
     for case in cases:
         printed = 2.87e-3 if case.family == "stormer_verlet" else 5.26e-4
-        paths = runs[case.label].provenance["paths"]
-        claims.below(
-            f"Monte Carlo {case.label}",
-            f"The relative Monte Carlo error of {case.label} does not exceed {printed:g} at "
-            "50,000 paths.",
-            relative_error(runs[case.label]),
-            printed * np.sqrt(50_000 / paths) * (1 + 4 / np.sqrt(2 * paths)),
-            f"the paper's figure, scaled by √(50000/{paths}), with the uncertainty of the error "
-            "itself",
-        )
+        claim_sampling_error(claims, case.label, runs[case.label], printed, PATHS["paper"])
     return claims
 
 

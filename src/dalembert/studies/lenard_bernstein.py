@@ -10,11 +10,11 @@ from dalembert.methods import srkw1
 from dalembert.studies.claims import Claim, ClaimList
 from dalembert.studies.curves import (
     at_time,
+    claim_sampling_error,
     density_distance,
     density_lines,
     expected_distance,
     lines,
-    relative_error,
 )
 from dalembert.studies.figures import Figure, Image, Line, Panel
 from dalembert.studies.study import Case, Part, Result, Study
@@ -277,12 +277,5 @@ def _claims(result: Result) -> list[Claim]:
     for label, run in runs.items():
         if label == "rs2, Δt = 0.15":
             continue  # Its mean energy passes through zero, where a relative error has no meaning.
-        paths = run.provenance["paths"]
-        claims.below(
-            f"Monte Carlo {label}",
-            f"The relative Monte Carlo error of {label} does not exceed 8.24e-4 at 10⁷ paths.",
-            relative_error(run),
-            8.24e-4 * np.sqrt(1e7 / paths) * (1 + 4 / np.sqrt(2 * paths)),
-            f"the paper's figure, scaled by √(10⁷/{paths:,}), with the uncertainty of the error",
-        )
+        claim_sampling_error(claims, label, run, 8.24e-4, PATHS["paper"])
     return claims

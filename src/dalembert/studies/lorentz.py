@@ -12,7 +12,7 @@ from dalembert.ensemble.run import Run
 from dalembert.methods import srkw1
 from dalembert.noise import Recorded, brownian_path, coarsen
 from dalembert.studies.claims import Claim, ClaimList
-from dalembert.studies.curves import at_time, lines, relative_error
+from dalembert.studies.curves import at_time, claim_sampling_error, lines
 from dalembert.studies.figures import Figure, Line, Panel
 from dalembert.studies.study import Case, Part, Result, Study
 from dalembert.systems.lorentz import INITIAL_ENERGY
@@ -188,16 +188,8 @@ def _claims(result: Result) -> list[Claim]:
             start, error = at_time(run, 0.0)
             end, _ = at_time(run, run.t[-1])
             changes[case.label] = (end - start) / run.t[-1]
-            paths = run.provenance["paths"]
-            claims.below(
-                f"Monte Carlo {case.label}",
-                f"The relative Monte Carlo error of {case.label} does not exceed 0.001 at 10⁶ "
-                "paths.",
-                relative_error(run),
-                1.05e-3 * np.sqrt(1e6 / paths) * (1 + 4 / np.sqrt(2 * paths)),
-                f"the paper's figure, rounded as it is, scaled by √(10⁶/{paths:,}), with the "
-                "uncertainty of the error itself",
-            )
+            paper = WEAK_PATHS["paper"]
+            claim_sampling_error(claims, case.label, run, 0.001, paper, rounding=1.05)
             if case is WEAK[0]:
                 claims.close(
                     "initial energy",

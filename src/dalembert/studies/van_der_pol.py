@@ -4,7 +4,7 @@ import numpy as np
 
 from dalembert.methods import srkw1
 from dalembert.studies.claims import Claim, ClaimList
-from dalembert.studies.curves import at_time, lines, relative_error
+from dalembert.studies.curves import at_time, claim_sampling_error, lines
 from dalembert.studies.figures import Figure, Line, Panel
 from dalembert.studies.study import Case, Part, Result, Study
 from dalembert.systems.van_der_pol import STATIONARY_ENERGY
@@ -139,14 +139,5 @@ def _claims(result: Result) -> list[Claim]:
                 "2.3143 at this time, and not at the paper's stationary value 2.3165",
                 error,
             )
-            paths = runs[case.label].provenance["paths"]
-            claims.below(
-                f"Monte Carlo {case.label}",
-                f"The relative Monte Carlo error of {case.label} does not exceed 7.17e-4 at 10⁶ "
-                "paths.",
-                relative_error(runs[case.label]),
-                7.17e-4 * np.sqrt(1e6 / paths) * (1 + 4 / np.sqrt(2 * paths)),
-                f"the paper's figure, scaled by √(10⁶/{paths:,}), with the uncertainty of the "
-                "error itself",
-            )
+            claim_sampling_error(claims, case.label, runs[case.label], 7.17e-4, PATHS["paper"])
     return claims
