@@ -9,10 +9,19 @@ from typer.testing import CliRunner
 
 import dalembert as da
 from dalembert.commands import app
-from dalembert.studies import STUDIES, Case, Claim, ClaimList, Part, Study
+from dalembert.ensemble.run import Failures, Run
+from dalembert.ensemble.statistics import Moments
+from dalembert.studies import STUDIES, Case, Claim, ClaimList, Part, Result, Study
 from dalembert.studies.claims import FIELDS, read_claims, unexplained, write_claims
 from dalembert.studies.curves import density_distance, expected_distance
+from dalembert.studies.lorentz import _change
 from dalembert.studies.reproduce import override, reproduce
+from dalembert.studies.statements import (
+    claim_overlap,
+    claim_sampling_error,
+    claim_stays_near,
+    claim_unbounded_increments,
+)
 from dalembert.studies.study import load_result
 
 FIGURES = {"kubo": 2, "vanderpol": 2, "lenard-bernstein": 5, "lorentz": 2}
@@ -22,6 +31,9 @@ METHODS = {
     "lenard-bernstein": ["midpoint", "rs1"],
     "lorentz": ["heun", "rs2"],
 }
+
+NOTES = {"reference", "stationary"}
+"""Claims that hold and have something else to say."""
 
 
 def small(name):
@@ -52,6 +64,9 @@ def test_the_paper_has_eleven_figures_and_its_sample_sizes(size):
     paths = [max(p.paths for p in make(size).parts) for make in STUDIES.values()]
     if size == "paper":
         assert paths == [50_000, 10**6, 10**7, 10**6]
+        times = [tuple(p.t_end for p in make(size).parts) for make in STUDIES.values()]
+        assert times == [(5000, 5000), (5000, 5000), (999, 999), (100_000, 10_000)]
+        assert STUDIES["lorentz"](size).parts[0].paths == 1
     for make in STUDIES.values():
         study = make(size)
         for part in study.parts:
@@ -105,11 +120,95 @@ def test_claims_compare_as_they_say(tmp_path):
     claims.above("over", "…", 1.0, 1.1, "…", note="because")
     claims.close("lost", "…", float("nan"), 1.1, 9.9, "…")
     assert [c.holds for c in claims] == [True, False, True, False, False]
+    assert [c.side for c in claims] == ["both", "both", "below", "above", "both"]
+    assert [c.tolerance for c in claims] == [0.2, 0.05, None, None, 9.9]
     assert [c.id for c in unexplained(claims)] == ["far", "lost"]
     write_claims(tmp_path / "claims.json", claims)
     again = read_claims(tmp_path / "claims.json")
     assert again[:4] == list(claims)[:4] and np.isnan(again[4].measured)
     assert isinstance(again[0], Claim)
+
+
+def test_a_side_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="one of both, below, above, not 'left'"):
+        Claim("a", "some", "…", 1.0, 1.0, None, True, "…", side="left")
+
+
+def a_run(mean, spread=1.0, paths=100, t=(0.0, 1.0, 2.0), **more):
+    """A run with these mean energies, all of one spread."""
+    mean, count = np.asarray(mean, float), np.full(len(t), float(paths))
+    moments = Moments(count, mean, spread**2 * (count - 1), mean, mean)
+    about = {"paths": paths, "t_end": t[-1], "dt": 1.0}
+    kept = (more.get("q"), more.get("p"))
+    failures = Failures(unconverged=more.get("failed", 0))
+    return Run(np.asarray(t), {"energy": moments}, {}, failures, 0, 0.0, 0, *kept, about)
+
+
+def test_curves_that_differ_do_not_overlap():
+    runs = {"a": a_run([1, 2, 3]), "b": a_run([1, 2, 3.5]), "c": a_run([1, 2, 4])}
+    claims = ClaimList("some")
+    for other in ("b", "c", "not there"):
+        claim_overlap(claims, runs, "a", other, 0.01)
+    assert [claim.holds for claim in claims] == [True, False]
+    near, far = claims
+    assert near.measured == 0.5 and far.measured == 1.0
+    assert near.stderr == pytest.approx(np.sqrt(2) / 10)
+    assert near.expected == pytest.approx(0.035 + 5 * near.stderr)
+
+
+def test_a_curve_that_leaves_the_limit_is_not_near():
+    claims = ClaimList("some")
+    for last in (1.4, 1.6):
+        claim_stays_near(claims, str(last), a_run([9.0, 1.0, last]), 1.0, 1.0, 0.05)
+    assert [claim.holds for claim in claims] == [True, False]
+
+
+def test_printed_errors_are_bounds_or_values():
+    claims, run = ClaimList("some"), a_run([1.0, 1.0, 1.0], spread=0.5, paths=10_000)
+    for printed in (0.02, 0.05, 0.1):
+        claim_sampling_error(claims, f"{printed:g}", run, printed, 100)
+        claim_sampling_error(claims, f"{printed:g}", run, printed, 100, is_reached=True)
+    # The relative error is 0.005 at 10⁴ paths, so 0.05 at 100; that is known to 75 per cent.
+    assert [claim.holds for claim in claims] == [False, False, True, True, True, True]
+    claim_sampling_error(claims, "more", run, 0.5, 100, is_reached=True)
+    assert not claims[-1].holds
+
+
+def test_failed_paths_are_numerical_issues():
+    for failed in (0, 1):
+        claims = ClaimList("some")
+        claim_unbounded_increments(claims, {"dirk, Δt = 1": a_run([1, 1, 1], failed=failed)})
+        assert [claim.holds for claim in claims] == [not failed]
+    claim_unbounded_increments(claims := ClaimList("some"), {"heun": a_run([1, 1, 1], failed=9)})
+    assert not claims
+
+
+def test_changes_of_energy_come_with_the_error_of_paired_paths():
+    rng = np.random.default_rng(3)
+    # From x = 0 the potential is zero, so that H = |v|²/2.
+    q, p = np.zeros((2, 400, 2)), rng.normal(size=(2, 400, 2))
+    p[1] = p[0] * np.sqrt(1 + 0.01 * rng.normal(size=(400, 1)))
+    paired, alone = (
+        _change(a_run([1.0, 1.1], paths=400, t=(0.0, 1.0), **kept))
+        for kept in ({"q": q, "p": p}, {})
+    )
+    assert alone == (pytest.approx(0.1), pytest.approx(1 / 20))
+    energy = (p**2).sum(axis=-1) / 2
+    assert paired[0] == pytest.approx((energy[1] - energy[0]).mean())
+    assert paired[1] == pytest.approx(np.std(energy[1] - energy[0], ddof=1) / 20)
+    assert paired[1] < alone[1] / 20
+
+
+def test_statements_about_the_processes_need_no_runs():
+    claims = {claim.id: claim for claim in STUDIES["vanderpol"]("quick").claims(Result("none", {}))}
+    assert claims["reference"].holds and claims["stationary"].holds
+    assert claims["reference"].measured == 2.3165
+    assert claims["reference"].expected == pytest.approx(2.315959, abs=1e-6)
+    assert "Monte Carlo" in claims["reference"].note
+    claims = {claim.id: claim for claim in STUDIES["lorentz"]("quick").claims(Result("none", {}))}
+    assert claims["energy of the equations"].holds
+    printed = claims["energy of the printed forces"]
+    assert not printed.holds and "Erratum 3" in printed.note
 
 
 def test_overrides_are_checked():
@@ -164,6 +263,10 @@ def test_distances_between_densities():
 
     assert density_distance(binned, normal(0.0)) < 2 * expected_distance(binned)
     assert density_distance(binned, normal(0.1)) > 4 * expected_distance(binned)
+    for mean, is_same in ((0.0, True), (0.1, False)):
+        counts, _ = np.histogram(rng.normal(mean, size=100_000), edges)
+        other = da.Binned(counts, np.asarray(0), (edges,))
+        assert (density_distance(binned, other) < 2 * expected_distance(binned, other)) == is_same
 
 
 @pytest.mark.slow
@@ -184,4 +287,5 @@ def test_every_method_can_be_run_alone_at_another_step_and_time(name, tmp_path):
 def test_all_claims_of_the_quick_size_hold(name, tmp_path):
     claims = reproduce(STUDIES[name]("quick"), tmp_path)
     assert claims and not unexplained(claims)
-    assert not [claim.id for claim in claims if claim.holds and claim.note]
+    # What has a note and holds must not be something that is excused.
+    assert {claim.id for claim in claims if claim.holds and claim.note} <= NOTES

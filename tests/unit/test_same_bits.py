@@ -20,7 +20,7 @@ HARD = {"dt": 0.5, "t_end": 20.0, "paths": 200, "save_every": 7, "seed": 3}
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setitem(settings.BLOCK_PATHS, "cpu", 64)
+    monkeypatch.setattr(settings, "CPU_GRAIN", settings.CPU_GRAIN._replace(block_paths=64))
 
 
 def simulate(system=QUARTIC, method=None, **options):

@@ -69,7 +69,7 @@ def test_statistics_are_those_of_the_kept_paths():
 
 def test_a_path_is_the_same_in_every_block(monkeypatch):
     whole = run(keep="final", paths=200)
-    monkeypatch.setitem(engine.BLOCK_PATHS, "cpu", 64)
+    monkeypatch.setattr(engine, "CPU_GRAIN", engine.CPU_GRAIN._replace(block_paths=64))
     cut = run(keep="final", paths=200)
     np.testing.assert_array_equal(whole.q, cut.q)
     np.testing.assert_allclose(whole.mean["energy"], cut.mean["energy"], rtol=1e-14)

@@ -14,16 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.ensemble.initial import InitialStates, path_words
-from dalembert.ensemble.kernel import (
-    Block,
-    Compiled,
-    Kernel,
-    Leg,
-    PathState,
-    Saves,
-    Status,
-    compile_kernel,
-)
+from dalembert.ensemble.kernel import Compiled, Kernel, Leg, Saves, compile_kernel
+from dalembert.ensemble.march import Block, PathState, Status
+from dalembert.ensemble.schedule import Schedule
 from dalembert.ensemble.settings import Settings
 from dalembert.ensemble.tally import Tally, tally_of_block
 from dalembert.noise import seed_words
@@ -93,9 +86,12 @@ class Work:
 
 
 def worker_count(kernel: Kernel, devices: list[Any], wanted: int | None) -> int:
-    """How many blocks to run at a time: on every core the process may use, or on every device."""
+    """How many blocks to run at a time: one per core of the process, or two per device.
+
+    While one block of a device computes, the other comes and goes.
+    """
     if devices[0].platform != "cpu":
-        return wanted or len(devices)
+        return wanted or 2 * len(devices)
     # Matrix-free solves call LAPACK, whose calls from several threads can block each other.
     return (wanted or _cores()) if kernel.stepper.is_scalar else 1
 
@@ -162,11 +158,11 @@ def _run_block(work: Work, number: int, device: Any) -> BlockResult | None:
                 return None
             started = time.perf_counter()
             end = schedule.end_of_leg(unit, _wanted_units(work))
-            leg = Leg(*map(jnp.int32, (unit, end, settings.steps, settings.save_every)))
+            leg = _leg(schedule, unit, end)
             done = compiled.run(state, block, leg)
             state, end = done.state, int(done.unit)
-            if np.any(done.is_hard):
-                state = compiled.redo(done, block, leg)
+            for places in _groups(np.flatnonzero(done.is_hard), settings):
+                state = compiled.redo(state, places, block, jnp.int32(end - 1), leg)
             made = schedule.saves_before(end) - schedule.saves_before(unit)
             if made:
                 saves.append(_first_rows(jax.tree.map(np.asarray, done.saves), made))
@@ -180,11 +176,24 @@ def _run_block(work: Work, number: int, device: Any) -> BlockResult | None:
         return _result(work, number, state, _joined(saves))
 
 
+def _leg(schedule: Schedule, unit: int, end: int) -> Leg:
+    numbers = (unit, end, schedule.steps, schedule.save_every, schedule.chunk)
+    return Leg(*map(jnp.int32, numbers))
+
+
+def _groups(places: np.ndarray, settings: Settings) -> Iterator[np.ndarray]:
+    """Places in groups of one size; the last group repeats its last place."""
+    size = min(settings.grain.safe_paths, settings.block_paths)
+    for first in range(0, len(places), size):
+        group = places[first : first + size]
+        yield np.pad(group, (0, size - len(group)), mode="edge")
+
+
 def _warm_up(work: Work, compiled: Compiled, state: Any, block: Any, device: Any) -> None:
     """Compile once per device, by a leg of no units, while the other threads wait."""
     with work.lock:
         if device not in work.warm:
-            nothing = Leg(*map(jnp.int32, (0, 0, 1, 1)))
+            nothing = _leg(work.settings.schedule, 0, 0)
             jax.block_until_ready(compiled.run(state, block, nothing))
             work.warm.add(device)
 
@@ -192,12 +201,12 @@ def _warm_up(work: Work, compiled: Compiled, state: Any, block: Any, device: Any
 def _wanted_units(work: Work) -> int:
     if work.rate is not None:
         return int(LEG_SECONDS * work.rate)
-    return FIRST_LEG // (work.settings.block_paths * work.kernel.chunk)
+    return FIRST_LEG // (work.settings.block_paths * work.settings.schedule.chunk)
 
 
 def _note(work: Work, number: int, unit: int, end: int, seconds: float, state: PathState) -> None:
     """What a leg from one unit to another took, and what has become of its paths."""
-    schedule, paths = work.settings.schedule, len(work.settings.numbers(number))
+    schedule, paths = work.settings.schedule, work.settings.size(number)
     work.rate = (end - unit) / max(seconds, 1e-6)
     with work.lock:
         work.failed[number] = int(np.sum(np.asarray(state.status)[:paths] != Status.FINE))
@@ -213,7 +222,7 @@ def _padded(settings: Settings, number: int) -> np.ndarray:
 def _block(settings: Settings, number: int) -> Block:
     return Block(
         path_words(_padded(settings, number)),
-        np.arange(settings.block_paths) < len(settings.numbers(number)),
+        np.arange(settings.block_paths) < settings.size(number),
         seed_words(settings.seed),
         np.asarray(settings.dt, settings.dtype),
         cast(settings.system.params, settings.dtype),
@@ -267,7 +276,7 @@ def pending_from_record(
     with jax.enable_x64(settings.dtype == np.float64):
         zeros = np.zeros((settings.block_paths, settings.system.dim), settings.dtype)
         state = work.kernel.start(zeros, zeros)
-        leg = Leg(*map(jnp.int32, (0, 0, 1, 1)))
+        leg = _leg(settings.schedule, 0, 0)
         result = jax.eval_shape(work.kernel, state, _block(settings, 0), leg)
         like = (result.state, result.saves)
     leaves = [arrays[f"leaf/{i}"] for i in range(len(jax.tree.leaves(like)))]

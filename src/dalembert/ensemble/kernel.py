@@ -1,20 +1,18 @@
 """The block kernel: a fixed number of paths, stepped through a part of the run.
 
 Everything that a path does depends on its number alone, so it has the same values in whatever block
-it runs and wherever the run was cut. A run is a sequence of *units*: each saves first if a save is
-due, and then takes up to `chunk` steps; the last one only saves. A *leg* is any number of units of
-one block, and the numbers of units, steps and paths are data, so one compiled kernel serves runs of
-every length.
+it runs and wherever the run was cut. A *leg* is any number of units of one block (`schedule.py`),
+and the numbers of units, steps and paths are data, so one compiled kernel serves runs of every
+length.
 
-A chunk is stepped fast first. If a stage equation was not solved, the leg ends there, and the paths
-concerned take the chunk again with the safeguarded solver, in a kernel of its own that most runs
-never need.
+A chunk is stepped fast first. If a stage equation was not solved, or a state is not finite, the leg
+ends there, and the paths concerned take the chunk again with the safeguarded solver, in a kernel of
+its own that most runs never need.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntEnum
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -22,59 +20,21 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from dalembert.ensemble.march import (
+    Block,
+    PathState,
+    Status,
+    Stretch,
+    accepted,
+    march_fast,
+    march_safe,
+)
+from dalembert.ensemble.registers import march_in_registers
+from dalembert.ensemble.schedule import SAVES_PER_LEG
 from dalembert.ensemble.statistics import Histogram, Moments, count_in_bins, masked_moments
-from dalembert.noise import Increments, Noise, Stretch
-from dalembert.stepping.stepper import Solver, Stepper
+from dalembert.stepping.stepper import Stepper
 
-__all__ = [
-    "Block",
-    "Compiled",
-    "Kernel",
-    "Leg",
-    "LegResult",
-    "PathState",
-    "Saves",
-    "Schedule",
-    "Status",
-    "compile_kernel",
-]
-
-SAVES_PER_LEG = 32
-"""Room for saves in a compiled leg: few legs in a long run, little memory in a large block."""
-
-CHUNK = 16
-"""Steps whose noise is drawn at once: enough to hide the cost of a loop, and still in the cache."""
-
-
-class Status(IntEnum):
-    """What became of a path."""
-
-    FINE = 0
-    UNCONVERGED = 1
-    NON_FINITE = 2
-
-
-class Block(NamedTuple):
-    """What the paths of a block are told: shape (paths,) for numbers, and what they share."""
-
-    path: tuple[Any, Any]
-    is_real: Any
-    seed: Any
-    dt: Any
-    params: Any
-    noise: Noise
-
-
-class PathState(NamedTuple):
-    """Where the paths of a block are, and what has happened to them; first axis: paths."""
-
-    q: Any
-    p: Any
-    status: Any
-    failed_step: Any
-    truncated: Any
-    residual: Any
-    iterations: Any
+__all__ = ["Compiled", "Kernel", "Leg", "LegResult", "Saves", "compile_kernel"]
 
 
 class Leg(NamedTuple):
@@ -84,6 +44,7 @@ class Leg(NamedTuple):
     end_unit: Any
     steps: Any
     save_every: Any
+    chunk: Any
 
 
 class LegResult(NamedTuple):
@@ -93,14 +54,12 @@ class LegResult(NamedTuple):
         state: the paths at the end.
         saves: what was noted on the way.
         unit: the next unit.
-        before: the paths before the last chunk.
-        is_hard: paths whose last chunk must be taken again, with the safeguarded solver.
+        is_hard: paths that are still before the last chunk, and must take it safely.
     """
 
     state: PathState
     saves: "Saves"
     unit: Any
-    before: PathState
     is_hard: Any
 
 
@@ -114,50 +73,6 @@ class Saves(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """How a run of `steps` steps, saved every `save_every`, is cut into chunks and units."""
-
-    steps: int
-    save_every: int
-
-    @property
-    def chunk(self) -> int:
-        """Steps per chunk, at most CHUNK: as many as leave the last chunk before a save full."""
-        chunks = -(-self.save_every // CHUNK)
-        return -(-self.save_every // chunks)
-
-    @property
-    def units_per_save(self) -> int:
-        return -(-self.save_every // self.chunk)
-
-    @property
-    def units(self) -> int:
-        full, rest = divmod(self.steps, self.save_every)
-        return full * self.units_per_save + -(-rest // self.chunk) + 1
-
-    @property
-    def save_steps(self) -> np.ndarray:
-        """Step numbers of the saves: the start, every `save_every` steps, and the end."""
-        numbers = list(range(0, self.steps + 1, self.save_every))
-        return np.asarray(numbers if numbers[-1] == self.steps else [*numbers, self.steps])
-
-    def saves_before(self, unit: int) -> int:
-        """How many saves the units before this one make."""
-        last = unit == self.units
-        return len(self.save_steps) if last else -(-unit // self.units_per_save)
-
-    def steps_before(self, unit: int) -> int:
-        """How many steps the units before this one take."""
-        segment, place = divmod(unit, self.units_per_save)
-        return min(segment * self.save_every + place * self.chunk, self.steps)
-
-    def end_of_leg(self, unit: int, wanted: int) -> int:
-        """Where a leg of about so many units that starts here must end for lack of room."""
-        room = (self.saves_before(unit) + SAVES_PER_LEG - 1) * self.units_per_save
-        return min(unit + max(wanted, 1), room, self.units)
-
-
-@dataclass(frozen=True)
 class Kernel:
     """A step, observables and histograms, ready to be compiled for the legs of a run."""
 
@@ -166,13 +81,13 @@ class Kernel:
     histograms: tuple[tuple[str, Histogram], ...]
     needs: frozenset[str]
     keep_all: bool
-    chunk: int
+    in_registers: bool
 
     def __call__(self, state: PathState, block: Block, leg: Leg) -> LegResult:
         """Run the units of a leg; row i of the saves belongs to the i-th save of the leg."""
         per_save = self._units_per_save(leg)
         full, rest = leg.steps // leg.save_every, leg.steps % leg.save_every
-        last_unit = full * per_save + (rest + self.chunk - 1) // self.chunk
+        last_unit = full * per_save + (rest + leg.chunk - 1) // leg.chunk
         saved = (leg.first_unit + per_save - 1) // per_save
 
         def unfinished(now: LegResult) -> Any:
@@ -189,39 +104,38 @@ class Kernel:
                 now.state,
                 now.saves,
             )
-            after = lax.cond(
+            after, is_hard = lax.cond(
                 count > 0,
-                lambda state: self._chunk(state, block, first, count, Solver.FAST),
-                lambda state: state,
+                lambda state: self._chunk(state, block, first, count),
+                lambda state: (state, jnp.zeros_like(block.is_real)),
                 before,
             )
-            is_hard = now.is_hard
-            if self.stepper.has_fast_path:
-                is_hard = (before.status == Status.FINE) & (after.status != Status.FINE)
-            return LegResult(after, saves, now.unit + 1, before, is_hard)
+            return LegResult(after, saves, now.unit + 1, is_hard)
 
         one = jax.eval_shape(lambda s: self._observe(s, block, jnp.int32(0))[1], state)
         empty = jax.tree.map(lambda x: jnp.zeros((SAVES_PER_LEG, *x.shape), x.dtype), one)
         last = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), one.last_counts)
         empty = empty._replace(last_counts=last)
-        start = LegResult(state, empty, leg.first_unit, state, jnp.zeros_like(block.is_real))
+        start = LegResult(state, empty, leg.first_unit, jnp.zeros_like(block.is_real))
         return lax.while_loop(unfinished, unit, start)
 
-    def redo(self, done: LegResult, block: Block, leg: Leg) -> PathState:
-        """The paths at the end of a leg, after those that were hard have taken its last chunk."""
-        first, count = self._steps_of_unit(done.unit - 1, leg)
-        safe = self._chunk(done.before, block, first, count, Solver.SAFE)
-        return jax.tree.map(partial(_choose, done.is_hard), safe, done.state)
+    def redo(self, state: PathState, places: Any, block: Block, unit: Any, leg: Leg) -> PathState:
+        """All paths, after those at some places have taken the steps of a unit safely."""
+        first, count = self._steps_of_unit(unit, leg)
+        some = block._replace(path=tuple(word[places] for word in block.path), is_real=None)
+        before = jax.tree.map(lambda x: x[places], state)
+        after = march_safe(self.stepper, before, some, Stretch(first, count, self.needs))
+        return jax.tree.map(lambda all_, new: all_.at[places].set(new), state, after)
 
     def _units_per_save(self, leg: Leg) -> Any:
-        return (leg.save_every + self.chunk - 1) // self.chunk
+        return (leg.save_every + leg.chunk - 1) // leg.chunk
 
     def _steps_of_unit(self, unit: Any, leg: Leg) -> tuple[Any, Any]:
         """The first step of a unit, and how many it takes."""
         segment, place = jnp.divmod(unit, self._units_per_save(leg))
-        first = jnp.minimum(segment * leg.save_every + place * self.chunk, leg.steps)
+        first = jnp.minimum(segment * leg.save_every + place * leg.chunk, leg.steps)
         end = jnp.minimum((segment + 1) * leg.save_every, leg.steps)
-        return first, jnp.clip(end - first, 0, self.chunk)
+        return first, jnp.clip(end - first, 0, leg.chunk)
 
     def start(self, q: np.ndarray, p: np.ndarray) -> PathState:
         """Paths at their initial states, shape (paths, dim), as a leg takes them."""
@@ -242,61 +156,14 @@ class Kernel:
         return jnp.stack(state.q, axis=-1), jnp.stack(state.p, axis=-1)
 
     def _chunk(
-        self, state: PathState, block: Block, first: Any, count: Any, solver: Solver
-    ) -> PathState:
-        """Take `count` steps, at most `chunk`."""
-        step = jax.vmap(partial(self._step, solver=solver), in_axes=(0, -1, None, None, None))
-
-        def one(state: PathState, now: tuple[Any, Increments]) -> tuple[PathState, None]:
-            place, increments = now
-            return step(state, increments, block, first + place + 1, place < count), None
-
-        places = jnp.arange(self.chunk, dtype=jnp.int32)
-        return lax.scan(one, state, (places, self._draw(block, first)))[0]
-
-    def _draw(self, block: Block, first: Any) -> Increments:
-        """Increments of the next `chunk` steps; the last axis is that of the paths."""
-        stepper = self.stepper
-
-        def draw(path: Any) -> Increments:
-            at = Stretch(block.seed, path, first, self.chunk)
-            noises = stepper.system.noises
-            drawn = block.noise.draw_steps(at, block.dt, noises, stepper.dtype)
-            # What is not needed must not leave here: a loop computes all that it is given.
-            unused = {"dZ", "mixed"} - self.needs
-            return drawn._replace(**dict.fromkeys(unused))
-
-        return jax.vmap(draw, out_axes=-1)(block.path)
-
-    def _step(
-        self,
-        state: PathState,
-        increments: Increments,
-        block: Block,
-        number: Any,
-        is_wanted: Any,
-        solver: Solver,
-    ) -> PathState:
-        """One step of one path, the last of which has this number."""
-        q, p, info = self.stepper.advance(
-            state.q, state.p, block.dt, increments, block.params, solver
-        )
-        finite = self.stepper.is_finite(q, p)
-        converged = jnp.where(info.converged, jnp.int32(Status.FINE), Status.UNCONVERGED)
-        outcome = jnp.where(finite, converged, Status.NON_FINITE)
-        fine = state.status == Status.FINE
-        fails = fine & (outcome != Status.FINE)
-        truncated = 0 if increments.truncated is None else increments.truncated
-        new = PathState(
-            q,
-            p,
-            jnp.where(fine, outcome, state.status),
-            jnp.where(fails, number, state.failed_step),
-            state.truncated + truncated,
-            jnp.where(fine & finite, jnp.maximum(state.residual, info.residual), state.residual),
-            jnp.where(fine, jnp.maximum(state.iterations, info.iterations), state.iterations),
-        )
-        return jax.tree.map(partial(_choose, is_wanted), new, state)
+        self, state: PathState, block: Block, first: Any, count: Any
+    ) -> tuple[PathState, Any]:
+        """Take `count` steps; also which paths have not taken them and must do so safely."""
+        stretch = Stretch(first, count, self.needs)
+        if not self.stepper.is_scalar:
+            return march_safe(self.stepper, state, block, stretch), jnp.zeros_like(block.is_real)
+        march = march_in_registers if self.in_registers else march_fast
+        return accepted(self.stepper, state, march(self.stepper, state, block, stretch))
 
     def _save(
         self, state: PathState, saves: Saves, block: Block, step: Any, row: Any
@@ -340,18 +207,11 @@ class Kernel:
         return state, Saves(moments, every, (q, p) if self.keep_all else None, last)
 
 
-def _choose(condition: Any, yes: Any, no: Any) -> Any:
-    """Entries of `yes` where the condition holds; it has no more axes than they have."""
-    yes, no = jnp.asarray(yes), jnp.asarray(no)
-    shape = condition.shape + (1,) * (yes.ndim - condition.ndim)
-    return jnp.where(condition.reshape(shape), yes, no)
-
-
 class Compiled(NamedTuple):
     """A kernel, compiled when it is first called."""
 
     run: Callable[[PathState, Block, Leg], LegResult]
-    redo: Callable[[LegResult, Block, Leg], PathState]
+    redo: Callable[..., PathState]
 
 
 @lru_cache(maxsize=128)

@@ -5,13 +5,13 @@ import platform
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.ensemble.kernel import Schedule
+from dalembert.ensemble.schedule import Schedule
 from dalembert.ensemble.statistics import Histogram
 from dalembert.noise import Gaussian, Noise, ThreePoint
 from dalembert.precision import as_dtype
@@ -20,9 +20,26 @@ from dalembert.system import System
 
 __all__ = ["Settings", "make_settings"]
 
-BLOCK_PATHS = {"cpu": 2048}
-DEFAULT_BLOCK_PATHS = 2**17
-"""Paths per block: on a CPU what stays in its cache, elsewhere what fills the device."""
+
+class Grain(NamedTuple):
+    """How finely a kind of device takes its work.
+
+    Attributes:
+        block_paths: paths that run together.
+        chunk: steps after which they are checked, at most.
+        safe_paths: paths that take steps again, safely, at a time.
+    """
+
+    block_paths: int
+    chunk: int
+    safe_paths: int
+
+
+CPU_GRAIN = Grain(2048, 32, 64)
+"""What stays in the cache."""
+
+DEVICE_GRAIN = Grain(2**18, 512, 1024)
+"""What fills the device."""
 
 LEAST_BLOCK_PATHS = 64
 SHARES = 8
@@ -56,7 +73,11 @@ class Settings:
 
     @property
     def schedule(self) -> Schedule:
-        return Schedule(self.steps, self.save_every)
+        return Schedule(self.steps, self.save_every, self.grain.chunk)
+
+    @property
+    def grain(self) -> Grain:
+        return _grain(self.backend)
 
     @property
     def t_end(self) -> float:
@@ -74,9 +95,14 @@ class Settings:
     def numbers(self, block: int) -> np.ndarray:
         """The numbers of the paths in a block; the last one may have fewer."""
         first = block * self.block_paths
-        end = min(first + self.block_paths, self.run_paths)
-        chosen = range(first, end) if self.only is None else self.only[first:end]
-        return np.asarray(chosen, np.uint64)
+        end = first + self.size(block)
+        if self.only is None:
+            return np.arange(first, end, dtype=np.uint64)
+        return np.asarray(self.only[first:end], np.uint64)
+
+    def size(self, block: int) -> int:
+        """How many paths a block has."""
+        return min(self.block_paths, self.run_paths - block * self.block_paths)
 
     def describe(self) -> dict[str, Any]:
         """Everything that decides the result, as plain data; functions by what they compute."""
@@ -219,16 +245,20 @@ def make_settings(
     )
 
 
+def _grain(backend: str) -> Grain:
+    return CPU_GRAIN if backend == "cpu" else DEVICE_GRAIN
+
+
 def _block_paths(backend: str, paths: int) -> int:
     """The usual size; for few paths a power of two that leaves several blocks to share."""
 
     def holding(number: int) -> int:
         return 1 << (number - 1).bit_length()
 
+    usual = min(_grain(backend).block_paths, holding(paths))
     if backend != "cpu":
-        return min(DEFAULT_BLOCK_PATHS, holding(paths))
-    shared = max(LEAST_BLOCK_PATHS, holding(-(-paths // SHARES)))
-    return min(BLOCK_PATHS["cpu"], shared, holding(paths))
+        return usual
+    return min(usual, max(LEAST_BLOCK_PATHS, holding(-(-paths // SHARES))))
 
 
 def _check_schedule(dt: float, t_end: float) -> int:
@@ -299,7 +329,7 @@ def _check_noise(
 ) -> Noise:
     usual: Noise = ThreePoint() if method.convergence == "weak" else Gaussian()
     chosen = usual if noise is None else noise
-    if isinstance(chosen, type) or not hasattr(chosen, "draw_steps"):
+    if isinstance(chosen, type) or not hasattr(chosen, "draw_four"):
         raise TypeError(
             "noise must be a kind of noise such as da.Gaussian() or da.ThreePoint(), "
             f"not {noise!r}."

@@ -17,6 +17,7 @@ from dalembert.ensemble.initial import initial_states
 from dalembert.ensemble.kernel import Kernel
 from dalembert.ensemble.processes import exchange, largest
 from dalembert.ensemble.progress import ProgressBar
+from dalembert.ensemble.registers import can_use_registers
 from dalembert.ensemble.run import Failures, Run
 from dalembert.ensemble.settings import Settings, check_choice, make_settings, whole
 from dalembert.ensemble.statistics import Histogram
@@ -267,7 +268,7 @@ def _make_kernel(settings: Settings) -> Kernel:
         settings.histograms,
         frozenset(settings.method.needs(settings.system.noises)),
         settings.keep == "all",
-        settings.schedule.chunk,
+        settings.backend in ("cuda", "gpu") and can_use_registers(stepper, settings.noise),
     )
     system = settings.system
     for name, fun in settings.observe:

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from dalembert.ensemble.kernel import PathState, Saves, Status
+from dalembert.ensemble.kernel import Saves
+from dalembert.ensemble.march import PathState, Status
 from dalembert.ensemble.statistics import Moments, in_float64, merge
 
 __all__ = ["Tally", "tally_of_block"]

@@ -1,29 +1,31 @@
 """Noise: increments as pure functions of (seed, path number, step number)."""
 
 from dalembert.noise.kinds import (
+    Four,
     Gaussian,
     Increments,
     Noise,
     Recorded,
-    Stretch,
     ThreePoint,
     Zero,
     initial_key,
+    pick,
 )
 from dalembert.noise.paths import brownian_path, coarsen, enumerate_three_point
 from dalembert.noise.philox import seed_words
 
 __all__ = [
+    "Four",
     "Gaussian",
     "Increments",
     "Noise",
     "Recorded",
-    "Stretch",
     "ThreePoint",
     "Zero",
     "brownian_path",
     "coarsen",
     "enumerate_three_point",
     "initial_key",
+    "pick",
     "seed_words",
 ]

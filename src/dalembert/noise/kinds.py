@@ -5,26 +5,23 @@ one frozen record per kind of noise (`Gaussian`, `ThreePoint`, `Zero`, `Recorded
 
     offers      the fields of `Increments` that a method may ask for
     draw(...)   the increments of one path and one step; safe under jit, vmap and scan
-    draw_steps(...)  those of one path and several steps, one after another: cheaper
+    draw_four(...)  those of the steps 4n, …, 4n + 3, which come from the same random words
     check(...)  what can be wrong with a run, said before it is compiled
     describe()  one line of provenance
 
-The bits come from `dalembert.noise.philox`, whose docstring gives the counter layout. On the CPU a
-float64 draw has the same bits whatever is compiled around it (eager, jit, vmap, scan, any size);
-in float32 the CPU's logarithm can differ in its last bit between kernels of a few numbers and
-larger ones. Other devices have other logarithms and sines: there the random words are the same
-and the normal numbers agree to rounding.
+The bits come from `dalembert.noise.philox`, whose docstring gives the counter layout. The random
+words are the same everywhere; the normal numbers agree to rounding between devices, and between
+programs that a compiler has arranged differently.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite, sqrt
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from dalembert.noise.philox import (
     MAX_NOISES,
@@ -33,9 +30,8 @@ from dalembert.noise.philox import (
     Array,
     Integer,
     Stream,
-    normal_pair,
+    normal_numbers,
     plain_integer,
-    rounded,
     step_word,
     stream_words,
     x64_is_on,
@@ -43,14 +39,15 @@ from dalembert.noise.philox import (
 from dalembert.precision import as_dtype, cast
 
 __all__ = [
+    "Four",
     "Gaussian",
     "Increments",
     "Noise",
     "Recorded",
-    "Stretch",
     "ThreePoint",
     "Zero",
     "initial_key",
+    "pick",
 ]
 
 
@@ -70,13 +67,7 @@ class Increments(NamedTuple):
     truncated: Array | None = None
 
 
-class Stretch(NamedTuple):
-    """Consecutive steps of one path: `count` of them, from step `first` on."""
-
-    seed: Integer
-    path: Integer
-    first: Integer
-    count: int
+Four: TypeAlias = tuple[Increments, Increments, Increments, Increments]
 
 
 class Noise(Protocol):
@@ -92,35 +83,38 @@ class Noise(Protocol):
         self, seed: Integer, path: Integer, step: Integer, dt: Any, noises: int, dtype: Any
     ) -> Increments: ...
 
-    def draw_steps(self, at: Stretch, dt: Any, noises: int, dtype: Any) -> Increments: ...
+    def draw_four(
+        self, seed: Integer, path: Integer, number: Integer, dt: Any, noises: int, dtype: Any
+    ) -> Four: ...
 
     def describe(self) -> str: ...
 
 
 class _Kind:
-    """One step as the first of several."""
+    """One step as one of four."""
 
-    draw_steps: Callable[..., Increments]
+    draw_four: Callable[..., Four]
 
     def draw(
         self, seed: Integer, path: Integer, step: Integer, dt: Any, noises: int, dtype: Any
     ) -> Increments:
         """The increments of one path over one step."""
-        steps = self.draw_steps(Stretch(seed, path, step, 1), dt, noises, dtype)
-        return jax.tree.map(lambda field: field[0], steps)
+        number, place = jnp.divmod(jnp.asarray(step_word(step), jnp.uint32), np.uint32(4))
+        return pick(place, self.draw_four(seed, path, number, dt, noises, dtype))
 
 
-def _in_pairs(pair: Callable[[Any], tuple[Any, Any]], at: Stretch) -> Any:
-    """Results for all steps of a stretch, of a function that gives steps 2j and 2j + 1."""
-    word = step_word(at.first)
-    numbers = word // np.uint32(2) + jnp.arange(at.count // 2 + 1, dtype=jnp.uint32)
-    even, odd = jax.vmap(pair)(numbers)
+def pick(place: Any, four: Four) -> Increments:
+    """The increments at a place of four, chosen by comparisons: an index would need an array."""
 
-    def interleave(a: Any, b: Any) -> Any:
-        both = jnp.stack([a, b], axis=1).reshape(2 * len(numbers), *a.shape[1:])
-        return lax.dynamic_slice_in_dim(both, word % np.uint32(2), at.count)
+    def one(a: Any, b: Any, c: Any, d: Any) -> Any:
+        return jnp.where(place < 2, jnp.where(place == 0, a, b), jnp.where(place == 2, c, d))
 
-    return jax.tree.map(interleave, even, odd)
+    return jax.tree.map(one, *four)
+
+
+def _each(make: Callable[..., Increments], *rows: Any) -> Four:
+    first, second, third, fourth = map(make, *rows)
+    return first, second, third, fourth
 
 
 def check_run(dt: float, steps: int = 1, paths: int = 1, noises: int = 1) -> None:
@@ -181,25 +175,29 @@ class Gaussian(_Kind):
     def offers(self) -> frozenset[str]:
         return frozenset({"dW", "dZ"} if self.truncation is None else {"dW"})
 
-    def draw_steps(self, at: Stretch, dt: Any, noises: int, dtype: Any) -> Increments:
-        """The increments of one path over consecutive steps; their first axis."""
+    def draw_four(
+        self, seed: Integer, path: Integer, number: Integer, dt: Any, noises: int, dtype: Any
+    ) -> Four:
+        """The increments of one path over four consecutive steps."""
         dtype = _usable(dtype)
+        h = jnp.asarray(dt, dtype)
 
         def normal(stream: Stream) -> Any:
-            def pair(number: Any) -> tuple[Any, Any]:
-                return normal_pair(stream_words(stream, at.seed, at.path, number, noises), dtype)
+            return normal_numbers(stream_words(stream, seed, path, number, noises), dtype)
 
-            return _in_pairs(pair, at)
-
-        chi, eta = normal(Stream.GAUSSIAN), normal(Stream.GAUSSIAN_AREA)
-        h = jnp.asarray(dt, dtype)
-        dW = rounded(jnp.sqrt(h) * chi)
-        if self.truncation is not None:
-            bound = _bound(self.truncation, dt, dtype)
+        def truncated(chi: Any) -> Increments:
+            dW = jnp.sqrt(h) * chi
             outside = jnp.sum(jnp.abs(dW) > bound, axis=-1, dtype=jnp.int32)
             return Increments(jnp.clip(dW, -bound, bound), truncated=outside)
-        dZ = h * jnp.sqrt(h) / 2 * (chi + rounded(eta * (1 / sqrt(3))))
-        return Increments(dW, rounded(dZ))
+
+        def complete(chi: Any, eta: Any) -> Increments:
+            dZ = h * jnp.sqrt(h) / 2 * (chi + eta * (1 / sqrt(3)))
+            return Increments(jnp.sqrt(h) * chi, dZ)
+
+        if self.truncation is not None:
+            bound = _bound(self.truncation, dt, dtype)
+            return _each(truncated, normal(Stream.GAUSSIAN))
+        return _each(complete, normal(Stream.GAUSSIAN), normal(Stream.GAUSSIAN_AREA))
 
     def check(self, dt: float, steps: int = 1, paths: int = 1, noises: int = 1) -> None:
         """Refuse a step size or a size of run for which this noise is not defined."""
@@ -221,8 +219,8 @@ class ThreePoint(_Kind):
 
         I_kl = Î_k Ĩ_l for l < k,  −Î_l Ĩ_k for l > k,  0 for l = k
 
-    so I_kl is antisymmetric. Î_k and Ĩ_k use different random words. The events of Î_k are
-    comparisons of a 32-bit word, so 1/6 is met to within 2⁻³³ (error 7.8e−11).
+    so I_kl is antisymmetric. One random word serves a step: 31 bits of it for Î_k, so that 1/6 is
+    met to within 2⁻³² (error 1.6e−10), and the last one for Ĩ_k.
     """
 
     check = staticmethod(check_run)
@@ -231,22 +229,23 @@ class ThreePoint(_Kind):
     def offers(self) -> frozenset[str]:
         return frozenset({"dW", "mixed"})
 
-    def draw_steps(self, at: Stretch, dt: Any, noises: int, dtype: Any) -> Increments:
-        """The increments of one path over consecutive steps; their first axis."""
+    def draw_four(
+        self, seed: Integer, path: Integer, number: Integer, dt: Any, noises: int, dtype: Any
+    ) -> Four:
+        """The increments of one path over four consecutive steps."""
         dtype = _usable(dtype)
-
-        def pair(number: Any) -> tuple[Any, Any]:
-            words = stream_words(Stream.THREE_POINT, at.seed, at.path, number, noises)
-            return words[:2], words[2:]
-
-        value, sign = _in_pairs(pair, at)
-        sixth = round(2**32 / 6)
+        sixth = round(2**31 / 6)
         h = jnp.asarray(dt, dtype)
         large, small = jnp.sqrt(3 * h), jnp.sqrt(h)
-        lower = jnp.where(value < np.uint32(2 * sixth), -large, jnp.zeros_like(large))
-        three = jnp.where(value < np.uint32(sixth), large, lower)
-        two = jnp.where(sign < np.uint32(2**31), small, -small)
-        return Increments(three, mixed=mixed_increments(three, two))
+
+        def one(word: Any) -> Increments:
+            value, is_odd = word >> np.uint32(1), word & np.uint32(1) == 1
+            lower = jnp.where(value < np.uint32(2 * sixth), -large, jnp.zeros_like(large))
+            three = jnp.where(value < np.uint32(sixth), large, lower)
+            two = jnp.where(is_odd, -small, small)
+            return Increments(three, mixed=mixed_increments(three, two))
+
+        return _each(one, stream_words(Stream.THREE_POINT, seed, path, number, noises))
 
     def describe(self) -> str:
         return "three-point increments, Philox 4x32-10"
@@ -262,10 +261,13 @@ class Zero(_Kind):
     def offers(self) -> frozenset[str]:
         return frozenset({"dW", "dZ", "mixed"})
 
-    def draw_steps(self, at: Stretch, dt: Any, noises: int, dtype: Any) -> Increments:
-        """Zeros of the shapes of one path over consecutive steps."""
-        zeros = jnp.zeros((at.count, noises), _usable(dtype))
-        return Increments(zeros, zeros, jnp.zeros((at.count, noises, noises), zeros.dtype))
+    def draw_four(
+        self, seed: Integer, path: Integer, number: Integer, dt: Any, noises: int, dtype: Any
+    ) -> Four:
+        """Zeros of the shapes of one path over four consecutive steps."""
+        zeros = jnp.zeros(noises, _usable(dtype))
+        one = Increments(zeros, zeros, jnp.zeros((noises, noises), zeros.dtype))
+        return one, one, one, one
 
     def describe(self) -> str:
         return "zero noise"
@@ -293,23 +295,28 @@ class Recorded(_Kind):
         given = {name for name, field in self.increments._asdict().items() if field is not None}
         return frozenset(given - {"truncated"})
 
-    def draw_steps(self, at: Stretch, dt: Any, noises: int, dtype: Any) -> Increments:
+    def draw_four(
+        self, seed: Integer, path: Integer, number: Integer, dt: Any, noises: int, dtype: Any
+    ) -> Four:
         """The recorded increments of one path; seed and dt are not used.
 
         Steps past the end repeat the last one.
         """
         self._check_shapes(noises)
         dtype = _usable(dtype)
-        steps = step_word(at.first) + jnp.arange(at.count, dtype=jnp.uint32)
         # A traced path number may come as two words; no recording has more than 2³² paths.
-        path = at.path[0] if isinstance(at.path, tuple) else at.path
-        index = (steps,) if np.ndim(self.increments.dW) == 2 else (path, steps)
+        path = path[0] if isinstance(path, tuple) else path
+        is_shared = np.ndim(self.increments.dW) == 2
 
-        def drawn(field: Any) -> Any:
-            return None if field is None else jnp.asarray(field)[index]
+        def one(step: Any) -> Increments:
+            index = (step,) if is_shared else (path, step)
+            dW, dZ, mixed, truncated = (
+                None if field is None else jnp.asarray(field)[index] for field in self.increments
+            )
+            return Increments(*cast((dW, dZ, mixed), dtype), truncated=truncated)
 
-        dW, dZ, mixed, truncated = map(drawn, self.increments)
-        return Increments(*cast((dW, dZ, mixed), dtype), truncated=truncated)
+        first = np.uint32(4) * jnp.asarray(step_word(number), jnp.uint32)
+        return _each(one, [first + np.uint32(k) for k in range(4)])
 
     def check(self, steps: int, paths: int, noises: int, dt: float | None = None) -> None:
         """Refuse a run that asks for more than was recorded."""

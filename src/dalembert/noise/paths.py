@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.noise.kinds import Gaussian, Increments, Stretch, check_run, mixed_increments
+from dalembert.noise.kinds import Gaussian, Increments, check_run, mixed_increments
 from dalembert.noise.philox import MAX_STEPS, Integer, path_words, plain_integer, seed_words
 from dalembert.precision import as_dtype, with_precision
 
@@ -39,7 +39,14 @@ def brownian_path(
 def _gaussian_path(
     seed: Any, path: Any, dt: Any, *, steps: int, noises: int, dtype: np.dtype
 ) -> Increments:
-    return Gaussian().draw_steps(Stretch(seed, path, 0, steps), dt, noises, dtype)
+    numbers = jnp.arange(-(-steps // 4), dtype=jnp.uint32)
+    fours = jax.vmap(lambda n: Gaussian().draw_four(seed, path, n, dt, noises, dtype))(numbers)
+
+    def in_order(*rows: Any) -> Any:
+        both = jnp.stack(rows, axis=1)
+        return both.reshape(4 * len(numbers), *both.shape[2:])[:steps]
+
+    return jax.tree.map(in_order, *fours)
 
 
 def coarsen(increments: Increments, dt: float, factor: int) -> Increments:

@@ -5,7 +5,7 @@ under a 64-bit key. Every number the library draws comes from one block of four 
 
     key      k0, k1   seed: low word, high word
     counter  c0, c1   path number: low word, high word
-             c2       step number, or half of it where a block serves two steps
+             c2       step number / 4: a block serves four consecutive steps
              c3       stream tag (high 8 bits) | noise index (low 24 bits)
 
 so two draws share bits only if seed, path, step, noise index and stream all agree. The words are
@@ -21,6 +21,8 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from dalembert.elementary import cos_near_zero, log_of_normal, sin_near_zero
 
 Array: TypeAlias = jax.Array | np.ndarray
 Integer: TypeAlias = int | np.integer | Array | tuple[Array, Array]
@@ -84,50 +86,42 @@ def philox4x32(key: tuple[Any, Any], counter: tuple[Any, Any, Any, Any]) -> Word
     return c0, c1, c2, c3
 
 
-def rounded(x: Array) -> Array:
-    """x itself, as a value that no compiler can fuse into a following sum.
-
-    XLA contracts a product and a sum into one fused multiply-add where they meet in one kernel, so
-    the last bit of a·b + c depends on what else is compiled with it; `optimization_barrier` is
-    dropped on CPU. A maximum with a number below all values that occur is kept by every backend.
-    """
-    return jnp.maximum(x, jnp.asarray(-(2.0**100), x.dtype))
-
-
-def uniforms(words: Words, dtype: Any) -> tuple[Array, Array]:
-    """Two independent uniform numbers in (0, 1] from four words.
-
-    float64: ((27 high bits, 26 high bits of a word pair) + 1)·2⁻⁵³, exact. float32: (first word +
-    ½)·2⁻³², one rounding; so a float32 number is the float64 one to single precision.
-    """
+def normal_numbers(words: Words, dtype: Any) -> tuple[Array, Array, Array, Array]:
+    """Four independent N(0, 1) numbers from four words (Box–Muller)."""
     w0, w1, w2, w3 = words
-    return _uniform(w0, w1, np.dtype(dtype)), _uniform(w2, w3, np.dtype(dtype))
+    return *_normal_pair(w0, w1, np.dtype(dtype)), *_normal_pair(w2, w3, np.dtype(dtype))
 
 
-def _uniform(high: Array, low: Array, dtype: np.dtype) -> Array:
-    # Every product below is exact, so that fused multiply-adds cannot change a bit.
-    if dtype == np.float64:
-        tail = _signed(low >> np.uint32(6)).astype(dtype) + 1.0
-        return (_signed(high >> np.uint32(5)).astype(dtype) * 2.0**26 + tail) * 2.0**-53
-    head = (high >> np.uint32(16)).astype(dtype) * 2.0**16
-    tail = (high & np.uint32(0xFFFF)).astype(dtype) + 0.5
-    return (head + tail) * 2.0**-32
+def _normal_pair(first: Array, second: Array, dtype: np.dtype) -> tuple[Array, Array]:
+    """Two independent N(0, 1) numbers from two words: 42 bits for the radius, 22 for the angle.
 
-
-def _signed(word: Array) -> Array:
-    """A word below 2³¹ as an int32, which becomes a float in one instruction on every device."""
-    return word.astype(jnp.int32)
-
-
-def normal_pair(words: Words, dtype: Any) -> tuple[Array, Array]:
-    """Two independent N(0, 1) numbers from four words (Box–Muller).
-
-    The largest possible value is √(106 ln 2) = 8.57 in float64, √(66 ln 2) = 6.76 in float32.
+    The radius is √(−2 ln u) with u = (k + 1)/2⁴², so no number is larger than √(84 ln 2) = 7.63: of
+    10¹³ exact normal numbers 0.2 would be. The angle is the middle of one of 2²² equal parts of
+    the circle: 19 bits choose a place in an eighth of it, 3 bits the eighth.
     """
-    u, v = uniforms(words, dtype)
-    radius = jnp.sqrt(-2.0 * jnp.log(u))
-    angle = rounded(v * (2.0 * pi))
-    return rounded(radius * jnp.cos(angle)), rounded(radius * jnp.sin(angle))
+    tail = ((first & np.uint32(1)) << np.uint32(10)) | (second & np.uint32(0x3FF))
+    place = second >> np.uint32(10)
+    u = _float(first >> np.uint32(1), dtype) * 2.0**-31 + (_float(tail, dtype) + 1) * 2.0**-42
+    radius = jnp.sqrt(-2 * _log(u))
+    angle = (_float(place & np.uint32(0x7FFFF), dtype) + 0.5) * (pi / 4 * 2.0**-19)
+    cosine, sine = cos_near_zero(angle), sin_near_zero(angle)
+    is_swapped, is_left, is_below = (
+        (place >> np.uint32(k)) & np.uint32(1) == 1 for k in (19, 20, 21)
+    )
+    x, y = jnp.where(is_swapped, sine, cosine), jnp.where(is_swapped, cosine, sine)
+    return (
+        jnp.where(is_left, -radius, radius) * x,
+        jnp.where(is_below, -radius, radius) * y,
+    )
+
+
+def _log(u: Array) -> Array:
+    return log_of_normal(u) if u.dtype == np.float64 else jnp.log(u)
+
+
+def _float(word: Array, dtype: np.dtype) -> Array:
+    """A word below 2³¹ as a float, by way of int32: one instruction on every device."""
+    return word.astype(jnp.int32).astype(dtype)
 
 
 def seed_words(seed: Any) -> Any:

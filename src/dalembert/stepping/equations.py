@@ -102,20 +102,28 @@ class RowEquations:
         _, shift = jax.jvp(partial(self._at, block, around), (u, start), along)
         return self._residual_and_size(block, u, around)[1] + jnp.abs(shift)
 
-    def check(self, block: Block, u: Any, slack: Any, around: Surroundings) -> Any:
-        """The relative residual, given the effect of rounding unknowns and positions."""
+    def check(self, block: Block, u: Any, slack: Any, around: Surroundings) -> tuple[Any, Any]:
+        """Largest residuals and their floors, given the effect of rounding unknowns and positions.
+
+        Both have one entry for the q rows and one for the p rows, as far as there are any.
+        """
         residual, size = self._residual_and_size(block, u, around)
-        return self.relative(block, residual, size + slack)
+        return self._largest_of_kinds(block, residual, size + slack)
 
     def relative(self, block: Block, residual: Any, floor: Any) -> Any:
         """The largest residual of the q rows and of the p rows, relative to their floors."""
-        worst = []
+        worst, scale = self._largest_of_kinds(block, residual, floor)
+        return jnp.max(worst / scale)
+
+    def _largest_of_kinds(self, block: Block, residual: Any, floor: Any) -> tuple[Any, Any]:
+        worst, scales = [], []
         for kind in ("q", "p"):
             rows = [i for i, node in enumerate(block.unknowns) if node.kind == kind]
             if rows:
-                scale = jnp.maximum(self._largest(rows, floor), jnp.finfo(floor.dtype).tiny)
-                worst.append(self._largest(rows, jnp.abs(residual)) / scale)
-        return jnp.max(jnp.stack(worst))
+                worst.append(self._largest(rows, jnp.abs(residual)))
+                tiny = jnp.finfo(floor.dtype).tiny
+                scales.append(jnp.maximum(self._largest(rows, floor), tiny))
+        return jnp.stack(worst), jnp.stack(scales)
 
     def _at(self, block: Block, around: Surroundings, u: Any, q: Any) -> Any:
         """The residual, with the old positions as an argument of their own."""

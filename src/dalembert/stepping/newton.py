@@ -7,23 +7,28 @@ function theorem, so they cost one linear solve and do not depend on how the sol
 """
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.custom_batching import custom_vmap
 from jax.scipy.sparse.linalg import gmres
 
 from dalembert.stepping import scalars
 
 __all__ = [
     "FAST_STEPS",
+    "LONG_STEPS",
     "Report",
     "damped_newton",
     "dense_solve",
     "fixed_newton",
     "krylov_solve",
+    "newton_until_solved",
+    "relative",
     "tolerance",
 ]
 
@@ -32,6 +37,9 @@ FAST_STEPS = 4
 
 The last one uses the matrix of the one before, which is as good by then and costs nothing.
 """
+
+LONG_STEPS = 12
+"""Newton steps without damping, at most."""
 
 MAX_ITERATIONS = 50
 DAMPING = tuple(0.5**k for k in range(8))
@@ -70,9 +78,69 @@ def fixed_newton(
         u = _corrected(u, matrix, value)
     if not is_linear:
         u = _corrected(u, matrix, residual(u))
+    return u, _slack(u, matrix, shift)
+
+
+def newton_until_solved(
+    linearise: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]],
+    check: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]],
+    guess: tuple[Any, ...],
+) -> tuple[tuple[Any, ...], Report]:
+    """Newton steps on scalars in a loop, as long as a path of an ensemble needs one.
+
+    A path whose equations are solved takes no further steps, so what it gets does not depend on the
+    others; nor does one whose residual is not a number.
+    """
+    dtype = guess[0].dtype
+    goal = np.asarray(tolerance(dtype) / 64, dtype)[()]
+
+    def unfinished(state: tuple[Any, ...]) -> Any:
+        is_open, passes = state[1], state[-1]
+        return (passes <= LONG_STEPS) & any_path(is_open)
+
+    def improve(state: tuple[Any, ...]) -> tuple[Any, ...]:
+        start, _, _, steps, passes = state
+        u = scalars.vector(start)
+        value, matrix, shift = linearise(u)
+        worst, scale = check(u, _slack(u, matrix, shift))
+        excess = [scalars.sub(r, scalars.mul(goal, s)) for r, s in zip(worst, scale, strict=True)]
+        is_open = reduce(jnp.logical_or, [x > 0 for x in excess])
+        better = _corrected(u, matrix, value)
+        new = tuple(jnp.where(is_open, y, x) for x, y in zip(start, better, strict=True))
+        steps = steps + jnp.where(is_open, 1, 0).astype(dtype)
+        return new, is_open, (tuple(worst), tuple(scale)), steps, passes + 1
+
+    zero = jnp.zeros((), dtype)
+    kinds = len(
+        jax.eval_shape(lambda u: tuple(check(scalars.vector(u), scalars.vector(u))[0]), guess)
+    )
+    unknown = ((zero + jnp.inf,) * kinds, (zero + 1,) * kinds)
+    first = (guess, jnp.array(True), unknown, zero, jnp.zeros((), jnp.int32))
+    u, _, (worst, scale), steps, _ = lax.while_loop(unfinished, improve, first)
+    return u, Report(steps, relative(scalars.vector(worst), scalars.vector(scale)))
+
+
+def relative(worst: np.ndarray, scale: np.ndarray) -> Any:
+    """The largest of some residuals relative to their floors; all are scalars."""
+    return reduce(lax.max, map(scalars.div, worst, scale))
+
+
+@custom_vmap
+def any_path(condition: Any) -> Any:
+    """Whether a condition holds for any path that a function is mapped over."""
+    return condition
+
+
+@any_path.def_vmap
+def _any_of_many(size: int, is_mapped: Any, condition: Any) -> tuple[Any, bool]:
+    # By a maximum of integers, because Triton has no reduction of truth values.
+    return (jnp.max(condition.astype(jnp.int32)) > 0 if is_mapped[0] else condition), False
+
+
+def _slack(u: np.ndarray, matrix: np.ndarray, shift: np.ndarray) -> np.ndarray:
     uncertain = scalars.product_of_magnitudes(matrix, u)
     pairs = zip(uncertain, shift, strict=True)
-    return u, scalars.vector(scalars.add(x, scalars.magnitude(y)) for x, y in pairs)
+    return scalars.vector(scalars.add(x, scalars.magnitude(y)) for x, y in pairs)
 
 
 def _corrected(u: np.ndarray, matrix: np.ndarray, residual: np.ndarray) -> np.ndarray:

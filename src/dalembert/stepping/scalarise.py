@@ -13,8 +13,10 @@ from typing import Any
 import jax
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jax.extend import core as jcore
 
+from dalembert import elementary
 from dalembert.stepping import scalars
 from dalembert.stepping.dependence import sub_jaxpr
 
@@ -40,6 +42,11 @@ def components(x: Any) -> np.ndarray:
     return out
 
 
+def _constant(x: Any) -> np.ndarray:
+    """A constant of a traced function: known, unless it belongs to a trace around it."""
+    return components(x if isinstance(x, Tracer) else np.asarray(x))
+
+
 def stack(x: np.ndarray, dtype: Any = None) -> jax.Array:
     """The inverse of `components`; entries keep their own type unless one is given."""
     flat = [jax.numpy.asarray(v, dtype) for v in x.ravel()]
@@ -54,7 +61,7 @@ def scalarise(fun: Callable[..., Any], *like: Any) -> Callable[..., Any]:
     """
     closed, shape = jax.make_jaxpr(fun, return_shape=True)(*like)
     out_tree = jax.tree.structure(shape)
-    consts = [components(c) for c in closed.consts]
+    consts = [_constant(c) for c in closed.consts]
 
     def straight(*args: Any) -> Any:
         leaves = [components(leaf) for leaf in jax.tree.leaves(args)]
@@ -101,7 +108,7 @@ def _apply(eqn: Any, args: list[np.ndarray], budget: _Budget) -> list[np.ndarray
     inner = _known_branch(eqn, args) if name == "cond" else sub_jaxpr(eqn)
     if inner is not None:
         args = args[1:] if name == "cond" else args
-        return _interpret(inner.jaxpr, [components(c) for c in inner.consts], args, budget)
+        return _interpret(inner.jaxpr, [_constant(c) for c in inner.consts], args, budget)
     if all(scalars.is_known(x) for arg in args for x in arg.ravel()):
         return _evaluate(eqn, args)
     if name in _FOLDED:
@@ -267,6 +274,9 @@ _FOLDED: dict[str, Callable[..., Any]] = {
     "neg": scalars.neg,
     "copy": lambda x: x,
     "copy_p": lambda x: x,
+    "sin": elementary.sin,
+    "cos": elementary.cos,
+    "log": elementary.log,
 }
 
 # How many leading operands carry data; the rest are positions. None: all of them.
@@ -323,7 +333,6 @@ _ELEMENTWISE = frozenset(
         "ceil",
         "clamp",
         "convert_element_type",
-        "cos",
         "cosh",
         "digamma",
         "eq",
@@ -341,7 +350,6 @@ _ELEMENTWISE = frozenset(
         "is_finite",
         "le",
         "lgamma",
-        "log",
         "log1p",
         "log2",
         "logistic",
@@ -358,8 +366,10 @@ _ELEMENTWISE = frozenset(
         "rem",
         "round",
         "rsqrt",
+        "shift_left",
+        "shift_right_arithmetic",
+        "shift_right_logical",
         "sign",
-        "sin",
         "sinh",
         "sqrt",
         "square",

@@ -87,25 +87,31 @@ def solve_linear(matrix: np.ndarray, rhs: np.ndarray) -> np.ndarray:
     """
     n = len(rhs)
     a, x = matrix.copy(), rhs.copy()
+    one = np.ones((), rhs[0].dtype)[()]
     for k in range(n):
+        # One division per pivot: they are the slowest operations here.
+        a[k, k] = div(one, a[k, k])
         for i in range(k + 1, n):
-            factor = div(a[i, k], a[k, k])
+            factor = mul(a[i, k], a[k, k])
             for j in range(k + 1, n):
                 a[i, j] = sub(a[i, j], mul(factor, a[k, j]))
             x[i] = sub(x[i], mul(factor, x[k]))
     for i in reversed(range(n)):
         for j in range(i + 1, n):
             x[i] = sub(x[i], mul(a[i, j], x[j]))
-        x[i] = div(x[i], a[i, i])
+        x[i] = mul(x[i], a[i, i])
     return x
 
 
 def magnitude(x: Any) -> Any:
-    """|x| as max(x, −x), because the absolute value of a float64 is a float32 in some kernels.
+    """|x| by its bits, because the absolute value of a float64 is a float32 in some kernels.
 
     That is so in Triton under jax 0.11.2.
     """
-    return abs(x) if is_known(x) else lax.max(x, lax.neg(x))
+    if is_known(x) or x.dtype != np.float64:
+        return abs(x)
+    bits = lax.bitcast_convert_type(x, np.int64)
+    return lax.bitcast_convert_type(lax.bitwise_and(bits, np.int64(2**63 - 1)), x.dtype)
 
 
 def product_of_magnitudes(matrix: np.ndarray, u: np.ndarray) -> np.ndarray:

@@ -46,11 +46,12 @@ MAX_DENSE_UNKNOWNS = 16
 class Solver(Enum):
     """How the scalar regime solves implicit equations; the array regime always does so safely.
 
-    FAST takes a fixed number of Newton steps and reports, SAFE is the damped Newton loop, and BOTH
-    is the loop for what the fixed steps have left unsolved.
+    FAST takes a fixed number of Newton steps and LOOP as many as are needed; both report. SAFE is
+    the damped Newton loop, and BOTH is that loop for what the fixed steps have left unsolved.
     """
 
     FAST = "fast"
+    LOOP = "loop"
     SAFE = "safe"
     BOTH = "both"
 
@@ -88,6 +89,13 @@ class BlockSolver:
     arrays: Equations
     relative: Callable[[Any, Any], Any]
     scalars: Equations | None
+
+    @property
+    def fast_iterations(self) -> int:
+        """Newton steps that the fast solver takes."""
+        if not self.block.unknowns:
+            return 0
+        return 1 if self.affine else newton.FAST_STEPS
 
     def solve(
         self, guess: list[Any], around: Surroundings, solver: Solver
@@ -136,21 +144,27 @@ class BlockSolver:
     ) -> tuple[np.ndarray, Report]:
         """Unknowns stay apart, so that nothing is stacked unless the damped loop is entered."""
         dtype = guess[0].dtype
-        steps = 1 if self.affine else newton.FAST_STEPS
+        steps = self.fast_iterations
 
         def residual(u: tuple[Any, ...]) -> tuple[Any, ...]:
             return _as_tuple(equations.residual(scalars.vector(u), around), dtype)
 
         def solve(_: Any, u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Report]:
             guess = scalars.vector(u)
+
+            def linearise(u: np.ndarray) -> Any:
+                return equations.linearise(u, around)
+
+            def check(u: np.ndarray, slack: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+                return equations.check(u, slack, around)
+
+            if solver is Solver.LOOP and not self.affine:
+                return newton.newton_until_solved(linearise, check, u)
             found, slack = newton.fixed_newton(
-                lambda u: equations.residual(u, around),
-                lambda u: equations.linearise(u, around),
-                guess,
-                self.affine,
+                lambda u: equations.residual(u, around), linearise, guess, self.affine
             )
-            error = equations.check(found, slack, around)[()]
-            if solver is Solver.FAST:
+            error = newton.relative(*check(found, slack))
+            if solver is not Solver.BOTH:
                 return _as_tuple(found, dtype), Report(jnp.asarray(steps, dtype), error)
             total = reduce(scalars.add, map(scalars.magnitude, found))
             is_finite = jnp.isfinite(total) & jnp.isfinite(error)
@@ -204,9 +218,9 @@ class Stepper:
         return any(solver.block.unknowns for solver in self.solvers)
 
     @property
-    def has_fast_path(self) -> bool:
-        """True if an implicit step can be tried without the damped loop first."""
-        return self.is_scalar and self.is_implicit
+    def fast_iterations(self) -> int:
+        """Newton steps that the fast solver takes, the largest number over all blocks."""
+        return max(solver.fast_iterations for solver in self.solvers)
 
     def enter(self, x: Any) -> Any:
         """A state of shape (dim,) as the step wants it: a tuple of scalars, or as it is."""

@@ -11,6 +11,9 @@ __all__ = ["Claim", "ClaimList", "read_claims", "unexplained", "write_claims"]
 FIELDS = ("id", "experiment", "statement", "measured", "expected", "tolerance", "holds", "note")
 
 
+SIDES = ("both", "below", "above")
+
+
 @dataclass(frozen=True)
 class Claim:
     """One statement that a study puts to the test.
@@ -21,11 +24,13 @@ class Claim:
         statement: what is said.
         measured: what was found.
         expected: what it is compared with.
-        tolerance: by how much it may differ, or None where the comparison has a side.
+        tolerance: by how much it may differ, or None where the comparison has one side.
         holds: whether the statement is true.
         origin: where the tolerance, or the bound, comes from.
         stderr: standard error of what was measured, or None if it has none.
         note: why the statement fails, if it does and the reason is known; or what else to know.
+        side: "both" if what was measured must be close to what is expected, "below" if it must not
+            exceed it, "above" if it must not fall short of it.
     """
 
     id: str
@@ -38,6 +43,13 @@ class Claim:
     origin: str
     stderr: float | None = None
     note: str = ""
+    side: str = "both"
+
+    def __post_init__(self) -> None:
+        if self.side not in SIDES:
+            raise ValueError(
+                f"the side of a claim is one of {', '.join(SIDES)}, not {self.side!r}."
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data with the keys of `claims.json` first."""
@@ -59,51 +71,41 @@ class ClaimList(list[Claim]):
         measured: float,
         expected: float,
         tolerance: float,
-        origin: str,
-        stderr: float | None = None,
-        note: str = "",
+        *about: Any,
+        **more: Any,
     ) -> None:
-        """Claim that two numbers agree within a tolerance."""
-        holds = bool(abs(measured - expected) <= tolerance)
-        self._add(id, statement, measured, expected, tolerance, holds, origin, stderr, note)
+        """Claim that two numbers agree within a tolerance.
+
+        What follows the numbers is, here and in `below` and `above`, by place or by name: origin,
+        stderr (None) and note ("") of the `Claim`.
+        """
+        holds = abs(measured - expected) <= tolerance
+        self._add("both", holds, tolerance, id, statement, measured, expected, *about, **more)
 
     def below(
-        self,
-        id: str,
-        statement: str,
-        measured: float,
-        bound: float,
-        origin: str,
-        stderr: float | None = None,
-        note: str = "",
+        self, id: str, statement: str, measured: float, bound: float, *about: Any, **more: Any
     ) -> None:
         """Claim that a number does not exceed a bound."""
-        self._add(id, statement, measured, bound, None, measured <= bound, origin, stderr, note)
+        self._add("below", measured <= bound, None, id, statement, measured, bound, *about, **more)
 
     def above(
-        self,
-        id: str,
-        statement: str,
-        measured: float,
-        bound: float,
-        origin: str,
-        stderr: float | None = None,
-        note: str = "",
+        self, id: str, statement: str, measured: float, bound: float, *about: Any, **more: Any
     ) -> None:
-        """Claim that a number is not below a bound."""
-        self._add(id, statement, measured, bound, None, measured >= bound, origin, stderr, note)
+        """Claim that a number does not fall short of a bound."""
+        self._add("above", measured >= bound, None, id, statement, measured, bound, *about, **more)
 
     def _add(
         self,
+        side: str,
+        holds: Any,
+        tolerance: float | None,
         id: str,
         statement: str,
-        measured: Any,
-        expected: Any,
-        tolerance: Any,
-        holds: Any,
+        measured: float,
+        expected: float,
         origin: str,
-        stderr: Any,
-        note: str,
+        stderr: float | None = None,
+        note: str = "",
     ) -> None:
         self.append(
             Claim(
@@ -117,6 +119,7 @@ class ClaimList(list[Claim]):
                 origin,
                 None if stderr is None else float(stderr),
                 note,
+                side,
             )
         )
 

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 
 from dalembert.ensemble.run import Binned, Run
-from dalembert.studies.claims import ClaimList
 from dalembert.studies.figures import Figure, Line, Panel
 from dalembert.studies.study import Case, Result, Study
 
 __all__ = [
     "at_time",
-    "claim_sampling_error",
     "density_distance",
     "density_lines",
     "expected_distance",
@@ -47,31 +45,6 @@ def relative_error(run: Run, observable: str = "energy") -> float:
     """The largest ratio of standard error and mean at any time."""
     mean, error = mean_and_error(run, observable)
     return float(np.nanmax(error / np.abs(mean)))
-
-
-def claim_sampling_error(
-    claims: ClaimList, label: str, run: Run, printed: float, paths: int, rounding: float = 1.0
-) -> None:
-    """Claim that the relative Monte Carlo error is what the paper prints for so many paths.
-
-    Args:
-        claims: where to put it.
-        label: the case.
-        run: its run, of any number of paths.
-        printed: the paper's figure.
-        paths: the paper's number of paths.
-        rounding: by how much the figure may have been rounded down.
-    """
-    own = run.provenance["paths"]
-    claims.below(
-        f"Monte Carlo {label}",
-        f"The relative Monte Carlo error of {label} does not exceed {printed:g} at {paths:,} "
-        "paths.",
-        relative_error(run),
-        printed * rounding * np.sqrt(paths / own) * (1 + 4 / np.sqrt(2 * own)),
-        f"the paper's figure, scaled by √({paths:,}/{own:,}), with the uncertainty of the error "
-        "itself",
-    )
 
 
 def lines(
@@ -137,14 +110,19 @@ def overview(study: Study, result: Result) -> list[Figure]:
     return figures
 
 
-def density_distance(binned: Binned, exact: Callable[[Any], Any]) -> float:
-    """½ ∫ |ρ − ρ_exact|, the total variation distance, by the midpoint rule over the bins."""
+def density_distance(binned: Binned, other: Binned | Callable[[Any], Any]) -> float:
+    """½ ∫ |ρ − ρ'|, the total variation distance, by the midpoint rule over the bins.
+
+    The other density is that of a histogram with the same bins, or a function.
+    """
     edges = binned.edges[0]
     middles, widths = (edges[1:] + edges[:-1]) / 2, np.diff(edges)
-    return float(np.sum(np.abs(binned.density - np.asarray(exact(middles))) * widths) / 2)
+    density = other.density if isinstance(other, Binned) else np.asarray(other(middles))
+    return float(np.sum(np.abs(binned.density - density) * widths) / 2)
 
 
-def expected_distance(binned: Binned) -> float:
+def expected_distance(*sampled: Binned) -> float:
     """The distance that sampling alone would show: ½ Σ √(2/π) · standard error of each bin."""
-    widths = np.diff(binned.edges[0])
-    return float(np.sum(binned.stderr * widths) * np.sqrt(2 / np.pi) / 2)
+    widths = np.diff(sampled[0].edges[0])
+    error = np.sqrt(sum(binned.stderr**2 for binned in sampled))
+    return float(np.sum(error * widths) * np.sqrt(2 / np.pi) / 2)

@@ -1,11 +1,16 @@
 """Figures as data: what to draw, for paper (matplotlib) and for the screen (the report) alike."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
-__all__ = ["Figure", "Image", "Line", "Panel"]
+__all__ = ["Figure", "Image", "Line", "Panel", "figures_from_json", "figures_to_json"]
+
+MOST_POINTS = 800
+"""Points per curve in JSON."""
 
 
 @dataclass(frozen=True)
@@ -79,3 +84,55 @@ class Figure:
     panels: Sequence[Panel] = field(default_factory=tuple)
     columns: int = 1
     source: str = ""
+
+
+def figures_to_json(figures: Iterable[Figure]) -> list[dict[str, Any]]:
+    """Figures as plain data; long curves are thinned, and what is not finite becomes None."""
+    return [
+        _plain(asdict(figure) | {"panels": [asdict(_thin(panel)) for panel in figure.panels]})
+        for figure in figures
+    ]
+
+
+def _thin(panel: Panel) -> Panel:
+    """At most `MOST_POINTS` per curve: of each stretch the lowest, the highest, the first gap."""
+    lines = []
+    for line in panel.lines:
+        y, kept = np.asarray(line.y, float), np.arange(len(line.y))
+        if len(y) > MOST_POINTS:
+            is_gap, chosen = ~np.isfinite(y), [0, len(y) - 1]
+            for part in np.array_split(kept, (MOST_POINTS - 2) // 3):
+                low, high = np.where(is_gap[part], [[np.inf], [-np.inf]], y[part])
+                chosen += [part[low.argmin()], part[high.argmax()], part[is_gap[part].argmax()]]
+            kept = np.unique(chosen)
+        band = None if line.band is None else np.asarray(line.band)[kept]
+        lines.append(replace(line, x=np.asarray(line.x)[kept], y=y[kept], band=band))
+    return replace(panel, lines=lines)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [_plain(part) for part in value]
+    if isinstance(value, float):
+        return float(f"{value:.9g}") if math.isfinite(value) else None
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def figures_from_json(data: Iterable[dict[str, Any]]) -> list[Figure]:
+    """The figures of `figures_to_json`; ValueError, KeyError or TypeError if they are damaged."""
+    return [Figure(**dict(f, panels=[_panel(panel) for panel in f["panels"]])) for f in data]
+
+
+def _panel(data: dict[str, Any]) -> Panel:
+    def arrays(of: dict[str, Any], *names: str) -> dict[str, Any]:
+        return of | {n: np.array(of[n], float) for n in names if of[n] is not None}
+
+    image = data["image"] and Image(**arrays(data["image"], "x", "y", "values"))
+    lines = [Line(**arrays(line, "x", "y", "band")) for line in data["lines"]]
+    for line in lines:
+        if len({np.shape(a) for a in (line.x, line.y, line.band) if a is not None}) > 1:
+            raise ValueError(f"the coordinates of {line.label!r} differ in length")
+    xlim, ylim = (limits and tuple(limits) for limits in (data["xlim"], data["ylim"]))
+    return Panel(**dict(data, lines=lines, image=image, xlim=xlim, ylim=ylim))

@@ -6,29 +6,20 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import dalembert
 from dalembert.studies.claims import Claim, read_claims
 from dalembert.studies.draw import DASHES, styles_of
-from dalembert.studies.figures import Figure, Image, Line, Panel
+from dalembert.studies.figures import Figure, figures_from_json, figures_to_json
 from dalembert.studies.study import Result, Study, load_result
 
-__all__ = [
-    "Chapter",
-    "figures_from_json",
-    "figures_to_json",
-    "to_html",
-    "write_report",
-    "write_study",
-]
+__all__ = ["Chapter", "to_html", "write_report", "write_study"]
 
-MOST_POINTS = 800
+SIGNS = {"both": "", "below": "≤ ", "above": "≥ "}
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -64,58 +55,6 @@ class Chapter:
             for name, value in known.items():
                 found.setdefault(name, {})[str(value)] = None
         return {name: "; ".join(values) for name, values in found.items()}
-
-
-def figures_to_json(figures: Iterable[Figure]) -> list[dict[str, Any]]:
-    """Figures as plain data; long curves are thinned, and what is not finite becomes None."""
-    return [
-        _plain(asdict(figure) | {"panels": [asdict(_thin(panel)) for panel in figure.panels]})
-        for figure in figures
-    ]
-
-
-def _thin(panel: Panel) -> Panel:
-    """At most `MOST_POINTS` per curve: of each stretch the lowest, the highest, the first gap."""
-    lines = []
-    for line in panel.lines:
-        y, kept = np.asarray(line.y, float), np.arange(len(line.y))
-        if len(y) > MOST_POINTS:
-            is_gap, chosen = ~np.isfinite(y), [0, len(y) - 1]
-            for part in np.array_split(kept, (MOST_POINTS - 2) // 3):
-                low, high = np.where(is_gap[part], [[np.inf], [-np.inf]], y[part])
-                chosen += [part[low.argmin()], part[high.argmax()], part[is_gap[part].argmax()]]
-            kept = np.unique(chosen)
-        band = None if line.band is None else np.asarray(line.band)[kept]
-        lines.append(replace(line, x=np.asarray(line.x)[kept], y=y[kept], band=band))
-    return replace(panel, lines=lines)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(part) for name, part in value.items()}
-    if isinstance(value, list | tuple | np.ndarray):
-        return [_plain(part) for part in value]
-    if isinstance(value, float):
-        return float(f"{value:.9g}") if math.isfinite(value) else None
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def figures_from_json(data: Iterable[dict[str, Any]]) -> list[Figure]:
-    """The figures of `figures_to_json`; ValueError, KeyError or TypeError if they are damaged."""
-    return [Figure(**dict(f, panels=[_panel(panel) for panel in f["panels"]])) for f in data]
-
-
-def _panel(data: dict[str, Any]) -> Panel:
-    def arrays(of: dict[str, Any], *names: str) -> dict[str, Any]:
-        return of | {n: np.array(of[n], float) for n in names if of[n] is not None}
-
-    image = data["image"] and Image(**arrays(data["image"], "x", "y", "values"))
-    lines = [Line(**arrays(line, "x", "y", "band")) for line in data["lines"]]
-    for line in lines:
-        if len({np.shape(a) for a in (line.x, line.y, line.band) if a is not None}) > 1:
-            raise ValueError(f"the coordinates of {line.label!r} differ in length")
-    xlim, ylim = (limits and tuple(limits) for limits in (data["xlim"], data["ylim"]))
-    return Panel(**dict(data, lines=lines, image=image, xlim=xlim, ylim=ylim))
 
 
 def write_study(folder: Any, study: Study, figures: Iterable[Figure]) -> Path:
@@ -179,6 +118,7 @@ def to_html(chapters: Sequence[Chapter], claims: Sequence[Claim]) -> str:
         claims=claims,
         counts=Counter(map(_state, claims)),
         figures=[_styled(figure) for chapter in chapters for figure in chapter.figures],
+        signs=SIGNS,
         version=dalembert.__version__,
         css=css,
         js=js,

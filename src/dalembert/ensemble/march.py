@@ -1,0 +1,185 @@
+"""A few steps of many paths: fast with a check at the end, or safely with a record of every step.
+
+The fast way solves stage equations by a fixed number of Newton steps and carries little besides the
+state. A path whose result is not accepted stays where it was, and takes these steps again safely.
+"""
+
+from collections.abc import Callable
+from enum import IntEnum
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from dalembert.noise import Four, Increments, Noise, pick
+from dalembert.stepping.newton import tolerance
+from dalembert.stepping.stepper import Solver, Stepper
+
+__all__ = [
+    "Block",
+    "Moving",
+    "PathState",
+    "Status",
+    "Stretch",
+    "accepted",
+    "march_fast",
+    "march_safe",
+    "moving",
+    "needed",
+    "worse",
+]
+
+
+class Status(IntEnum):
+    """What became of a path."""
+
+    FINE = 0
+    UNCONVERGED = 1
+    NON_FINITE = 2
+
+
+class Block(NamedTuple):
+    """What the paths of a block are told: shape (paths,) for numbers, and what they share."""
+
+    path: tuple[Any, Any]
+    is_real: Any
+    seed: Any
+    dt: Any
+    params: Any
+    noise: Noise
+
+
+class PathState(NamedTuple):
+    """Where the paths of a block are, and what has happened to them; first axis: paths."""
+
+    q: Any
+    p: Any
+    status: Any
+    failed_step: Any
+    truncated: Any
+    residual: Any
+    iterations: Any
+
+
+class Moving(NamedTuple):
+    """What a fast step changes; first axis: paths."""
+
+    q: Any
+    p: Any
+    residual: Any
+    truncated: Any
+    iterations: Any
+
+
+class Stretch(NamedTuple):
+    """Consecutive steps: how many, from which one on, and with which increments of the noise."""
+
+    first: Any
+    count: Any
+    needs: frozenset[str]
+
+
+def _march(
+    carry: Any, block: Block, stretch: Stretch, stepper: Stepper, step: Callable[..., Any]
+) -> Any:
+    """Take the steps of a stretch; `step(carry, increments, number)` is one step of one path."""
+    end = stretch.first + stretch.count
+    every_path = jax.vmap(step, in_axes=(0, -1, None))
+
+    def four(number: Any, carry: Any) -> Any:
+        def draw(path: Any) -> Four:
+            size = stepper.system.noises, stepper.dtype
+            four = block.noise.draw_four(block.seed, path, number, block.dt, *size)
+            return needed(four, stretch.needs)
+
+        increments = jax.vmap(draw, out_axes=-1)(block.path)
+
+        def one(place: Any, carry: Any) -> Any:
+            return every_path(carry, pick(place, increments), 4 * number + place + 1)
+
+        begin = jnp.maximum(stretch.first - 4 * number, 0)
+        return lax.fori_loop(begin, jnp.minimum(end - 4 * number, 4), one, carry)
+
+    return lax.fori_loop(stretch.first // 4, (end + 3) // 4, four, carry)
+
+
+def needed(four: Four, needs: frozenset[str]) -> Four:
+    """Increments without those that a method does not use: a loop computes all that it is given."""
+    unused = dict.fromkeys({"dZ", "mixed"} - needs)
+    first, second, third, fourth = (one._replace(**unused) for one in four)
+    return first, second, third, fourth
+
+
+def march_fast(stepper: Stepper, state: PathState, block: Block, stretch: Stretch) -> Moving:
+    """The steps of a stretch by a fixed number of Newton steps each; states have been entered."""
+
+    def step(now: Moving, increments: Increments, number: Any) -> Moving:
+        q, p, info = stepper.advance(now.q, now.p, block.dt, increments, block.params, Solver.FAST)
+        truncated = now.truncated
+        if increments.truncated is not None:
+            truncated += increments.truncated
+        return Moving(q, p, worse(now.residual, info.residual), truncated, now.iterations)
+
+    steps = jnp.full_like(state.iterations, stepper.fast_iterations)
+    start = moving(state)._replace(iterations=steps)
+    return _march(start, block, stretch, stepper, step)
+
+
+def moving(state: PathState) -> Moving:
+    """Paths at the start of a stretch."""
+    zeros = jnp.zeros_like(state.residual)
+    none = jnp.zeros_like(state.truncated)
+    return Moving(state.q, state.p, zeros, none, none)
+
+
+def worse(residual: Any, other: Any) -> Any:
+    """The larger residual; one that is not a number is the worst."""
+    return jnp.where(other <= residual, residual, other)
+
+
+def accepted(stepper: Stepper, state: PathState, moved: Moving) -> tuple[PathState, Any]:
+    """The paths after a fast stretch, and which of them have stayed and must take it safely."""
+    fine = state.status == Status.FINE
+    solved = (moved.residual <= tolerance(stepper.dtype)) & stepper.is_finite(moved.q, moved.p)
+    done = fine & solved
+    new = state._replace(
+        q=moved.q,
+        p=moved.p,
+        truncated=state.truncated + moved.truncated,
+        residual=jnp.maximum(state.residual, moved.residual),
+        iterations=jnp.maximum(state.iterations, moved.iterations),
+    )
+    return jax.tree.map(partial(choose, done), new, state), fine & ~solved
+
+
+def march_safe(stepper: Stepper, state: PathState, block: Block, stretch: Stretch) -> PathState:
+    """The steps of a stretch with the safeguarded solver and a record of what happens."""
+
+    def step(now: PathState, increments: Increments, number: Any) -> PathState:
+        q, p, info = stepper.advance(now.q, now.p, block.dt, increments, block.params, Solver.SAFE)
+        finite = stepper.is_finite(q, p)
+        converged = jnp.where(info.converged, jnp.int32(Status.FINE), Status.UNCONVERGED)
+        outcome = jnp.where(finite, converged, Status.NON_FINITE)
+        fine = now.status == Status.FINE
+        fails = fine & (outcome != Status.FINE)
+        truncated = 0 if increments.truncated is None else increments.truncated
+        return PathState(
+            q,
+            p,
+            jnp.where(fine, outcome, now.status),
+            jnp.where(fails, number, now.failed_step),
+            now.truncated + truncated,
+            jnp.where(fine & finite, jnp.maximum(now.residual, info.residual), now.residual),
+            jnp.where(fine, jnp.maximum(now.iterations, info.iterations), now.iterations),
+        )
+
+    return _march(state, block, stretch, stepper, step)
+
+
+def choose(condition: Any, yes: Any, no: Any) -> Any:
+    """Entries of `yes` where the condition holds; it has no more axes than they have."""
+    yes, no = jnp.asarray(yes), jnp.asarray(no)
+    shape = condition.shape + (1,) * (yes.ndim - condition.ndim)
+    return jnp.where(condition.reshape(shape), yes, no)

@@ -1,0 +1,151 @@
+"""Fast steps of many paths in one GPU kernel, with states and noise in registers.
+
+A program of the kernel takes a tile of paths through all steps of a stretch; nothing but the states
+at its ends goes through memory. Everything inside is straight-line code on scalars, that of the
+step as well as that of the noise, because Triton has no small arrays. A tile takes as many Newton
+steps as its paths need.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+
+from dalembert.ensemble.march import Block, Moving, PathState, Stretch, moving, needed, worse
+from dalembert.noise import Four, Increments, Noise, pick
+from dalembert.stepping.scalarise import NotScalarError, scalarise
+from dalembert.stepping.scalars import vector
+from dalembert.stepping.stepper import Solver, Stepper
+
+__all__ = ["can_use_registers", "march_in_registers"]
+
+TILE = 128
+WARPS = 4
+
+INTERPRETED = False
+"""Run the kernel without a GPU, slowly, for tests."""
+
+
+def can_use_registers(stepper: Stepper, noise: Noise) -> bool:
+    """Whether the step and the noise can be written as straight-line code."""
+    if not stepper.is_scalar:
+        return False
+    try:
+        _scalar_draw(stepper, noise, frozenset({"dZ", "mixed"}) & noise.offers)
+    except NotScalarError:
+        return False
+    return True
+
+
+def march_in_registers(
+    stepper: Stepper, state: PathState, block: Block, stretch: Stretch
+) -> Moving:
+    """The steps of a stretch, as `march_fast` takes them."""
+    start = moving(state)
+    lanes, tree = jax.tree.flatten((block.path, start))
+    paths = len(lanes[0])
+    tile = min(TILE, paths)
+    numbers = {"steps": jnp.stack([stretch.first, stretch.count]), "seed": block.seed}
+    shared, shared_tree = jax.tree.flatten((numbers, block.dt, block.params))
+    shapes = [np.shape(x) for x in shared]
+    draw = _scalar_draw(stepper, block.noise, stretch.needs)
+
+    def kernel(*refs: Any) -> None:
+        # Shared numbers are read one by one: a scalar is the only small array there is.
+        scalars = [_read(ref, shape) for ref, shape in zip(refs, shapes, strict=False)]
+        inputs, outputs = refs[len(shared) :][: len(lanes)], refs[len(shared) + len(lanes) :]
+        path, now = jax.tree.unflatten(tree, [ref[...] for ref in inputs])
+        numbers, dt, params = jax.tree.unflatten(shared_tree, scalars)
+        told = Block(path, None, numbers["seed"], dt[()], params, block.noise)
+        end = _march_tile(stepper, now, told, draw, numbers["steps"])
+        for ref, x in zip(outputs, jax.tree.leaves(end), strict=True):
+            ref[...] = x
+
+    lane = pl.BlockSpec((tile,), lambda i: (i,))
+    flat = [_padded(x) for x in shared]
+    whole = [pl.BlockSpec(x.shape, lambda i: (0,)) for x in flat]
+    out = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), jax.tree.leaves(start))
+    run = pl.pallas_call(
+        kernel,
+        grid=(paths // tile,),
+        in_specs=[*whole, *[lane] * len(lanes)],
+        out_specs=[lane] * len(out),
+        out_shape=out,
+        interpret=INTERPRETED,
+        compiler_params=triton.CompilerParams(num_warps=WARPS, num_stages=1),
+    )
+    return jax.tree.unflatten(jax.tree.structure(start), run(*flat, *lanes))
+
+
+def _march_tile(
+    stepper: Stepper, start: Moving, block: Block, draw: Callable[..., Any], steps: Any
+) -> Moving:
+    first, count = steps
+    end = first + count
+
+    def four(number: Any, now: Moving) -> Moving:
+        def of_path(path: Any) -> Four:
+            return draw(block.seed, path, number.astype(jnp.uint32), block.dt)
+
+        increments = jax.vmap(of_path)(block.path)
+
+        def one(place: Any, now: Moving) -> Moving:
+            return _step_tile(stepper, now, pick(place, increments), block)
+
+        begin = jnp.maximum(first - 4 * number, 0)
+        return lax.fori_loop(begin, jnp.minimum(end - 4 * number, 4), one, now)
+
+    return lax.fori_loop(first // 4, (end + 3) // 4, four, start)
+
+
+def _step_tile(stepper: Stepper, now: Moving, chosen: Increments, block: Block) -> Moving:
+    """One step of all paths of a tile."""
+
+    def advance(now: Moving, chosen: Increments) -> Moving:
+        dW, dZ, mixed = (_as_array(f, stepper.system.noises) for f in chosen[:3])
+        increments = Increments(dW, dZ, mixed)
+        q, p, info = stepper.advance(now.q, now.p, block.dt, increments, block.params, Solver.LOOP)
+        truncated = now.truncated
+        if chosen.truncated is not None:
+            truncated += chosen.truncated
+        iterations = jnp.maximum(now.iterations, info.iterations)
+        return Moving(q, p, worse(now.residual, info.residual), truncated, iterations)
+
+    return jax.vmap(advance)(now, chosen)
+
+
+def _scalar_draw(stepper: Stepper, noise: Noise, needs: frozenset[str]) -> Callable[..., Four]:
+    """The increments of four steps of one path, with nested lists of scalars for arrays."""
+    noises, dtype = stepper.system.noises, stepper.dtype
+
+    def draw(seed: Any, path: Any, number: Any, dt: Any) -> Four:
+        return needed(noise.draw_four(seed, path, number, dt, noises, dtype), needs)
+
+    word, seed = jax.ShapeDtypeStruct((), np.uint32), jax.ShapeDtypeStruct((2,), np.uint32)
+    written_out = scalarise(draw, seed, (word, word), word, jax.ShapeDtypeStruct((), dtype))
+    return lambda *args: jax.tree.map(lambda x: x.tolist(), written_out(*args))
+
+
+def _as_array(field: Any, noises: int) -> Any:
+    """Nested lists of scalars as a NumPy array of them; every axis is one of noises."""
+    if field is None:
+        return None
+    leaves = jax.tree.leaves(field)
+    return vector(leaves).reshape((noises,) * (1 if len(leaves) == noises else 2))
+
+
+def _read(ref: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Numbers that all paths share, as a NumPy array of scalars."""
+    return vector(ref[i] for i in range(int(np.prod(shape)))).reshape(shape)
+
+
+def _padded(x: Any) -> Any:
+    """An array as a row of a power of two of numbers, which is what a kernel can take."""
+    flat = jnp.ravel(x)
+    room = 1 << max(flat.size - 1, 0).bit_length()
+    return jnp.pad(flat, (0, room - flat.size))

@@ -1,0 +1,59 @@
+"""How a run is cut into parts that can be stopped, saved and tried again."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["SAVES_PER_LEG", "Schedule"]
+
+SAVES_PER_LEG = 32
+"""Room for saves in a compiled leg: few legs in a long run, little memory in a large block."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a run of `steps` steps, saved every `save_every`, is cut into units.
+
+    Each unit saves first if a save is due, and then takes a chunk of steps, at most `longest_chunk`
+    of them; the last unit only saves.
+    """
+
+    steps: int
+    save_every: int
+    longest_chunk: int
+
+    @property
+    def chunk(self) -> int:
+        """Steps per chunk: as many as leave the last chunk before a save full."""
+        chunks = -(-self.save_every // self.longest_chunk)
+        return -(-self.save_every // chunks)
+
+    @property
+    def units_per_save(self) -> int:
+        return -(-self.save_every // self.chunk)
+
+    @property
+    def units(self) -> int:
+        full, rest = divmod(self.steps, self.save_every)
+        return full * self.units_per_save + -(-rest // self.chunk) + 1
+
+    @property
+    def save_steps(self) -> np.ndarray:
+        """Step numbers of the saves: the start, every `save_every` steps, and the end."""
+        numbers = list(range(0, self.steps + 1, self.save_every))
+        return np.asarray(numbers if numbers[-1] == self.steps else [*numbers, self.steps])
+
+    def saves_before(self, unit: int) -> int:
+        """How many saves the units before this one make."""
+        last = unit == self.units
+        return len(self.save_steps) if last else -(-unit // self.units_per_save)
+
+    def steps_before(self, unit: int) -> int:
+        """How many steps the units before this one take."""
+        segment, place = divmod(unit, self.units_per_save)
+        return min(segment * self.save_every + place * self.chunk, self.steps)
+
+    def end_of_leg(self, unit: int, wanted: int) -> int:
+        """Where a leg of about so many units that starts here must end for lack of room."""
+        room = (self.saves_before(unit) + SAVES_PER_LEG - 1) * self.units_per_save
+        return min(unit + max(wanted, 1), room, self.units)
