@@ -18,8 +18,8 @@ from jax.experimental.pallas import triton
 
 from dalembert.ensemble.march import Block, Moving, PathState, Stretch, moving, needed, worse
 from dalembert.noise import Four, Increments, Noise, pick
+from dalembert.stepping.expressions import vector
 from dalembert.stepping.scalarise import NotScalarError, scalarise
-from dalembert.stepping.scalars import vector
 from dalembert.stepping.stepper import Solver, Stepper
 
 __all__ = ["can_use_registers", "march_in_registers"]

@@ -196,6 +196,7 @@ class _Job:
             return
         share = largest(self.workers)
         while first < end:
+            share = min(share, -(-(end - first) // processes))
             began = time.perf_counter()
             mine = range(first + me * share, min(first + (me + 1) * share, end))
             results = dict(run_blocks(self.work, mine, self.workers, self._tick))

@@ -17,17 +17,20 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 from jax.scipy.sparse.linalg import gmres
 
-from dalembert.stepping import scalars
+from dalembert.stepping import expressions as ex
 
 __all__ = [
     "FAST_STEPS",
     "LONG_STEPS",
+    "Pass",
     "Report",
     "damped_newton",
     "dense_solve",
     "fixed_newton",
+    "goal",
     "krylov_solve",
-    "newton_until_solved",
+    "newton_loop",
+    "newton_pass",
     "relative",
     "tolerance",
 ]
@@ -61,6 +64,11 @@ def tolerance(dtype: Any) -> float:
     return 256 * float(np.finfo(dtype).eps)
 
 
+def goal(dtype: Any) -> float:
+    """The relative residual that solvers try to reach: a few roundings."""
+    return tolerance(dtype) / 32
+
+
 def fixed_newton(
     residual: Callable[[np.ndarray], np.ndarray],
     linearise: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]],
@@ -81,48 +89,73 @@ def fixed_newton(
     return u, _slack(u, matrix, shift)
 
 
-def newton_until_solved(
-    linearise: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]],
-    check: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]],
-    guess: tuple[Any, ...],
-) -> tuple[tuple[Any, ...], Report]:
-    """Newton steps on scalars in a loop, as long as a path of an ensemble needs one.
+class Pass(NamedTuple):
+    """One Newton step on scalars.
 
-    A path whose equations are solved takes no further steps, so what it gets does not depend on the
-    others; nor does one whose residual is not a number.
+    Attributes:
+        u: its result.
+        slack: by how much, in units of rounding, the residual is uncertain.
+        correction: the size of the change.
+        scale: the magnitude of what is added up in the equations.
+    """
+
+    u: Any
+    slack: Any
+    correction: Any
+    scale: Any
+
+
+def newton_pass(
+    linearise: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]],
+    size: np.ndarray,
+    u: np.ndarray,
+) -> Pass:
+    """One Newton step, given the magnitudes of what is added up in every equation."""
+    value, matrix, shift = linearise(u)
+    correction = _solve_linear(matrix, value)
+    largest = reduce(ex.maximum, map(ex.magnitude, correction))
+    better = ex.vector(map(ex.sub, u, correction))
+    scale = reduce(ex.maximum, size)
+    return Pass(better, _slack(u, matrix, shift), ex.vector([largest]), ex.vector([scale]))
+
+
+def newton_loop(
+    one_pass: Callable[[tuple[Any, ...]], Pass], guess: tuple[Any, ...]
+) -> tuple[tuple[Any, ...], tuple[Any, ...], Any]:
+    """Newton steps as long as a path of an ensemble needs one: solution, slack, and their number.
+
+    A path stops when its next correction, which quadratic convergence foretells from the last two,
+    would be lost in rounding. So what it gets does not depend on the other paths.
     """
     dtype = guess[0].dtype
-    goal = np.asarray(tolerance(dtype) / 64, dtype)[()]
+    rounding = np.finfo(dtype).eps / 4
 
     def unfinished(state: tuple[Any, ...]) -> Any:
-        is_open, passes = state[1], state[-1]
-        return (passes <= LONG_STEPS) & any_path(is_open)
+        is_open, passes = state[3], state[-1]
+        return (passes < LONG_STEPS) & any_path(is_open)
 
     def improve(state: tuple[Any, ...]) -> tuple[Any, ...]:
-        start, _, _, steps, passes = state
-        u = scalars.vector(start)
-        value, matrix, shift = linearise(u)
-        worst, scale = check(u, _slack(u, matrix, shift))
-        excess = [scalars.sub(r, scalars.mul(goal, s)) for r, s in zip(worst, scale, strict=True)]
-        is_open = reduce(jnp.logical_or, [x > 0 for x in excess])
-        better = _corrected(u, matrix, value)
-        new = tuple(jnp.where(is_open, y, x) for x, y in zip(start, better, strict=True))
+        u, slack, before, is_open, steps, passes = state
+        new = one_pass(u)
+        now, scale = new.correction[0], new.scale[0]
+        is_next = now * now * now > rounding * scale * before * before
+
+        def moved(old: tuple[Any, ...], new: Any) -> tuple[Any, ...]:
+            return tuple(jnp.where(is_open, y, x) for x, y in zip(old, new, strict=True))
+
         steps = steps + jnp.where(is_open, 1, 0).astype(dtype)
-        return new, is_open, (tuple(worst), tuple(scale)), steps, passes + 1
+        u, slack = moved(u, new.u), moved(slack, new.slack)
+        return u, slack, now, is_open & is_next, steps, passes + 1
 
     zero = jnp.zeros((), dtype)
-    kinds = len(
-        jax.eval_shape(lambda u: tuple(check(scalars.vector(u), scalars.vector(u))[0]), guess)
-    )
-    unknown = ((zero + jnp.inf,) * kinds, (zero + 1,) * kinds)
-    first = (guess, jnp.array(True), unknown, zero, jnp.zeros((), jnp.int32))
-    u, _, (worst, scale), steps, _ = lax.while_loop(unfinished, improve, first)
-    return u, Report(steps, relative(scalars.vector(worst), scalars.vector(scale)))
+    first = (guess, (zero,) * len(guess), zero, jnp.array(True), zero, jnp.int32(0))
+    u, slack, _, _, steps, _ = lax.while_loop(unfinished, improve, first)
+    return u, slack, steps
 
 
-def relative(worst: np.ndarray, scale: np.ndarray) -> Any:
-    """The largest of some residuals relative to their floors; all are scalars."""
-    return reduce(lax.max, map(scalars.div, worst, scale))
+def relative(worst: Any, scale: Any) -> Any:
+    """The largest of some residuals relative to their floors."""
+    return reduce(jnp.maximum, map(jnp.divide, worst, scale))
 
 
 @custom_vmap
@@ -138,14 +171,47 @@ def _any_of_many(size: int, is_mapped: Any, condition: Any) -> tuple[Any, bool]:
 
 
 def _slack(u: np.ndarray, matrix: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    uncertain = scalars.product_of_magnitudes(matrix, u)
+    uncertain = _product_of_magnitudes(matrix, u)
     pairs = zip(uncertain, shift, strict=True)
-    return scalars.vector(scalars.add(x, scalars.magnitude(y)) for x, y in pairs)
+    return ex.vector(ex.add(x, ex.magnitude(y)) for x, y in pairs)
 
 
 def _corrected(u: np.ndarray, matrix: np.ndarray, residual: np.ndarray) -> np.ndarray:
-    correction = scalars.solve_linear(matrix, residual)
-    return scalars.vector(scalars.sub(x, d) for x, d in zip(u, correction, strict=True))
+    correction = _solve_linear(matrix, residual)
+    return ex.vector(ex.sub(x, d) for x, d in zip(u, correction, strict=True))
+
+
+def _solve_linear(matrix: np.ndarray, rhs: np.ndarray) -> np.ndarray:
+    """Solve a small system of scalars by elimination, written out, with known zeros skipped.
+
+    There is no pivoting: stage matrices are a small step away from the identity, and the residual
+    of the nonlinear equations is checked afterwards.
+    """
+    n = len(rhs)
+    a, x = matrix.copy(), rhs.copy()
+    one = np.ones((), rhs[0].dtype)[()]
+    for k in range(n):
+        # One division per pivot: they are the slowest operations here.
+        a[k, k] = ex.div(one, a[k, k])
+        for i in range(k + 1, n):
+            factor = ex.mul(a[i, k], a[k, k])
+            for j in range(k + 1, n):
+                a[i, j] = ex.sub(a[i, j], ex.mul(factor, a[k, j]))
+            x[i] = ex.sub(x[i], ex.mul(factor, x[k]))
+    for i in reversed(range(n)):
+        for j in range(i + 1, n):
+            x[i] = ex.sub(x[i], ex.mul(a[i, j], x[j]))
+        x[i] = ex.mul(x[i], a[i, i])
+    return x
+
+
+def _product_of_magnitudes(matrix: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """|A| · |u| of a matrix and a vector of scalars."""
+    sums = []
+    for row in matrix:
+        parts = [ex.mul(ex.magnitude(a), ex.magnitude(x)) for a, x in zip(row, u, strict=True)]
+        sums.append(reduce(ex.add, parts))
+    return ex.vector(sums)
 
 
 def damped_newton(
@@ -171,11 +237,10 @@ def damped_newton(
     """
     is_tuple = isinstance(start, tuple)
     limit = tolerance(error.dtype)
-    goal = limit / 32
 
     def unfinished(state: tuple[Any, ...]) -> jax.Array:
         _, best, k, falling = state
-        wanted = jnp.where(k == 0, limit, goal).astype(best.dtype)
+        wanted = jnp.where(k == 0, limit, goal(best.dtype)).astype(best.dtype)
         return falling & jnp.isfinite(best) & (best > wanted) & (k < MAX_ITERATIONS)
 
     def improve(state: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -1,13 +1,13 @@
 """Turn a function of small arrays into straight-line code on scalars.
 
-The function is traced once and its jaxpr is interpreted over NumPy arrays of scalars: one traced
-value per component. Slices, stacks, reductions and small products disappear into bookkeeping,
-known zeros and ones fold away, and what is left is elementwise, so that XLA fuses a whole step of
-an ensemble into one loop.
+The function is traced once and its jaxpr is interpreted over NumPy arrays of scalars: one
+expression per component. Slices, stacks, reductions and small products disappear into bookkeeping,
+known zeros and ones fold away, and what is left is elementwise, so that a compiler can keep a whole
+step in registers.
 """
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -17,10 +17,11 @@ from jax.core import Tracer
 from jax.extend import core as jcore
 
 from dalembert import elementary
-from dalembert.stepping import scalars
+from dalembert.stepping import expressions as ex
 from dalembert.stepping.dependence import sub_jaxpr
+from dalembert.stepping.expressions import Program, components, is_known
 
-__all__ = ["NotScalarError", "components", "scalarise", "stack"]
+__all__ = ["NotScalarError", "scalarise", "stack", "written_out"]
 
 MAX_SCALARS = 20_000
 """Scalars per function beyond which straight-line code compiles too slowly to be of use."""
@@ -28,18 +29,6 @@ MAX_SCALARS = 20_000
 
 class NotScalarError(Exception):
     """The function uses an operation that has no straight-line form."""
-
-
-def components(x: Any) -> np.ndarray:
-    """An array as a NumPy array of scalars: numbers if it is known, traced values if not."""
-    if isinstance(x, np.ndarray) and x.dtype == object:
-        return x
-    known = not isinstance(x, jax.Array)
-    values = np.asarray(x) if known else x
-    out = np.empty(values.shape, object)
-    for index in np.ndindex(values.shape):
-        out[index] = values.dtype.type(values[index]) if known else values[index]
-    return out
 
 
 def _constant(x: Any) -> np.ndarray:
@@ -53,27 +42,25 @@ def stack(x: np.ndarray, dtype: Any = None) -> jax.Array:
     return jax.numpy.stack(flat).reshape(x.shape) if flat else jax.numpy.zeros(x.shape, dtype)
 
 
-def scalarise(fun: Callable[..., Any], *like: Any) -> Callable[..., Any]:
+def scalarise(fun: Callable[..., Any], *like: Any) -> Program:
     """`fun` for arguments of the shapes and types of `like`, as code on arrays of scalars.
 
     Raises:
         NotScalarError: if an operation in `fun` has no straight-line form.
     """
+    return Program(written_out(fun, *like), *like)
+
+
+def written_out(fun: Callable[..., Any], *like: Any) -> Callable[..., Any]:
+    """`fun` as a function of arrays of expressions, from which programs can be put together."""
     closed, shape = jax.make_jaxpr(fun, return_shape=True)(*like)
     out_tree = jax.tree.structure(shape)
     consts = [_constant(c) for c in closed.consts]
 
     def straight(*args: Any) -> Any:
         leaves = [components(leaf) for leaf in jax.tree.leaves(args)]
-        budget = _Budget()
-        return jax.tree.unflatten(out_tree, _interpret(closed.jaxpr, consts, leaves, budget))
+        return jax.tree.unflatten(out_tree, _interpret(closed.jaxpr, consts, leaves, _Budget()))
 
-    def dry_run(*args: Any) -> Any:
-        return [
-            jax.numpy.asarray(x) for leaf in jax.tree.leaves(straight(*args)) for x in leaf.ravel()
-        ]
-
-    jax.eval_shape(dry_run, *like)
     return straight
 
 
@@ -109,7 +96,7 @@ def _apply(eqn: Any, args: list[np.ndarray], budget: _Budget) -> list[np.ndarray
     if inner is not None:
         args = args[1:] if name == "cond" else args
         return _interpret(inner.jaxpr, [_constant(c) for c in inner.consts], args, budget)
-    if all(scalars.is_known(x) for arg in args for x in arg.ravel()):
+    if all(is_known(x) for arg in args for x in arg.ravel()):
         return _evaluate(eqn, args)
     if name in _FOLDED:
         return [_elementwise(_FOLDED[name], args)]
@@ -120,15 +107,28 @@ def _apply(eqn: Any, args: list[np.ndarray], budget: _Budget) -> list[np.ndarray
     if name in _SPECIAL:
         return [_SPECIAL[name](eqn, args)]
     if name in _ELEMENTWISE:
-        return [_elementwise(lambda *x: eqn.primitive.bind(*x, **eqn.params), args)]
+        return [_elementwise(_of_primitive(eqn), args)]
     raise NotScalarError(name)
+
+
+def _of_primitive(eqn: Any) -> Callable[..., Any]:
+    """The operation of an equation on scalars."""
+    primitive, params, dtype = eqn.primitive, eqn.params, eqn.outvars[0].aval.dtype
+    name = (primitive.name, str(params)) if params else primitive.name
+
+    def operation(*args: Any) -> Any:
+        if all(is_known(x) for x in args):
+            return _evaluate(eqn, [_wrap(x) for x in args])[0][()]
+        return ex.apply(name, partial(primitive.bind, **params), args, dtype)
+
+    return operation
 
 
 def _known_branch(eqn: Any, args: list[np.ndarray]) -> Any | None:
     """The branch that is taken, if that is known; otherwise there is no straight line."""
     which = args[0][()]
     branches = eqn.params["branches"]
-    return branches[int(np.clip(which, 0, len(branches) - 1))] if scalars.is_known(which) else None
+    return branches[int(np.clip(which, 0, len(branches) - 1))] if is_known(which) else None
 
 
 def _elementwise(op: Callable[..., Any], args: list[np.ndarray]) -> np.ndarray:
@@ -152,7 +152,7 @@ def _move(eqn: Any, args: list[np.ndarray]) -> list[np.ndarray]:
     moved = _MOVES[eqn.primitive.name]
     data = args if moved is None else args[:moved]
     rest = [] if moved is None else args[moved:]
-    if not all(scalars.is_known(x) for arg in rest for x in arg.ravel()):
+    if not all(is_known(x) for arg in rest for x in arg.ravel()):
         raise NotScalarError(f"{eqn.primitive.name} at traced positions")
     pool = np.concatenate([arg.ravel() for arg in data])
     starts = np.cumsum([0, *(arg.size for arg in data)])
@@ -197,8 +197,8 @@ def _dot_general(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
     y, free_y = arrange(args[1], contract_y, batch_y)
     out = np.empty((x.shape[0], x.shape[1], y.shape[1]), object)
     for b, i, j in np.ndindex(out.shape):
-        products = [scalars.mul(u, v) for u, v in zip(x[b, i], y[b, j], strict=True)]
-        out[b, i, j] = reduce(scalars.add, products)
+        products = [ex.mul(u, v) for u, v in zip(x[b, i], y[b, j], strict=True)]
+        out[b, i, j] = reduce(ex.add, products)
     shape = [args[0].shape[a] for a in (*batch_x, *free_x)] + [args[1].shape[a] for a in free_y]
     return out.reshape(shape)
 
@@ -209,7 +209,7 @@ def _cumsum(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
     x = x[::-1] if eqn.params["reverse"] else x
     out = [x[0]]
     for row in x[1:]:
-        out.append(_elementwise(scalars.add, [out[-1], row]))
+        out.append(_elementwise(ex.add, [out[-1], row]))
     total = np.concatenate(out[::-1] if eqn.params["reverse"] else out)
     return np.moveaxis(total, 0, axis)
 
@@ -217,7 +217,7 @@ def _cumsum(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
 def _scatter_add(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
     """operand + Σ updates, found by scattering the unit vectors one by one."""
     operand, indices, updates = args
-    if not all(scalars.is_known(x) for x in indices.ravel()):
+    if not all(is_known(x) for x in indices.ravel()):
         raise NotScalarError("scatter at traced positions")
     dtype, positions = eqn.invars[0].aval.dtype, indices.astype(eqn.invars[1].aval.dtype)
     out = operand.copy()
@@ -232,28 +232,35 @@ def _scatter_add(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
                 **eqn.params,
             )
         for index in np.argwhere(np.asarray(place)):
-            out[tuple(index)] = scalars.add(out[tuple(index)], update)
+            out[tuple(index)] = ex.add(out[tuple(index)], update)
     return out
 
 
 def _select(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
+    dtype = eqn.outvars[0].aval.dtype
+
     def choose(which: Any, *cases: Any) -> Any:
-        if scalars.is_known(which):
+        if is_known(which):
             return cases[int(which)]
-        return lax.select_n(which, *cases)
+        return ex.apply("select_n", _select_n, (which, *cases), dtype)
 
     return _elementwise(choose, args)
 
 
+def _select_n(which: Any, *cases: Any) -> Any:
+    # A known case has no shape when the function is mapped over paths, unlike the others.
+    return lax.select_n(which, *(lax.convert_element_type(x, cases[0].dtype) for x in cases))
+
+
 def _integer_pow(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
-    return _elementwise(lambda x: lax.integer_pow(x, eqn.params["y"]), args)
+    return _elementwise(lambda x: ex.power(x, eqn.params["y"]), args)
 
 
 def _polynomial(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
     """a_0 + x (a_1 + x (a_2 + …)); the operands are x, a_0, a_1, …"""
 
     def horner(x: Any, *coefficients: Any) -> Any:
-        return reduce(lambda total, a: scalars.add(scalars.mul(total, x), a), coefficients[::-1])
+        return reduce(lambda total, a: ex.add(ex.mul(total, x), a), coefficients[::-1])
 
     return _elementwise(horner, args)
 
@@ -261,22 +268,48 @@ def _polynomial(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
 def _bitcast(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
     if eqn.outvars[0].aval.shape != args[0].shape:
         raise NotScalarError("bitcast_convert_type to another width")
-    return _elementwise(lambda x: eqn.primitive.bind(x, **eqn.params), args)
+    return _elementwise(_of_primitive(eqn), args)
+
+
+def _convert(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
+    if eqn.invars[0].aval.dtype == eqn.params["new_dtype"]:
+        return args[0]
+    return _elementwise(_of_primitive(eqn), args)
+
+
+def _function(name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of one number, by our own code for it."""
+
+    def on_scalar(x: Any) -> Any:
+        if is_known(x):
+            with jax.ensure_compile_time_eval():
+                return np.asarray(operation(jax.numpy.asarray(x)))[()]
+        return ex.apply(name, operation, (x,), x.dtype)
+
+    return on_scalar
+
+
+def _pairwise(name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
+    def on_scalars(x: Any, y: Any) -> Any:
+        return ex.apply(name, operation, (x, y), x.dtype)
+
+    return on_scalars
 
 
 _FOLDED: dict[str, Callable[..., Any]] = {
-    "abs": scalars.magnitude,
-    "add": scalars.add,
-    "add_any": scalars.add,
-    "sub": scalars.sub,
-    "mul": scalars.mul,
-    "div": scalars.div,
-    "neg": scalars.neg,
+    "abs": ex.magnitude,
+    "add": ex.add,
+    "add_any": ex.add,
+    "sub": ex.sub,
+    "mul": ex.mul,
+    "div": ex.div,
+    "neg": ex.neg,
     "copy": lambda x: x,
     "copy_p": lambda x: x,
-    "sin": elementary.sin,
-    "cos": elementary.cos,
-    "log": elementary.log,
+    "max": ex.maximum,
+    "sin": _function("sin", elementary.sin),
+    "cos": _function("cos", elementary.cos),
+    "log": _function("log", elementary.log),
 }
 
 # How many leading operands carry data; the rest are positions. None: all of them.
@@ -300,12 +333,12 @@ _MOVES: dict[str, int | None] = {
 }
 
 _REDUCTIONS: dict[str, Callable[..., Any]] = {
-    "reduce_sum": scalars.add,
-    "reduce_prod": scalars.mul,
-    "reduce_max": lax.max,
-    "reduce_min": lax.min,
-    "reduce_and": lax.bitwise_and,
-    "reduce_or": lax.bitwise_or,
+    "reduce_sum": ex.add,
+    "reduce_prod": ex.mul,
+    "reduce_max": ex.maximum,
+    "reduce_min": _pairwise("min", lax.min),
+    "reduce_and": _pairwise("and", lax.bitwise_and),
+    "reduce_or": _pairwise("or", lax.bitwise_or),
 }
 
 _SPECIAL: dict[str, Callable[[Any, list[np.ndarray]], np.ndarray]] = {
@@ -317,6 +350,7 @@ _SPECIAL: dict[str, Callable[[Any, list[np.ndarray]], np.ndarray]] = {
     "integer_pow": _integer_pow,
     "polynomial": _polynomial,
     "bitcast_convert_type": _bitcast,
+    "convert_element_type": _convert,
 }
 
 _ELEMENTWISE = frozenset(
@@ -332,7 +366,6 @@ _ELEMENTWISE = frozenset(
         "cbrt",
         "ceil",
         "clamp",
-        "convert_element_type",
         "cosh",
         "digamma",
         "eq",
@@ -354,7 +387,6 @@ _ELEMENTWISE = frozenset(
         "log2",
         "logistic",
         "lt",
-        "max",
         "min",
         "ne",
         "nextafter",

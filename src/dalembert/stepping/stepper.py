@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 
 from dalembert.noise import Increments
-from dalembert.stepping import newton, scalars
+from dalembert.stepping import newton
 from dalembert.stepping.dependence import Degree, degree
 from dalembert.stepping.equations import (
     OLD_P,
@@ -27,9 +27,10 @@ from dalembert.stepping.equations import (
     Surroundings,
     increment_values,
 )
+from dalembert.stepping.expressions import Program, absolute, components, vector
 from dalembert.stepping.newton import Report
 from dalembert.stepping.plan import Block, Dependence, Node, Plan, make_plan
-from dalembert.stepping.scalarise import NotScalarError, components, scalarise, stack
+from dalembert.stepping.scalarise import NotScalarError, scalarise, stack, written_out
 from dalembert.stepping.stages import stage_system
 from dalembert.system import DRIFT_TERMS, NOISE_TERMS, System, Term
 
@@ -75,9 +76,28 @@ class Equations(NamedTuple):
 
     residual: Callable[..., Any]
     linearise: Callable[..., Any]
+    size: Callable[..., Any]
     floor: Callable[..., Any]
     check: Callable[..., Any]
     complete: Callable[..., Any]
+
+
+class ScalarEquations(NamedTuple):
+    """The equations of one block as programs on scalars.
+
+    Attributes:
+        complete: its explicit rows.
+        residual: unknown rows minus what the equations say they are.
+        fast: a fixed number of Newton steps, and the residual that they leave.
+        one_pass: one Newton step.
+        check: the residual that a solution leaves.
+    """
+
+    complete: Program
+    residual: Program | None = None
+    fast: Program | None = None
+    one_pass: Program | None = None
+    check: Program | None = None
 
 
 @dataclass(frozen=True)
@@ -88,7 +108,7 @@ class BlockSolver:
     affine: bool
     arrays: Equations
     relative: Callable[[Any, Any], Any]
-    scalars: Equations | None
+    scalars: ScalarEquations | None
 
     @property
     def fast_iterations(self) -> int:
@@ -140,39 +160,31 @@ class BlockSolver:
         return newton.dense_solve if size <= MAX_DENSE_UNKNOWNS else newton.krylov_solve
 
     def _solve_scalars(
-        self, equations: Equations, guess: np.ndarray, around: Surroundings, solver: Solver
+        self, equations: ScalarEquations, guess: np.ndarray, around: Surroundings, solver: Solver
     ) -> tuple[np.ndarray, Report]:
         """Unknowns stay apart, so that nothing is stacked unless the damped loop is entered."""
         dtype = guess[0].dtype
         steps = self.fast_iterations
 
+        residual_of, fast, one_pass, check = equations[1:]
+        assert residual_of and fast and one_pass and check, "there are unknowns"
+
         def residual(u: tuple[Any, ...]) -> tuple[Any, ...]:
-            return _as_tuple(equations.residual(scalars.vector(u), around), dtype)
+            return _as_tuple(residual_of(vector(u), around), dtype)
 
         def solve(_: Any, u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Report]:
-            guess = scalars.vector(u)
-
-            def linearise(u: np.ndarray) -> Any:
-                return equations.linearise(u, around)
-
-            def check(u: np.ndarray, slack: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-                return equations.check(u, slack, around)
-
             if solver is Solver.LOOP and not self.affine:
-                return newton.newton_until_solved(linearise, check, u)
-            found, slack = newton.fixed_newton(
-                lambda u: equations.residual(u, around), linearise, guess, self.affine
-            )
-            error = newton.relative(*check(found, slack))
+                found, slack, taken = newton.newton_loop(lambda u: one_pass(vector(u), around), u)
+                error = newton.relative(*check(vector(found), vector(slack), around))
+                return found, Report(taken, error)
+            found, worst, scale = fast(vector(u), around)
+            found, error = _as_tuple(found, dtype), newton.relative(worst, scale)
             if solver is not Solver.BOTH:
-                return _as_tuple(found, dtype), Report(jnp.asarray(steps, dtype), error)
-            total = reduce(scalars.add, map(scalars.magnitude, found))
-            is_finite = jnp.isfinite(total) & jnp.isfinite(error)
-            start = scalars.vector(
-                lax.select(is_finite, *pair) for pair in zip(found, guess, strict=True)
-            )
+                return found, Report(jnp.asarray(steps, dtype), error)
+            is_finite = jnp.isfinite(reduce(jnp.add, map(absolute, found)) + error)
+            start = tuple(lax.select(is_finite, *pair) for pair in zip(found, u, strict=True))
             error = jnp.where(is_finite, error, jnp.ones_like(error))
-            found, report = self._damped_newton(tuple(start), error, _as_arrays(around))
+            found, report = self._damped_newton(start, error, _as_arrays(around))
             return found, report._replace(iterations=report.iterations + steps)
 
         def tangent_solve(product: Callable[..., Any], rhs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -184,7 +196,7 @@ class BlockSolver:
         u, report = lax.custom_root(
             residual, _as_tuple(guess, dtype), solve, tangent_solve, has_aux=True
         )
-        return scalars.vector(u), Report(*report)
+        return vector(u), Report(*report)
 
 
 def _as_tuple(u: np.ndarray, dtype: Any) -> tuple[Any, ...]:
@@ -228,7 +240,7 @@ class Stepper:
 
     def is_finite(self, q: Any, p: Any) -> Any:
         """Whether a state that has been entered is finite."""
-        sizes = [scalars.magnitude(x) for x in jax.tree.leaves((q, p))]
+        sizes = [absolute(x) for x in jax.tree.leaves((q, p))]
         return jnp.isfinite(reduce(jnp.add, sizes if self.is_scalar else map(jnp.sum, sizes)))
 
     def leave(self, x: Any) -> Any:
@@ -250,7 +262,7 @@ class Stepper:
             {OLD_Q: q, OLD_P: p}, increment_values(names, dt, increments, self.dtype), params
         )
         if self.is_scalar:
-            rows = {OLD_Q: scalars.vector(q), OLD_P: scalars.vector(p)}
+            rows = {OLD_Q: vector(q), OLD_P: vector(p)}
             around = jax.tree.map(components, around._replace(rows={}))._replace(rows=rows)
         reports = [Report(0, 0.0)]
         for block in self.solvers:
@@ -370,13 +382,37 @@ def _solvers(
         )
         solved = bool(block.unknowns)
         affine = solved and degree(arrays.residual, (u, around), (0,)) <= Degree.AFFINE
-        written_out = None
-        if scalar:
-            written_out = arrays._replace(complete=scalarise(arrays.complete, known))
-            for name in ("residual", "linearise", "check") if solved else ():
-                like = (u, u, around) if name == "check" else (u, around)
-                fun = scalarise(getattr(arrays, name), *like)
-                written_out = written_out._replace(**{name: fun})
+        programs = _programs(arrays, u, around, known, affine and shortcuts) if scalar else None
         relative = partial(functions.relative, block)
-        solvers.append(BlockSolver(block, affine and shortcuts, arrays, relative, written_out))
+        solvers.append(BlockSolver(block, affine and shortcuts, arrays, relative, programs))
     return tuple(solvers)
+
+
+def _programs(
+    arrays: Equations, u: Any, around: Surroundings, known: Surroundings, affine: bool
+) -> ScalarEquations:
+    """The programs of one block, given the types of its unknowns and of what surrounds it."""
+    complete = scalarise(arrays.complete, known)
+    if not u.size:
+        return ScalarEquations(complete)
+    residual = written_out(arrays.residual, u, around)
+    linearise = written_out(arrays.linearise, u, around)
+    size = written_out(arrays.size, u, around)
+    check = written_out(arrays.check, u, u, around)
+
+    def fast(guess: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
+        found, slack = newton.fixed_newton(
+            lambda u: residual(u, around), lambda u: linearise(u, around), guess, affine
+        )
+        return found, *check(found, slack, around)
+
+    def one_pass(u: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
+        return newton.newton_pass(lambda u: linearise(u, around), size(u, around), u)
+
+    return ScalarEquations(
+        complete,
+        Program(residual, u, around),
+        Program(fast, u, around),
+        Program(one_pass, u, around),
+        Program(check, u, u, around),
+    )
