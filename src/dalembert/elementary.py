@@ -6,7 +6,8 @@ parts are put together, all elementwise and without a branch. The polynomials ar
 intervals (Remez exchange, in 60 digits). Errors against the exact values:
 
     log         below 1 unit in the last place; subnormal numbers count as zero, as in XLA:CPU
-    sin, cos    below 2e−16 for |x| ≤ 10⁶; beyond it no more than rounding x itself would cause
+    sin, cos    below 2e−16 for |x| ≤ 10⁶; beyond it, as far as 10¹⁵, no more than rounding x itself
+                would cause; larger numbers leave no digits for an angle, and mean nothing here
 
 Other precisions are left to JAX.
 """
@@ -15,6 +16,7 @@ from functools import reduce
 from math import pi, sqrt
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -93,6 +95,7 @@ def cos_near_zero(t: Any) -> Any:
     return 1 + (z * (z * _horner(COSINE, z)) - 0.5 * z)
 
 
+@jax.custom_jvp
 def log(x: Any) -> Any:
     """Natural logarithm, elementwise."""
     if x.dtype != np.float64:
@@ -100,6 +103,10 @@ def log(x: Any) -> Any:
     value = jnp.where(x == jnp.inf, x, log_of_normal(x))
     value = jnp.where(x < np.finfo(np.float64).tiny, -jnp.inf, value)
     return jnp.where(x >= 0, value, jnp.nan)
+
+
+# Bits, of which the exponent and the mantissa are taken, have no derivative.
+log.defjvps(lambda tangent, _, x: tangent / x)
 
 
 def log_of_normal(x: Any) -> Any:

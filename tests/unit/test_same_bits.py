@@ -7,6 +7,7 @@ import pytest
 
 import dalembert as da
 from dalembert.ensemble import blocks, kernel, settings
+from dalembert.ensemble.schedule import SAVES_PER_LEG, Schedule
 from dalembert.stepping import newton
 
 QUARTIC = da.System(
@@ -80,19 +81,20 @@ def test_redone_steps_are_those_of_the_safeguarded_solver():
 def test_every_schedule_saves_at_its_times_and_counts_its_units():
     for steps in (1, 2, 15, 16, 17, 100, 101):
         for every in (1, 2, 3, 16, 17, 40, 100):
-            plan = kernel.Schedule(steps, min(every, steps))
+            plan = Schedule(steps, min(every, steps), longest_chunk=16)
             assert plan.save_steps[0] == 0 and plan.save_steps[-1] == steps
-            assert (
-                plan.chunk <= kernel.CHUNK and plan.chunk * plan.units_per_save >= plan.save_every
-            )
+            assert plan.chunk <= 16 and plan.chunk * plan.units_per_save >= plan.save_every
             assert plan.saves_before(0) == 0
             assert plan.saves_before(plan.units) == len(plan.save_steps)
             unit = 0
             while unit < plan.units:
                 end = plan.end_of_leg(unit, 5)
                 made = plan.saves_before(end) - plan.saves_before(unit)
-                assert unit < end and made <= kernel.SAVES_PER_LEG
+                assert unit < end and made <= SAVES_PER_LEG
                 unit = end
+            taken = [plan.steps_before(unit) for unit in range(plan.units + 1)]
+            assert (taken[0], taken[-1]) == (0, steps)
+            assert set(np.diff(taken)) <= set(range(17)) and set(plan.save_steps) <= set(taken)
 
 
 def test_what_was_done_before_changes_nothing():

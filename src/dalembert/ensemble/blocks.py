@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.ensemble.initial import InitialStates, path_words
-from dalembert.ensemble.kernel import Compiled, Kernel, Leg, Saves, compile_kernel
+from dalembert.ensemble.kernel import Compiled, Kernel, Leg, Saves
 from dalembert.ensemble.march import Block, PathState, Status
 from dalembert.ensemble.schedule import Schedule
 from dalembert.ensemble.settings import Settings
@@ -58,6 +58,7 @@ class Work:
 
     settings: Settings
     kernel: Kernel
+    compiled: Compiled
     starts: InitialStates
     on_leg: Callable[[int], None]
     remember: bool
@@ -143,7 +144,7 @@ def run_blocks(
 def _run_block(work: Work, number: int, device: Any) -> BlockResult | None:
     """One block from where it is to its end, or None if it was stopped on the way."""
     settings, kernel = work.settings, work.kernel
-    schedule, compiled = settings.schedule, compile_kernel(kernel)
+    schedule, compiled = settings.schedule, work.compiled
     with jax.enable_x64(settings.dtype == np.float64), jax.default_device(device):
         block = jax.device_put(_block(settings, number), device)
         pending = work.pending.get(number)

@@ -112,7 +112,7 @@ class Kernel:
             )
             return LegResult(after, saves, now.unit + 1, is_hard)
 
-        one = jax.eval_shape(lambda s: self._observe(s, block, jnp.int32(0))[1], state)
+        one = jax.eval_shape(lambda s: self.observe_paths(s, block, jnp.int32(0))[1], state)
         empty = jax.tree.map(lambda x: jnp.zeros((SAVES_PER_LEG, *x.shape), x.dtype), one)
         last = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), one.last_counts)
         empty = empty._replace(last_counts=last)
@@ -168,7 +168,7 @@ class Kernel:
     def _save(
         self, state: PathState, saves: Saves, block: Block, step: Any, row: Any
     ) -> tuple[PathState, Saves]:
-        state, now = self._observe(state, block, step)
+        state, now = self.observe_paths(state, block, step)
 
         def put(rows: Any, one: Any) -> Any:
             return lax.dynamic_update_index_in_dim(rows, one, row, 0)
@@ -176,7 +176,7 @@ class Kernel:
         rows = jax.tree.map(put, saves._replace(last_counts={}), now._replace(last_counts={}))
         return state, rows._replace(last_counts=now.last_counts)
 
-    def _observe(self, state: PathState, block: Block, step: Any) -> tuple[PathState, Saves]:
+    def observe_paths(self, state: PathState, block: Block, step: Any) -> tuple[PathState, Saves]:
         """Observe all paths; one whose observables are not finite has failed by now."""
         q, p = self.leave(state)
         evaluate = self.stepper.system.evaluate

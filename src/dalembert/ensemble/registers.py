@@ -7,6 +7,7 @@ steps as its paths need.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,11 +17,12 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
-from dalembert.ensemble.march import Block, Moving, PathState, Stretch, moving, needed, worse
-from dalembert.noise import Four, Increments, Noise, pick
+from dalembert.ensemble.march import Block, Moving, PathState, Stretch, moving
+from dalembert.ensemble.one_path import draw_scalars, step_scalars
+from dalembert.noise import Four, Noise, pick
 from dalembert.stepping.expressions import vector
-from dalembert.stepping.scalarise import NotScalarError, scalarise
-from dalembert.stepping.stepper import Solver, Stepper
+from dalembert.stepping.scalarise import NotScalarError
+from dalembert.stepping.stepper import Stepper
 
 __all__ = ["can_use_registers", "march_in_registers"]
 
@@ -36,7 +38,7 @@ def can_use_registers(stepper: Stepper, noise: Noise) -> bool:
     if not stepper.is_scalar:
         return False
     try:
-        _scalar_draw(stepper, noise, frozenset({"dZ", "mixed"}) & noise.offers)
+        draw_scalars(stepper, noise, frozenset({"dZ", "mixed"}) & noise.offers)
     except NotScalarError:
         return False
     return True
@@ -53,7 +55,7 @@ def march_in_registers(
     numbers = {"steps": jnp.stack([stretch.first, stretch.count]), "seed": block.seed}
     shared, shared_tree = jax.tree.flatten((numbers, block.dt, block.params))
     shapes = [np.shape(x) for x in shared]
-    draw = _scalar_draw(stepper, block.noise, stretch.needs)
+    draw = draw_scalars(stepper, block.noise, stretch.needs)
 
     def kernel(*refs: Any) -> None:
         # Shared numbers are read one by one: a scalar is the only small array there is.
@@ -95,48 +97,12 @@ def _march_tile(
         increments = jax.vmap(of_path)(block.path)
 
         def one(place: Any, now: Moving) -> Moving:
-            return _step_tile(stepper, now, pick(place, increments), block)
+            return jax.vmap(partial(step_scalars, stepper, block))(now, pick(place, increments))
 
         begin = jnp.maximum(first - 4 * number, 0)
         return lax.fori_loop(begin, jnp.minimum(end - 4 * number, 4), one, now)
 
     return lax.fori_loop(first // 4, (end + 3) // 4, four, start)
-
-
-def _step_tile(stepper: Stepper, now: Moving, chosen: Increments, block: Block) -> Moving:
-    """One step of all paths of a tile."""
-
-    def advance(now: Moving, chosen: Increments) -> Moving:
-        dW, dZ, mixed = (_as_array(f, stepper.system.noises) for f in chosen[:3])
-        increments = Increments(dW, dZ, mixed)
-        q, p, info = stepper.advance(now.q, now.p, block.dt, increments, block.params, Solver.LOOP)
-        truncated = now.truncated
-        if chosen.truncated is not None:
-            truncated += chosen.truncated
-        iterations = jnp.maximum(now.iterations, info.iterations)
-        return Moving(q, p, worse(now.residual, info.residual), truncated, iterations)
-
-    return jax.vmap(advance)(now, chosen)
-
-
-def _scalar_draw(stepper: Stepper, noise: Noise, needs: frozenset[str]) -> Callable[..., Four]:
-    """The increments of four steps of one path, with nested lists of scalars for arrays."""
-    noises, dtype = stepper.system.noises, stepper.dtype
-
-    def draw(seed: Any, path: Any, number: Any, dt: Any) -> Four:
-        return needed(noise.draw_four(seed, path, number, dt, noises, dtype), needs)
-
-    word, seed = jax.ShapeDtypeStruct((), np.uint32), jax.ShapeDtypeStruct((2,), np.uint32)
-    written_out = scalarise(draw, seed, (word, word), word, jax.ShapeDtypeStruct((), dtype))
-    return lambda *args: jax.tree.map(lambda x: x.tolist(), written_out(*args))
-
-
-def _as_array(field: Any, noises: int) -> Any:
-    """Nested lists of scalars as a NumPy array of them; every axis is one of noises."""
-    if field is None:
-        return None
-    leaves = jax.tree.leaves(field)
-    return vector(leaves).reshape((noises,) * (1 if len(leaves) == noises else 2))
 
 
 def _read(ref: Any, shape: tuple[int, ...]) -> np.ndarray:

@@ -14,7 +14,7 @@ import numpy as np
 from dalembert.ensemble.blocks import BlockResult, Work, run_blocks, worker_count
 from dalembert.ensemble.checkpoint import Checkpoint, CheckpointFile, Progress
 from dalembert.ensemble.initial import initial_states
-from dalembert.ensemble.kernel import Kernel
+from dalembert.ensemble.kernel import Compiled, Kernel, compile_kernel
 from dalembert.ensemble.processes import exchange, largest
 from dalembert.ensemble.progress import ProgressBar
 from dalembert.ensemble.registers import can_use_registers
@@ -28,6 +28,9 @@ from dalembert.stepping.stepper import make_stepper
 from dalembert.system import System
 
 __all__ = ["Interrupted", "simulate"]
+
+DENSE_SAVES = 2**12
+"""Path-steps between saves of a block below which a loop in Python would take the time."""
 
 ROUND_SECONDS = 5.0
 """About how long processes work before they exchange results."""
@@ -117,13 +120,14 @@ def simulate(
     _check_memory(settings)
     with jax.enable_x64(settings.dtype == np.float64):
         kernel = _make_kernel(settings)
+        compiled = _compile(kernel, settings)
         starts = initial_states(system, initial, settings.paths, settings.seed, settings.dtype)
     identity = settings.describe()
     file = None
     if checkpoint is not None:
         options = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
         file = CheckpointFile(options, identity, jax.process_index())
-    job = _Job(settings, kernel, starts, file, on_failure, progress, workers)
+    job = _Job(settings, kernel, compiled, starts, file, on_failure, progress, workers)
     done = job.run()
     return _finish(settings, identity, done, started, on_failure)
 
@@ -135,6 +139,7 @@ class _Job:
         self,
         settings: Settings,
         kernel: Kernel,
+        compiled: Compiled,
         starts: Any,
         file: CheckpointFile | None,
         on_failure: str,
@@ -142,7 +147,9 @@ class _Job:
         workers: int | None,
     ) -> None:
         self.settings, self.file, self.on_failure = settings, file, on_failure
-        self.work = Work(settings, kernel, starts, lambda n: None, remember=file is not None)
+        self.work = Work(
+            settings, kernel, compiled, starts, lambda n: None, remember=file is not None
+        )
         devices = jax.local_devices(backend=settings.backend)
         self.workers = worker_count(kernel, devices, workers)
         self.done = Progress() if file is None else file.read(self.work)
@@ -278,6 +285,26 @@ def _make_kernel(settings: Settings) -> Kernel:
         for axis in histogram.axes:
             check_function(f"histograms[{name!r}]", axis.of, system.dim, system.params, ())
     return kernel
+
+
+def _compile(kernel: Kernel, settings: Settings) -> Compiled:
+    """The kernel with the fastest steps that this computer can make."""
+    if settings.backend == "cpu" and settings.block_paths * settings.save_every >= DENSE_SAVES:
+        march = _vector_march(kernel, settings)
+        if march is not None:
+            from dalembert.ensemble.native_legs import compile_native
+
+            return compile_native(kernel, march)
+    return compile_kernel(kernel)
+
+
+def _vector_march(kernel: Kernel, settings: Settings) -> Any | None:
+    try:
+        from dalembert.ensemble.native import vector_march
+    except ImportError:
+        return None
+    params = settings.system.params
+    return vector_march(kernel.stepper, kernel.needs, settings.noise, params, settings.block_paths)
 
 
 def _check_memory(settings: Settings) -> None:

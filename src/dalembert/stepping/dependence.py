@@ -76,7 +76,7 @@ def sub_jaxpr(eqn: Any) -> Any | None:
     """
     if eqn.primitive.name in _LOOPS:
         return None
-    for name in ("call_jaxpr", "fun_jaxpr", "jaxpr"):
+    for name in ("call_jaxpr", "fun_jaxpr", "jaxpr", "call"):
         inner = eqn.params.get(name)
         # Since JAX 0.11 the two are one class, and closing a jaxpr again would lose its constants.
         if isinstance(inner, jcore.Jaxpr) and not isinstance(inner, jcore.ClosedJaxpr):

@@ -233,7 +233,7 @@ def sub(x: Any, y: Any) -> Any:
         return neg(y)
     if _is_op(y, "neg"):
         return add(x, y.args[0])
-    if is_known(y):
+    if is_known(y) and _is_float(y):
         return add(x, -y)
     return _operation("sub", lax.sub, x, y)
 
@@ -261,7 +261,7 @@ def mul(x: Any, y: Any) -> Any:
 
 def div(x: Any, y: Any) -> Any:
     if is_known(x) and is_known(y):
-        return x / y
+        return x / y if _is_float(x) else np.sign(x) * np.sign(y) * (abs(x) // abs(y))
     if _is(x, 0) or _is(y, 1):
         return x
     if is_known(y) and _is_float(y):
@@ -302,6 +302,7 @@ def magnitude(x: Any) -> Any:
     return _operation("magnitude", absolute, x)
 
 
+@jax.custom_jvp
 def absolute(x: Any) -> Any:
     """|x| of a traced value.
 
@@ -311,3 +312,7 @@ def absolute(x: Any) -> Any:
         return lax.abs(x)
     bits = lax.bitcast_convert_type(x, np.int64)
     return lax.bitcast_convert_type(lax.bitwise_and(bits, np.int64(2**63 - 1)), x.dtype)
+
+
+# Bits have no derivative.
+absolute.defjvps(lambda tangent, _, x: tangent * lax.sign(x))

@@ -1,0 +1,291 @@
+"""Compile a function of scalars for many paths at a time: one path per lane of vector registers.
+
+The function's jaxpr has scalars only (`stepping/scalarise.py`), so every equation becomes one
+vector instruction of LLVM, and a whole stretch of steps runs without leaving the registers. A loop
+goes on while any lane needs it; lanes that have finished keep their values.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from jax.extend import core as jcore
+from llvmlite import ir
+
+from dalembert.stepping.dependence import sub_jaxpr
+
+__all__ = ["Lanes", "NoVectorFormError"]
+
+CONTRACT = ("contract",)
+"""Products and sums may be fused, which rounds once instead of twice; nothing else is changed."""
+
+
+class NoVectorFormError(Exception):
+    """The function uses an operation that has no vector instruction here."""
+
+
+def element_type(dtype: Any) -> ir.Type:
+    """The LLVM type of one number."""
+    kind = np.dtype(dtype)
+    if kind == np.float64:
+        return ir.DoubleType()
+    if kind == np.float32:
+        return ir.FloatType()
+    return ir.IntType(1 if kind == np.bool_ else 8 * kind.itemsize)
+
+
+class Lanes:
+    """Writes equations as vector instructions of one width into a function."""
+
+    def __init__(self, builder: Any, width: int) -> None:
+        self.builder, self.width = builder, width
+
+    def type(self, dtype: Any) -> ir.VectorType:
+        return ir.VectorType(element_type(dtype), self.width)
+
+    def constant(self, value: Any, dtype: Any) -> ir.Constant:
+        number = np.asarray(value, dtype)[()].item()
+        return ir.Constant(self.type(dtype), [number] * self.width)
+
+    def spread(self, scalar: Any) -> Any:
+        """A number in all lanes."""
+        vector = ir.Constant(ir.VectorType(scalar.type, self.width), ir.Undefined)
+        one = self.builder.insert_element(vector, scalar, ir.IntType(32)(0))
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), self.width), [0] * self.width)
+        return self.builder.shuffle_vector(one, vector, mask)
+
+    def run(self, closed: Any, args: Sequence[Any]) -> list[Any]:
+        """The results of a closed jaxpr for vectors."""
+        jaxpr: Any = closed.jaxpr
+        values: dict[Any, Any] = dict(zip(jaxpr.invars, args, strict=True))
+        for var, const in zip(jaxpr.constvars, closed.consts, strict=True):
+            values[var] = self.constant(const, var.aval.dtype)
+
+        def read(var: Any) -> Any:
+            if isinstance(var, jcore.Literal):
+                kind: Any = var.aval
+                return self.constant(var.val, kind.dtype)
+            return values[var]
+
+        for eqn in jaxpr.eqns:
+            inputs = [read(v) for v in eqn.invars]
+            values.update(zip(eqn.outvars, self._equation(eqn, inputs), strict=True))
+        return [read(v) for v in jaxpr.outvars]
+
+    def _equation(self, eqn: Any, args: list[Any]) -> list[Any]:
+        if any(v.aval.shape for v in (*eqn.invars, *eqn.outvars)):
+            raise NoVectorFormError(f"{eqn.primitive.name} of arrays")
+        name = eqn.primitive.name
+        if name == "while":
+            return self._while(eqn, args)
+        inner = sub_jaxpr(eqn)
+        if inner is not None:
+            return self.run(inner, args)
+        kind = np.dtype(eqn.invars[0].aval.dtype) if eqn.invars else None
+        rule = _RULES.get(name)
+        if rule is None:
+            raise NoVectorFormError(name)
+        return [rule(self, eqn, kind, *args)]
+
+    def _while(self, eqn: Any, args: list[Any]) -> list[Any]:
+        conditions, bodies = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+        cond_consts, body_consts = args[:conditions], args[conditions : conditions + bodies]
+        start, b = args[conditions + bodies :], self.builder
+        before, head = b.block, b.append_basic_block("while")
+        body, after = b.append_basic_block("body"), b.append_basic_block("after")
+        b.branch(head)
+        b.position_at_end(head)
+        carry = [b.phi(x.type) for x in start]
+        for phi, x in zip(carry, start, strict=True):
+            phi.add_incoming(x, before)
+        (active,) = self.run(eqn.params["cond_jaxpr"], [*cond_consts, *carry])
+        b.cbranch(self.any(active), body, after)
+        b.position_at_end(body)
+        new = self.run(eqn.params["body_jaxpr"], [*body_consts, *carry])
+        for phi, x in zip(carry, new, strict=True):
+            phi.add_incoming(b.select(active, x, phi), b.block)
+        b.branch(head)
+        b.position_at_end(after)
+        return list(carry)
+
+    def any(self, condition: Any) -> Any:
+        """Whether a condition holds in any lane."""
+        bits = self.builder.bitcast(condition, ir.IntType(self.width))
+        return self.builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
+
+    def intrinsic(self, name: str, *args: Any) -> Any:
+        """A function that LLVM knows, such as sqrt."""
+        bits = 64 if args[0].type.element == ir.DoubleType() else 32
+        full, module = f"llvm.{name}.v{self.width}f{bits}", self.builder.module
+        if full not in module.globals:
+            ir.Function(module, ir.FunctionType(args[0].type, [x.type for x in args]), full)
+        return self.builder.call(module.globals[full], args, fastmath=CONTRACT)
+
+
+def _is_float(kind: Any) -> bool:
+    return np.issubdtype(kind, np.floating)
+
+
+def _arithmetic(of_floats: str, of_integers: str) -> Callable[..., Any]:
+    def rule(lanes: Lanes, eqn: Any, kind: Any, x: Any, y: Any) -> Any:
+        if _is_float(kind):
+            return getattr(lanes.builder, of_floats)(x, y, flags=CONTRACT)
+        return getattr(lanes.builder, of_integers)(x, y)
+
+    return rule
+
+
+def _comparison(sign: str) -> Callable[..., Any]:
+    def rule(lanes: Lanes, eqn: Any, kind: Any, x: Any, y: Any) -> Any:
+        b = lanes.builder
+        if _is_float(kind):
+            return b.fcmp_unordered(sign, x, y) if sign == "!=" else b.fcmp_ordered(sign, x, y)
+        is_signed = np.issubdtype(kind, np.signedinteger)
+        return (b.icmp_signed if is_signed else b.icmp_unsigned)(sign, x, y)
+
+    return rule
+
+
+def _extreme(sign: str) -> Callable[..., Any]:
+    """Maximum or minimum; a result is not a number if one of the operands is none."""
+
+    def rule(lanes: Lanes, eqn: Any, kind: Any, x: Any, y: Any) -> Any:
+        b = lanes.builder
+        chosen = b.select(_comparison(sign)(lanes, eqn, kind, x, y), x, y)
+        return b.select(b.fcmp_unordered("uno", x, x), x, chosen) if _is_float(kind) else chosen
+
+    return rule
+
+
+def _negative(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
+    return lanes.builder.fneg(x) if _is_float(kind) else lanes.builder.neg(x)
+
+
+def _intrinsic(name: str) -> Callable[..., Any]:
+    def rule(lanes: Lanes, eqn: Any, kind: Any, *args: Any) -> Any:
+        return lanes.intrinsic(name, *args)
+
+    return rule
+
+
+def _convert(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
+    new = np.dtype(eqn.params["new_dtype"])
+    target, b = lanes.type(new), lanes.builder
+    is_signed = np.issubdtype(kind, np.signedinteger)
+    if kind == new or x.type == target:
+        return x
+    if _is_float(kind) and _is_float(new):
+        return (b.fpext if new.itemsize > kind.itemsize else b.fptrunc)(x, target)
+    if _is_float(kind):
+        if new == np.bool_:
+            return b.fcmp_unordered("!=", x, lanes.constant(0, kind))
+        return (b.fptosi if np.issubdtype(new, np.signedinteger) else b.fptoui)(x, target)
+    if _is_float(new):
+        return (b.sitofp if is_signed else b.uitofp)(x, target)
+    if new == np.bool_:
+        return b.icmp_unsigned("!=", x, lanes.constant(0, kind))
+    if kind != np.bool_ and new.itemsize < kind.itemsize:
+        return b.trunc(x, target)
+    return (b.sext if is_signed else b.zext)(x, target)
+
+
+def _select(lanes: Lanes, eqn: Any, kind: Any, which: Any, *cases: Any) -> Any:
+    if kind != np.bool_ or len(cases) != 2:
+        raise NoVectorFormError("select among several cases")
+    return lanes.builder.select(which, cases[1], cases[0])
+
+
+def _integer_pow(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
+    exponent = eqn.params["y"]
+    multiply, result, power = _arithmetic("fmul", "mul"), None, x
+    for bit in reversed(bin(abs(exponent))[2:]):
+        if bit == "1":
+            result = power if result is None else multiply(lanes, eqn, kind, result, power)
+        power = multiply(lanes, eqn, kind, power, power)
+    one = lanes.constant(1, kind)
+    if result is None:
+        return one
+    return result if exponent > 0 else lanes.builder.fdiv(one, result, flags=CONTRACT)
+
+
+def _is_finite(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
+    size = lanes.intrinsic("fabs", x)
+    return lanes.builder.fcmp_ordered("<", size, lanes.constant(np.inf, kind))
+
+
+def _same(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
+    return x
+
+
+def _square(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
+    return _arithmetic("fmul", "mul")(lanes, eqn, kind, x, x)
+
+
+def _bitwise(name: str) -> Callable[..., Any]:
+    def rule(lanes: Lanes, eqn: Any, kind: Any, *args: Any) -> Any:
+        return getattr(lanes.builder, name)(*args)
+
+    return rule
+
+
+def _bitcast(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
+    return lanes.builder.bitcast(x, lanes.type(eqn.params["new_dtype"]))
+
+
+def _rsqrt(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
+    root = lanes.intrinsic("sqrt", x)
+    return lanes.builder.fdiv(lanes.constant(1, kind), root, flags=CONTRACT)
+
+
+def _sign(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
+    signed = lanes.intrinsic("copysign", lanes.constant(1, kind), x)
+    moved = lanes.builder.fcmp_unordered("!=", x, lanes.constant(0, kind))
+    return lanes.builder.select(moved, signed, x)
+
+
+_RULES: dict[str, Callable[..., Any]] = {
+    "abs": _intrinsic("fabs"),
+    "add": _arithmetic("fadd", "add"),
+    "add_any": _arithmetic("fadd", "add"),
+    "and": _bitwise("and_"),
+    "bitcast_convert_type": _bitcast,
+    "ceil": _intrinsic("ceil"),
+    "convert_element_type": _convert,
+    "copy": _same,
+    "copy_p": _same,
+    "cos": _intrinsic("cos"),
+    "div": _arithmetic("fdiv", "sdiv"),
+    "eq": _comparison("=="),
+    "exp": _intrinsic("exp"),
+    "exp2": _intrinsic("exp2"),
+    "floor": _intrinsic("floor"),
+    "ge": _comparison(">="),
+    "gt": _comparison(">"),
+    "integer_pow": _integer_pow,
+    "is_finite": _is_finite,
+    "le": _comparison("<="),
+    "log": _intrinsic("log"),
+    "lt": _comparison("<"),
+    "max": _extreme(">"),
+    "min": _extreme("<"),
+    "mul": _arithmetic("fmul", "mul"),
+    "ne": _comparison("!="),
+    "neg": _negative,
+    "not": _bitwise("not_"),
+    "or": _bitwise("or_"),
+    "pow": _intrinsic("pow"),
+    "rsqrt": _rsqrt,
+    "select_n": _select,
+    "shift_left": _bitwise("shl"),
+    "shift_right_arithmetic": _bitwise("ashr"),
+    "shift_right_logical": _bitwise("lshr"),
+    "sign": _sign,
+    "sin": _intrinsic("sin"),
+    "sqrt": _intrinsic("sqrt"),
+    "square": _square,
+    "stop_gradient": _same,
+    "sub": _arithmetic("fsub", "sub"),
+    "tan": _intrinsic("tan"),
+    "tanh": _intrinsic("tanh"),
+    "xor": _bitwise("xor"),
+}

@@ -1,0 +1,247 @@
+"""Fast steps of many paths on a CPU: a kernel of vector instructions, made with LLVM.
+
+It does what `march_fast` does, with states and noise in registers through a whole stretch of steps.
+XLA writes every intermediate result of a step to memory, and computes many of them several times.
+"""
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from llvmlite import binding, ir
+
+from dalembert.ensemble.lanes import Lanes, NoVectorFormError, element_type
+from dalembert.ensemble.march import Block, Moving
+from dalembert.ensemble.one_path import draw_scalars, step_scalars
+from dalembert.noise import Noise
+from dalembert.stepping.expressions import vector
+from dalembert.stepping.scalarise import NotScalarError
+from dalembert.stepping.stepper import Stepper
+
+__all__ = ["NativeMarch", "vector_march"]
+
+WORD, LONG, POINTER = ir.IntType(32), ir.IntType(64), ir.PointerType()
+WIDE, NARROW = 16, 8
+"""Paths per vector: two registers of eight numbers work side by side, unless a step is long."""
+
+LONG_STEP = 500
+"""Equations of a step beyond which there are too few registers for two vectors of each number."""
+
+
+class PathCode(NamedTuple):
+    """Jaxprs of one path: the increments of four steps, and a step, both of scalars alone.
+
+    Attributes:
+        draw: (seed low, seed high, path low, path high, number of the four, dt) → increments.
+        step: (state, increments of one step, dt, params) → state.
+        state: types of the state.
+        shared: types of dt and params.
+    """
+
+    draw: Any
+    step: Any
+    state: list[np.dtype]
+    shared: list[np.dtype]
+
+
+def trace_path(stepper: Stepper, needs: frozenset[str], noise: Noise, params: Any) -> PathCode:
+    """The code of one path, for parameters of the types of `params`."""
+    dim, dtype = stepper.system.dim, stepper.dtype
+    word, real = jax.ShapeDtypeStruct((), np.uint32), jax.ShapeDtypeStruct((), dtype)
+    whole = jax.ShapeDtypeStruct((), np.int32)
+    draw = draw_scalars(stepper, noise, needs)
+    drawn = jax.make_jaxpr(
+        lambda low, high, *args: draw(vector([low, high]), *args), return_shape=True
+    )
+    draw_code, four = drawn(word, word, (word, word), word, real)
+    leaves, tree = jax.tree.flatten(params)
+    numbers = [[jax.ShapeDtypeStruct((), x.dtype)] * int(np.prod(x.shape)) for x in leaves]
+
+    def step(now: Moving, chosen: Any, dt: Any, numbers: list[list[Any]]) -> Moving:
+        arrays = [vector(row).reshape(x.shape) for row, x in zip(numbers, leaves, strict=True)]
+        block = Block((0, 0), None, None, dt, jax.tree.unflatten(tree, arrays), noise)
+        return step_scalars(stepper, block, now, chosen)
+
+    state = Moving((real,) * dim, (real,) * dim, real, whole, whole)
+    step_code = jax.make_jaxpr(step)(state, four[0], real, numbers)
+    types = [np.dtype(x.dtype) for x in jax.tree.leaves(state)]
+    shared = [np.dtype(x.dtype) for x in jax.tree.leaves((real, numbers))]
+    return PathCode(draw_code, step_code, types, shared)
+
+
+def write_march(code: PathCode, width: int) -> str:
+    """LLVM code of a function march(arrays, shared numbers, tiles, first step, last step)."""
+    module = ir.Module("dalembert")
+    kind = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, LONG, WORD, WORD])
+    function = ir.Function(module, kind, "march")
+    arrays, shared, tiles, first, end = function.args
+    b = ir.IRBuilder(function.append_basic_block("entry"))
+    lanes = Lanes(b, width)
+
+    def element(pointer: Any, index: Any, dtype: Any) -> Any:
+        return b.gep(pointer, [index], source_etype=element_type(dtype))
+
+    pointers = [
+        b.load(b.gep(arrays, [WORD(i)], source_etype=POINTER), typ=POINTER)
+        for i in range(2 + len(code.state))
+    ]
+    types = [np.dtype(np.uint32)] * 2 + code.shared
+    known = [
+        lanes.spread(b.load(element(shared, WORD(i), np.uint64), typ=element_type(dtype)))
+        for i, dtype in enumerate(types)
+    ]
+    seed, dt, params = known[:2], known[2], known[3:]
+    kinds = [v.aval.dtype for v in code.draw.jaxpr.outvars]
+    per_step = len(kinds) // 4
+    room = [b.alloca(lanes.type(kinds[i]), WORD(4)) for i in range(per_step)]
+
+    def tile(number: Any, _: list[Any]) -> list[Any]:
+        place = b.mul(number, LONG(width))
+        spots = [
+            element(pointer, place, dtype)
+            for pointer, dtype in zip(pointers, [np.uint32, np.uint32, *code.state], strict=True)
+        ]
+        low, high = (b.load(spot, typ=lanes.type(np.uint32), align=4) for spot in spots[:2])
+        start = [
+            b.load(spot, typ=lanes.type(dtype), align=np.dtype(dtype).itemsize)
+            for spot, dtype in zip(spots[2:], code.state, strict=True)
+        ]
+
+        def four(number: Any, now: list[Any]) -> list[Any]:
+            drawn = lanes.run(code.draw, [*seed, low, high, lanes.spread(number), dt])
+            for i, x in enumerate(drawn):
+                slot = b.gep(room[i % per_step], [WORD(i // per_step)], source_etype=x.type)
+                b.store(x, slot)
+
+            def one(place: Any, now: list[Any]) -> list[Any]:
+                chosen = [
+                    b.load(b.gep(r, [place], source_etype=lanes.type(t)), typ=lanes.type(t))
+                    for r, t in zip(room, kinds, strict=False)
+                ]
+                return lanes.run(code.step, [*now, *chosen, dt, *params])
+
+            before = b.mul(number, WORD(4))
+            from_here = b.select(b.icmp_unsigned(">", first, before), b.sub(first, before), WORD(0))
+            rest = b.sub(end, before)
+            to = b.select(b.icmp_unsigned("<", rest, WORD(4)), rest, WORD(4))
+            return _loop(b, from_here, to, now, one)
+
+        last = b.lshr(b.add(end, WORD(3)), WORD(2))
+        done = _loop(b, b.lshr(first, WORD(2)), last, start, four)
+        for spot, x, dtype in zip(spots[2:], done, code.state, strict=True):
+            b.store(x, spot, align=np.dtype(dtype).itemsize)
+        return []
+
+    _loop(b, LONG(0), tiles, [], tile)
+    b.ret_void()
+    return str(module)
+
+
+def _loop(
+    b: ir.IRBuilder,
+    begin: Any,
+    end: Any,
+    start: Sequence[Any],
+    body: Callable[[Any, list[Any]], list[Any]],
+) -> list[Any]:
+    """for i in range(begin, end): values = body(i, values)"""
+    before = b.block
+    head, inside, after = (b.append_basic_block(name) for name in ("head", "inside", "after"))
+    b.branch(head)
+    b.position_at_end(head)
+    i = b.phi(begin.type)
+    i.add_incoming(begin, before)
+    values = [b.phi(x.type) for x in start]
+    for phi, x in zip(values, start, strict=True):
+        phi.add_incoming(x, before)
+    b.cbranch(b.icmp_unsigned("<", i, end), inside, after)
+    b.position_at_end(inside)
+    new = body(i, list(values))
+    for phi, x in zip(values, new, strict=True):
+        phi.add_incoming(x, b.block)
+    i.add_incoming(b.add(i, begin.type(1)), b.block)
+    b.branch(head)
+    b.position_at_end(after)
+    return list(values)
+
+
+class NativeMarch:
+    """Compiled steps of many paths; called with arrays that are changed in place."""
+
+    def __init__(self, code: PathCode, width: int) -> None:
+        self.width, self.dtype, self._shared = width, code.shared[0], code.shared
+        self._engine = _compile(write_march(code, width))
+        address = self._engine.get_function_address("march")
+        pointer, long, word = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint32
+        self._call = ctypes.CFUNCTYPE(None, pointer, pointer, long, word, word)(address)
+
+    def __call__(
+        self, path: Any, state: Sequence[np.ndarray], seed: Any, shared: Any, first: int, count: int
+    ) -> None:
+        """Take `count` steps from step `first` on; the number of paths is a multiple of `width`."""
+        arrays = [*path, *state]
+        pointers = (ctypes.c_void_p * len(arrays))(*(x.ctypes.data for x in arrays))
+        numbers = np.zeros(2 + len(self._shared), np.uint64)
+        for i, (x, dtype) in enumerate(
+            zip([*seed, *shared], [np.uint32, np.uint32, *self._shared], strict=True)
+        ):
+            numbers[i : i + 1].view(dtype)[0] = x
+        tiles = len(arrays[0]) // self.width
+        self._call(pointers, numbers.ctypes.data, tiles, first, first + count)
+
+
+def _compile(text: str) -> Any:
+    machine = _machine()
+    module = binding.parse_assembly(text)
+    module.verify()
+    options = binding.create_pipeline_tuning_options(speed_level=3)
+    options.loop_unrolling = False
+    options.loop_vectorization = options.slp_vectorization = False
+    builder = binding.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    engine = binding.create_mcjit_compiler(module, machine)
+    engine.finalize_object()
+    return engine
+
+
+def _machine() -> Any:
+    """This computer's processor; every engine owns one."""
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    target = binding.Target.from_default_triple()
+    features = binding.get_host_cpu_features().flatten()
+    return target.create_target_machine(
+        cpu=binding.get_host_cpu_name(), features=features, opt=3, jit=True
+    )
+
+
+def vector_march(
+    stepper: Stepper, needs: frozenset[str], noise: Noise, params: Any, paths: int
+) -> NativeMarch | None:
+    """Vector code for blocks of so many paths, or None if something has no such form."""
+    if not stepper.is_scalar:
+        return None
+    types = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), _type(x, stepper)), params)
+    leaves, tree = jax.tree.flatten(types)
+    try:
+        return _vector_march(stepper, needs, noise, (tuple(leaves), tree), paths)
+    except (NotScalarError, NoVectorFormError):
+        return None
+
+
+def _type(x: Any, stepper: Stepper) -> np.dtype:
+    dtype = np.asarray(x).dtype
+    return stepper.dtype if np.issubdtype(dtype, np.floating) else dtype
+
+
+@lru_cache(maxsize=128)
+def _vector_march(
+    stepper: Stepper, needs: frozenset[str], noise: Noise, params: Any, paths: int
+) -> NativeMarch:
+    leaves, tree = params
+    code = trace_path(stepper, needs, noise, jax.tree.unflatten(tree, leaves))
+    width = NARROW if len(code.step.jaxpr.eqns) > LONG_STEP else WIDE
+    return NativeMarch(code, min(width, paths))

@@ -1,0 +1,64 @@
+"""Legs of a run on a CPU whose steps are vector code: the loop over units is here, in Python."""
+
+from functools import lru_cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dalembert.ensemble.kernel import Compiled, Kernel, Leg, LegResult, Saves
+from dalembert.ensemble.march import Block, Moving, PathState, accepted
+from dalembert.ensemble.native import NativeMarch
+from dalembert.ensemble.schedule import Schedule
+
+__all__ = ["compile_native"]
+
+
+@lru_cache(maxsize=128)
+def compile_native(kernel: Kernel, march: NativeMarch) -> Compiled:
+    """The kernel with its steps replaced by vector code, for the same legs."""
+    observe = jax.jit(kernel.observe_paths)
+    accept = jax.jit(partial(accepted, kernel.stepper))
+
+    def run(state: PathState, block: Block, leg: Leg) -> LegResult:
+        schedule = Schedule(int(leg.steps), int(leg.save_every), int(leg.chunk))
+        is_hard = np.zeros(len(block.is_real), bool)
+        rows: list[Saves] = []
+        unit = int(leg.first_unit)
+        while unit < int(leg.end_unit) and not is_hard.any():
+            first = schedule.steps_before(unit)
+            count = schedule.steps_before(unit + 1) - first
+            if schedule.saves_before(unit + 1) > schedule.saves_before(unit):
+                state, row = observe(state, block, jnp.int32(first))
+                rows.append(row)
+            if count:
+                state, hard = accept(state, _march(march, state, block, first, count))
+                is_hard = np.asarray(hard)
+            unit += 1
+        return LegResult(state, _stacked(kernel, state, block, rows), unit, is_hard)
+
+    return Compiled(run, jax.jit(kernel.redo))
+
+
+def _march(march: NativeMarch, state: PathState, block: Block, first: int, count: int) -> Moving:
+    """The paths after some steps, as vector code takes them."""
+    zeros = np.zeros(len(block.is_real), march.dtype)
+    none = np.zeros(len(zeros), np.int32)
+    start = Moving(state.q, state.p, zeros, none, none)
+    moved = jax.tree.map(lambda x: np.array(x), start)
+    path = [np.asarray(word) for word in block.path]
+    shared = [x for leaf in jax.tree.leaves((block.dt, block.params)) for x in np.ravel(leaf)]
+    march(path, jax.tree.leaves(moved), np.asarray(block.seed), shared, first, count)
+    return moved
+
+
+def _stacked(kernel: Kernel, state: PathState, block: Block, rows: list[Saves]) -> Saves:
+    """Saves of a leg as arrays; the last counts are those of the last save."""
+    if not rows:
+        like = jax.eval_shape(kernel.observe_paths, state, block, jnp.int32(0))[1]
+        empty = jax.tree.map(lambda x: np.zeros((0, *x.shape), x.dtype), like)
+        last = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), like.last_counts)
+        return empty._replace(last_counts=last)
+    moments = [row._replace(last_counts={}) for row in rows]
+    stacked: Saves = jax.tree.map(lambda *xs: np.stack(xs), *moments)
+    return stacked._replace(last_counts=jax.tree.map(np.asarray, rows[-1].last_counts))
