@@ -208,8 +208,9 @@ class Kernel:
 
 
 class Compiled(NamedTuple):
-    """A kernel, compiled when it is first called."""
+    """A kernel, compiled when it is first called, and how its steps are made."""
 
+    code: str
     run: Callable[[PathState, Block, Leg], LegResult]
     redo: Callable[..., PathState]
 
@@ -217,4 +218,5 @@ class Compiled(NamedTuple):
 @lru_cache(maxsize=128)
 def compile_kernel(kernel: Kernel) -> Compiled:
     """The compiled kernel; equal kernels share the compiled code."""
-    return Compiled(jax.jit(kernel), jax.jit(kernel.redo))
+    code = "one GPU kernel (Pallas)" if kernel.in_registers else "XLA"
+    return Compiled(code, jax.jit(kernel), jax.jit(kernel.redo))

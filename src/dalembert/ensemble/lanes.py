@@ -16,8 +16,9 @@ from dalembert.stepping.dependence import sub_jaxpr
 
 __all__ = ["Lanes", "NoVectorFormError"]
 
-CONTRACT = ("contract",)
-"""Products and sums may be fused, which rounds once instead of twice; nothing else is changed."""
+FLAGS = ("contract", "arcp")
+"""What may be changed: products and sums may be fused, and a division by what is the same in every
+step may become a product."""
 
 
 class NoVectorFormError(Exception):
@@ -119,7 +120,7 @@ class Lanes:
         full, module = f"llvm.{name}.v{self.width}f{bits}", self.builder.module
         if full not in module.globals:
             ir.Function(module, ir.FunctionType(args[0].type, [x.type for x in args]), full)
-        return self.builder.call(module.globals[full], args, fastmath=CONTRACT)
+        return self.builder.call(module.globals[full], args, fastmath=FLAGS)
 
 
 def _is_float(kind: Any) -> bool:
@@ -129,7 +130,7 @@ def _is_float(kind: Any) -> bool:
 def _arithmetic(of_floats: str, of_integers: str) -> Callable[..., Any]:
     def rule(lanes: Lanes, eqn: Any, kind: Any, x: Any, y: Any) -> Any:
         if _is_float(kind):
-            return getattr(lanes.builder, of_floats)(x, y, flags=CONTRACT)
+            return getattr(lanes.builder, of_floats)(x, y, flags=FLAGS)
         return getattr(lanes.builder, of_integers)(x, y)
 
     return rule
@@ -152,6 +153,8 @@ def _extreme(sign: str) -> Callable[..., Any]:
     def rule(lanes: Lanes, eqn: Any, kind: Any, x: Any, y: Any) -> Any:
         b = lanes.builder
         chosen = b.select(_comparison(sign)(lanes, eqn, kind, x, y), x, y)
+        if isinstance(x, ir.Constant):
+            return chosen
         return b.select(b.fcmp_unordered("uno", x, x), x, chosen) if _is_float(kind) else chosen
 
     return rule
@@ -205,7 +208,7 @@ def _integer_pow(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
     one = lanes.constant(1, kind)
     if result is None:
         return one
-    return result if exponent > 0 else lanes.builder.fdiv(one, result, flags=CONTRACT)
+    return result if exponent > 0 else lanes.builder.fdiv(one, result, flags=FLAGS)
 
 
 def _is_finite(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
@@ -234,7 +237,7 @@ def _bitcast(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
 
 def _rsqrt(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
     root = lanes.intrinsic("sqrt", x)
-    return lanes.builder.fdiv(lanes.constant(1, kind), root, flags=CONTRACT)
+    return lanes.builder.fdiv(lanes.constant(1, kind), root, flags=FLAGS)
 
 
 def _sign(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:

@@ -24,11 +24,11 @@ from dalembert.stepping.stepper import Stepper
 __all__ = ["NativeMarch", "vector_march"]
 
 WORD, LONG, POINTER = ir.IntType(32), ir.IntType(64), ir.PointerType()
-WIDE, NARROW = 16, 8
-"""Paths per vector: two registers of eight numbers work side by side, unless a step is long."""
+WIDTHS = {150: 32, 500: 16}
+"""Paths per vector, by the largest number of equations of a step: independent registers hide how
+long an operation takes, and a long step has none to spare."""
 
-LONG_STEP = 500
-"""Equations of a step beyond which there are too few registers for two vectors of each number."""
+LEAST_WIDTH = 8
 
 
 class PathCode(NamedTuple):
@@ -243,5 +243,6 @@ def _vector_march(
 ) -> NativeMarch:
     leaves, tree = params
     code = trace_path(stepper, needs, noise, jax.tree.unflatten(tree, leaves))
-    width = NARROW if len(code.step.jaxpr.eqns) > LONG_STEP else WIDE
-    return NativeMarch(code, min(width, paths))
+    size = len(code.step.jaxpr.eqns)
+    fitting = [width for limit, width in WIDTHS.items() if size <= limit]
+    return NativeMarch(code, min(max(fitting, default=LEAST_WIDTH), paths))

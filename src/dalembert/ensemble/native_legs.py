@@ -37,7 +37,7 @@ def compile_native(kernel: Kernel, march: NativeMarch) -> Compiled:
             unit += 1
         return LegResult(state, _stacked(kernel, state, block, rows), unit, is_hard)
 
-    return Compiled(run, jax.jit(kernel.redo))
+    return Compiled("vector code (LLVM)", run, jax.jit(kernel.redo))
 
 
 def _march(march: NativeMarch, state: PathState, block: Block, first: int, count: int) -> Moving:

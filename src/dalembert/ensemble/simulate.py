@@ -129,7 +129,7 @@ def simulate(
         file = CheckpointFile(options, identity, jax.process_index())
     job = _Job(settings, kernel, compiled, starts, file, on_failure, progress, workers)
     done = job.run()
-    return _finish(settings, identity, done, started, on_failure)
+    return _finish(settings, identity, done, compiled.code, started, on_failure)
 
 
 class _Job:
@@ -339,7 +339,12 @@ def _failure_message(failures: Failures, settings: Settings) -> str:
 
 
 def _finish(
-    settings: Settings, identity: dict[str, Any], done: Progress, started: float, on_failure: str
+    settings: Settings,
+    identity: dict[str, Any],
+    done: Progress,
+    code: str,
+    started: float,
+    on_failure: str,
 ) -> Run:
     tally = done.tally
     assert tally is not None, "a run has at least one block"
@@ -348,6 +353,7 @@ def _finish(
     provenance = identity | {
         "device": f"{device.platform} ({device.device_kind})",
         "devices": jax.device_count(settings.backend),
+        "code": code,
         "processes": jax.process_count(),
         "seconds": seconds,
         "path_steps_per_second": settings.run_paths * settings.steps / seconds,

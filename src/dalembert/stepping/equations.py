@@ -74,10 +74,6 @@ class RowEquations:
         """Unknown rows minus what the equations say they are."""
         return self._residual_and_size(block, u, around)[0]
 
-    def size(self, block: Block, u: Any, around: Surroundings) -> Any:
-        """The magnitude of what is added up in every residual."""
-        return self._residual_and_size(block, u, around)[1]
-
     def _residual_and_size(self, block: Block, u: Any, around: Surroundings) -> tuple[Any, Any]:
         around = self._with_unknowns(block, u, around)
         found, sizes = self.rows((*block.explicit, *block.unknowns), around)

@@ -22,7 +22,6 @@ from dalembert.stepping import expressions as ex
 __all__ = [
     "FAST_STEPS",
     "LONG_STEPS",
-    "Pass",
     "Report",
     "damped_newton",
     "dense_solve",
@@ -32,6 +31,7 @@ __all__ = [
     "newton_loop",
     "newton_pass",
     "relative",
+    "slack",
     "tolerance",
 ]
 
@@ -86,71 +86,49 @@ def fixed_newton(
         u = _corrected(u, matrix, value)
     if not is_linear:
         u = _corrected(u, matrix, residual(u))
-    return u, _slack(u, matrix, shift)
-
-
-class Pass(NamedTuple):
-    """One Newton step on scalars.
-
-    Attributes:
-        u: its result.
-        slack: by how much, in units of rounding, the residual is uncertain.
-        correction: the size of the change.
-        scale: the magnitude of what is added up in the equations.
-    """
-
-    u: Any
-    slack: Any
-    correction: Any
-    scale: Any
+    return u, slack(u, matrix, shift)
 
 
 def newton_pass(
-    linearise: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]],
-    size: np.ndarray,
-    u: np.ndarray,
-) -> Pass:
-    """One Newton step, given the magnitudes of what is added up in every equation."""
-    value, matrix, shift = linearise(u)
+    linearise: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]], u: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """One Newton step on scalars, and the size of its correction."""
+    value, matrix, _ = linearise(u)
     correction = _solve_linear(matrix, value)
     largest = reduce(ex.maximum, map(ex.magnitude, correction))
-    better = ex.vector(map(ex.sub, u, correction))
-    scale = reduce(ex.maximum, size)
-    return Pass(better, _slack(u, matrix, shift), ex.vector([largest]), ex.vector([scale]))
+    return ex.vector(map(ex.sub, u, correction)), ex.vector([largest])
 
 
 def newton_loop(
-    one_pass: Callable[[tuple[Any, ...]], Pass], guess: tuple[Any, ...]
-) -> tuple[tuple[Any, ...], tuple[Any, ...], Any]:
-    """Newton steps as long as a path of an ensemble needs one: solution, slack, and their number.
+    one_pass: Callable[[tuple[Any, ...]], tuple[np.ndarray, np.ndarray]],
+    guess: tuple[Any, ...],
+) -> tuple[tuple[Any, ...], Any]:
+    """Newton steps as long as a path of an ensemble needs one: the solution, and their number.
 
     A path stops when its next correction, which quadratic convergence foretells from the last two,
-    would be lost in rounding. So what it gets does not depend on the other paths.
+    would be lost in rounding, or when corrections do not shrink. So what it gets does not depend on
+    the other paths.
     """
     dtype = guess[0].dtype
-    rounding = np.finfo(dtype).eps / 4
+    rounding = np.finfo(dtype).eps / 4 * reduce(jnp.add, map(ex.absolute, guess))
 
     def unfinished(state: tuple[Any, ...]) -> Any:
-        is_open, passes = state[3], state[-1]
+        is_open, passes = state[2], state[-1]
         return (passes < LONG_STEPS) & any_path(is_open)
 
     def improve(state: tuple[Any, ...]) -> tuple[Any, ...]:
-        u, slack, before, is_open, steps, passes = state
-        new = one_pass(u)
-        now, scale = new.correction[0], new.scale[0]
-        is_next = now * now * now > rounding * scale * before * before
-
-        def moved(old: tuple[Any, ...], new: Any) -> tuple[Any, ...]:
-            return tuple(jnp.where(is_open, y, x) for x, y in zip(old, new, strict=True))
-
+        u, before, is_open, steps, passes = state
+        better, (now,) = one_pass(u)
+        is_lost = now * now * now <= rounding * before * before
+        is_next = (passes == 0) | ((2 * now < before) & ~is_lost)
+        u = tuple(jnp.where(is_open, y, x) for x, y in zip(u, better, strict=True))
         steps = steps + jnp.where(is_open, 1, 0).astype(dtype)
-        u, slack = moved(u, new.u), moved(slack, new.slack)
-        return u, slack, now, is_open & is_next, steps, passes + 1
+        return u, now, is_open & is_next, steps, passes + 1
 
     zero = jnp.zeros((), dtype)
-    first = (guess, (zero,) * len(guess), zero, jnp.array(True), zero, jnp.int32(0))
-    u, slack, _, _, steps, _ = lax.while_loop(unfinished, improve, first)
-    return u, slack, steps
+    first = (guess, zero, jnp.array(True), zero, jnp.int32(0))
+    u, _, _, steps, _ = lax.while_loop(unfinished, improve, first)
+    return u, steps
 
 
 def relative(worst: Any, scale: Any) -> Any:
@@ -170,7 +148,8 @@ def _any_of_many(size: int, is_mapped: Any, condition: Any) -> tuple[Any, bool]:
     return (jnp.max(condition.astype(jnp.int32)) > 0 if is_mapped[0] else condition), False
 
 
-def _slack(u: np.ndarray, matrix: np.ndarray, shift: np.ndarray) -> np.ndarray:
+def slack(u: np.ndarray, matrix: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """By how much, in units of rounding, a residual is uncertain: unknowns are rounded, and q."""
     uncertain = _product_of_magnitudes(matrix, u)
     pairs = zip(uncertain, shift, strict=True)
     return ex.vector(ex.add(x, ex.magnitude(y)) for x, y in pairs)

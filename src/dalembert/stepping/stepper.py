@@ -76,7 +76,6 @@ class Equations(NamedTuple):
 
     residual: Callable[..., Any]
     linearise: Callable[..., Any]
-    size: Callable[..., Any]
     floor: Callable[..., Any]
     check: Callable[..., Any]
     complete: Callable[..., Any]
@@ -174,9 +173,8 @@ class BlockSolver:
 
         def solve(_: Any, u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Report]:
             if solver is Solver.LOOP and not self.affine:
-                found, slack, taken = newton.newton_loop(lambda u: one_pass(vector(u), around), u)
-                error = newton.relative(*check(vector(found), vector(slack), around))
-                return found, Report(taken, error)
+                found, taken = newton.newton_loop(lambda u: one_pass(vector(u), around), u)
+                return found, Report(taken, newton.relative(*check(vector(found), around)))
             found, worst, scale = fast(vector(u), around)
             found, error = _as_tuple(found, dtype), newton.relative(worst, scale)
             if solver is not Solver.BOTH:
@@ -397,7 +395,6 @@ def _programs(
         return ScalarEquations(complete)
     residual = written_out(arrays.residual, u, around)
     linearise = written_out(arrays.linearise, u, around)
-    size = written_out(arrays.size, u, around)
     check = written_out(arrays.check, u, u, around)
 
     def fast(guess: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
@@ -407,12 +404,16 @@ def _programs(
         return found, *check(found, slack, around)
 
     def one_pass(u: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
-        return newton.newton_pass(lambda u: linearise(u, around), size(u, around), u)
+        return newton.newton_pass(lambda u: linearise(u, around), u)
+
+    def full_check(u: np.ndarray, around: Surroundings) -> tuple[np.ndarray, np.ndarray]:
+        _, matrix, shift = linearise(u, around)
+        return check(u, newton.slack(u, matrix, shift), around)
 
     return ScalarEquations(
         complete,
         Program(residual, u, around),
         Program(fast, u, around),
         Program(one_pass, u, around),
-        Program(check, u, u, around),
+        Program(full_check, u, around),
     )

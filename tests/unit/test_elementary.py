@@ -1,0 +1,192 @@
+"""Sine, cosine and logarithm in plain arithmetic: their stated errors, and what is special.
+
+The exact values have 50 digits, so the errors are those of the functions alone.
+"""
+
+from decimal import Decimal, localcontext
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dalembert import elementary
+from dalembert.elementary import cos, log, sin
+
+TINY, HUGE = np.finfo(np.float64).tiny, np.finfo(np.float64).max
+COUNT = 4000
+
+
+@cache
+def arguments():
+    """Numbers by range: many sizes, where reductions change over, and where results are small."""
+    rng = np.random.default_rng(0)
+    multiples = np.arange(-1000, 1001) * (np.pi / 4)
+    roots = np.sqrt(2.0) ** np.arange(-40, 41)
+    beside_one = 1 + np.concatenate([2.0 ** -np.arange(1, 53), -(2.0 ** -np.arange(1, 54))])
+
+    def of_all_sizes(low, high):
+        return np.exp(rng.uniform(np.log(low), np.log(high), COUNT))
+
+    def neighbours(x):
+        return np.concatenate([x, np.nextafter(x, -np.inf), np.nextafter(x, np.inf)])
+
+    signs = rng.choice([-1.0, 1.0], COUNT)
+    return {
+        "eighth": rng.uniform(-np.pi / 4, np.pi / 4, COUNT),
+        "circle": rng.uniform(-2 * np.pi, 2 * np.pi, COUNT),
+        "multiples": neighbours(multiples),
+        "far": signs * of_all_sizes(1e-300, 1e6),
+        "million": rng.uniform(-1e6, 1e6, COUNT),
+        "beyond": signs * of_all_sizes(1e6, 1e15),
+        "positive": of_all_sizes(TINY, HUGE),
+        "beside one": neighbours(beside_one),
+        "near one": rng.uniform(0.5, 2.0, COUNT),
+        "roots of two": neighbours(roots),
+        "ends": np.array([TINY, np.nextafter(TINY, 1), HUGE, np.nextafter(HUGE, 1)]),
+    }
+
+
+PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628621")
+DIGITS = 50
+
+
+def exact_sine(x):
+    """By the Taylor series of |t| ≤ π; x is known to all of its digits."""
+    t = x - 2 * PI * (x / (2 * PI)).to_integral_value()
+    term = total = t
+    for k in range(1, 40):
+        term *= -t * t / (2 * k * (2 * k + 1))
+        total += term
+    return total
+
+
+EXACT = {"sin": exact_sine, "cos": lambda x: exact_sine(x + PI / 2), "log": Decimal.ln}
+
+
+def exact(name, x):
+    """Values in 50 digits."""
+    with localcontext(prec=DIGITS):
+        return [EXACT[name](Decimal(float(value))) for value in x]
+
+
+def errors(found, exact_values):
+    """found − exact; the difference itself is taken in 50 digits."""
+    with localcontext(prec=DIGITS):
+        pairs = zip(np.asarray(found, np.float64), exact_values, strict=True)
+        return np.array([float(Decimal(float(f)) - e) for f, e in pairs])
+
+
+def test_exact_values():
+    """sin π/6, cos π/3 and ln 10, known to all digits."""
+    with localcontext(prec=DIGITS):
+        assert abs(exact_sine(PI / 6) - Decimal("0.5")) < Decimal("1e-48")
+        assert abs(EXACT["cos"](7 * PI / 3) - Decimal("0.5")) < Decimal("1e-48")
+    (ln10,) = exact("log", [10.0])
+    assert abs(ln10 - Decimal("2.302585092994045684017991454684364207601101488628772976")) < 1e-48
+
+
+@pytest.mark.parametrize("place", ["eighth", "circle", "multiples", "far", "million"])
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_sine_and_cosine_within_2e_16(name, place):
+    x = arguments()[place]
+    error = errors(jax.jit(getattr(elementary, name))(x), exact(name, x))
+    assert np.abs(error).max() < 2e-16
+
+
+def test_sine_and_cosine_beyond_a_million_as_rounding_of_the_argument():
+    x = arguments()["beyond"]
+    for name in ("sin", "cos"):
+        error = errors(jax.jit(getattr(elementary, name))(x), exact(name, x))
+        assert (np.abs(error) < 2e-16 + np.spacing(np.abs(x)) / 2).all()
+    assert np.abs(error[np.abs(x) > 1e12]).max() > 2e-16, "the bound of small arguments would do"
+
+
+def test_sine_of_small_numbers_keeps_its_digits():
+    x = np.exp(np.random.default_rng(1).uniform(np.log(1e-290), np.log(0.1), COUNT))
+    error = errors(jax.jit(sin)(x), exact("sin", x))
+    assert (np.abs(error) < 1.0 * np.spacing(x)).all()
+    np.testing.assert_array_equal(sin(jnp.asarray(-x)), -sin(jnp.asarray(x)))
+    np.testing.assert_array_equal(cos(jnp.asarray(-x)), cos(jnp.asarray(x)))
+
+
+@pytest.mark.parametrize("place", ["positive", "beside one", "near one", "roots of two", "ends"])
+def test_logarithm_within_one_unit_in_the_last_place(place):
+    x = arguments()[place]
+    values = exact("log", x)
+    error = errors(jax.jit(log)(x), values)
+    unit = np.spacing(np.abs(np.array([float(v) for v in values])))
+    assert (np.abs(error) <= np.where(x == 1, 0, unit)).all()
+
+
+@pytest.mark.parametrize(
+    ("table", "bound"),
+    [("SINE", 2e-16), ("COSINE", 2e-16), ("LOGARITHM", 1.0), ("HALF_PI", 2e-16), ("LN2", 1.0)],
+)
+def test_every_coefficient_matters(monkeypatch, table, bound):
+    """Each one changed by what its term can bear breaks the bound."""
+    coefficients = getattr(elementary, table)
+    name, place = {
+        "SINE": ("sin", "eighth"),
+        "COSINE": ("cos", "eighth"),
+        "LOGARITHM": ("log", "near one"),
+        "HALF_PI": ("sin", "million"),
+        "LN2": ("log", "positive"),
+    }[table]
+    x = arguments()[place]
+    values = exact(name, x)
+    unit = np.spacing(np.abs([float(v) for v in values])) if name == "log" else 1.0
+
+    def worst():
+        return np.max(np.abs(errors(getattr(elementary, name)(jnp.asarray(x)), values)) / unit)
+
+    assert worst() < bound
+    for k, c in enumerate(coefficients):
+        # The last parts of π/2 and ln 2 are small corrections: they are left out altogether.
+        changed = 0.0 if table in ("HALF_PI", "LN2") and k else c * (1 + 1e-3)
+        monkeypatch.setattr(elementary, table, (*coefficients[:k], changed, *coefficients[k + 1 :]))
+        if (table, k) != ("HALF_PI", 2):
+            assert worst() > bound, f"{table}[{k}]"
+    monkeypatch.undo()
+
+
+def test_special_arguments():
+    x = jnp.array([0.0, -0.0, -1.0, -np.inf, np.inf, np.nan, 5e-324, TINY / 2, -TINY / 2, 1.0])
+    for fun in (log, jax.jit(log)):
+        found = np.asarray(fun(x))
+        assert np.isneginf(found[[0, 1]]).all()
+        assert np.isnan(found[[2, 3, 5]]).all() and found[4] == np.inf
+        assert found[9] == 0
+    # XLA on the CPU takes subnormal numbers for zero, of either sign.
+    assert np.isneginf(log(x)[jnp.array([6, 7])]).all()
+    for fun in (sin, cos):
+        assert np.isnan(fun(jnp.array([np.inf, -np.inf, np.nan]))).all()
+    assert sin(jnp.array(0.0)) == 0 and cos(jnp.array(0.0)) == 1
+    assert cos(jnp.array(5e-324)) == 1
+
+
+@pytest.mark.parametrize("name", ["sin", "cos", "log"])
+def test_single_precision_is_that_of_jax(name):
+    x = jnp.linspace(0.1, 30.0, 100, dtype=jnp.float32)
+    found = getattr(elementary, name)(x)
+    assert found.dtype == jnp.float32
+    np.testing.assert_array_equal(found, getattr(jnp, name)(x))
+
+
+@pytest.mark.parametrize("name", ["sin", "cos", "log"])
+def test_functions_are_smooth_for_autodiff(name):
+    """First and second derivatives, although bits, floors and choices have none."""
+    ours, theirs = getattr(elementary, name), getattr(jnp, name)
+    x = jnp.asarray(np.random.default_rng(2).uniform(0.05, 20.0, 500))
+    for make, bound in ((jax.grad, 1e-14), (lambda f: jax.grad(jax.grad(f)), 1e-12)):
+        found, expected = jax.vmap(make(ours))(x), jax.vmap(make(theirs))(x)
+        np.testing.assert_allclose(found, expected, rtol=bound, atol=bound)
+
+
+def test_shapes_and_vmap():
+    x = jnp.asarray(np.random.default_rng(3).uniform(0.1, 9.0, (3, 4)))
+    for fun in (sin, cos, log):
+        assert fun(x).shape == (3, 4) and fun(x[0, 0]).shape == ()
+        mapped = jax.jit(jax.vmap(jax.vmap(fun)))(x)
+        np.testing.assert_allclose(mapped, fun(x), rtol=4e-16, atol=2e-16)

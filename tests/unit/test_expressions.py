@@ -1,0 +1,336 @@
+"""Expressions: every rule keeps the value and saves operations, and equal ones are one object."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from dalembert.stepping import expressions as ex
+from dalembert.stepping.expressions import Expression, Graph, Program
+
+A, B, C = 0.7310585786300049, -1.3862943611198906, 2.718281828459045
+THIRD = np.float64(1 / 3)
+
+
+def number(x, dtype=np.float64):
+    return np.asarray(x, dtype)[()]
+
+
+def plain(name, operation):
+    """An operation without any rule."""
+    return lambda *args: ex.apply(name, operation, args, np.float64)
+
+
+PLAIN = {
+    "add": plain("plain add", lax.add),
+    "sub": plain("plain sub", lax.sub),
+    "mul": plain("plain mul", lax.mul),
+    "div": plain("plain div", lax.div),
+    "neg": plain("plain neg", lax.neg),
+    "abs": plain("plain abs", lax.abs),
+    "max": plain("plain max", lax.max),
+}
+RULES = {
+    "add": ex.add,
+    "sub": ex.sub,
+    "mul": ex.mul,
+    "div": ex.div,
+    "neg": ex.neg,
+    "abs": ex.magnitude,
+    "max": ex.maximum,
+}
+
+
+def program(formula, operations):
+    """A formula of three numbers, with operations by name, as a program."""
+    return Program(lambda x: ex.vector([formula(operations, *x)]), np.zeros(3))
+
+
+def value(code, numbers=(A, B, C)):
+    return float(code(jnp.asarray(numbers))[0])
+
+
+# Formulas with the operations that they need, by the rules. The exact ones change no bit.
+EXACT = {
+    "add zero": (lambda o, x, y, z: o["add"](x, number(0)), 0),
+    "zero add": (lambda o, x, y, z: o["add"](number(0), x), 0),
+    "sub zero": (lambda o, x, y, z: o["sub"](x, number(0)), 0),
+    "zero sub": (lambda o, x, y, z: o["sub"](number(0), x), 1),
+    "add negative": (lambda o, x, y, z: o["add"](x, o["neg"](y)), 1),
+    "negative add": (lambda o, x, y, z: o["add"](o["neg"](y), x), 1),
+    "sub negative": (lambda o, x, y, z: o["sub"](x, o["neg"](y)), 1),
+    "negative of a difference": (lambda o, x, y, z: o["neg"](o["sub"](x, y)), 1),
+    "negative twice": (lambda o, x, y, z: o["neg"](o["neg"](x)), 0),
+    "times one": (lambda o, x, y, z: o["mul"](x, number(1)), 0),
+    "times minus one": (lambda o, x, y, z: o["mul"](number(-1), x), 1),
+    "minus one twice": (lambda o, x, y, z: o["mul"](number(-1), o["mul"](x, number(-1))), 0),
+    "negative of a multiple": (lambda o, x, y, z: o["neg"](o["mul"](THIRD, x)), 1),
+    "half of a multiple": (lambda o, x, y, z: o["mul"](number(0.5), o["mul"](THIRD, x)), 1),
+    "multiple of a half": (lambda o, x, y, z: o["mul"](THIRD, o["mul"](x, number(0.5))), 1),
+    "half twice": (lambda o, x, y, z: o["mul"](o["mul"](x, number(0.5)), number(2)), 0),
+    "halves of factors": (
+        lambda o, x, y, z: o["mul"](o["mul"](number(0.5), x), o["mul"](y, number(0.25))),
+        2,
+    ),
+    "signs of factors": (lambda o, x, y, z: o["mul"](o["neg"](x), o["neg"](y)), 1),
+    "over one": (lambda o, x, y, z: o["div"](x, number(1)), 0),
+    "over four": (lambda o, x, y, z: o["div"](o["mul"](x, number(4)), number(4)), 0),
+    "sign of a dividend": (lambda o, x, y, z: o["neg"](o["div"](o["neg"](x), y)), 1),
+    "half of a dividend": (
+        lambda o, x, y, z: o["mul"](number(2), o["div"](o["mul"](number(0.5), x), y)),
+        1,
+    ),
+    "same twice": (lambda o, x, y, z: o["add"](o["mul"](x, y), o["mul"](y, x)), 2),
+    "same sum": (lambda o, x, y, z: o["mul"](o["add"](x, y), o["add"](y, x)), 2),
+    "absolute of a negative": (lambda o, x, y, z: o["abs"](o["neg"](x)), 1),
+    "absolute twice": (lambda o, x, y, z: o["abs"](o["abs"](x)), 1),
+    "absolute of a square": (lambda o, x, y, z: o["abs"](o["mul"](x, x)), 1),
+    "absolute of a multiple": (lambda o, x, y, z: o["abs"](o["mul"](number(-3), x)), 2),
+    "largest of itself": (lambda o, x, y, z: o["max"](x, x), 0),
+    "largest either way": (
+        lambda o, x, y, z: o["sub"](o["max"](x, y), o["add"](o["max"](y, x), z)),
+        3,
+    ),
+    "minus a number": (lambda o, x, y, z: o["sub"](x, THIRD), 1),
+}
+CHANCE = np.random.default_rng(0).normal(size=(200, 3)) * 10.0 ** np.arange(-1, 2)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_rules_keep_every_bit_and_save_operations(name):
+    formula, needed = EXACT[name]
+    short, long = program(formula, RULES), program(formula, PLAIN)
+    assert short.size == needed
+    assert short.size <= long.size
+    run = [jax.jit(jax.vmap(lambda x, code=code: code(x)[0])) for code in (short, long)]
+    np.testing.assert_array_equal(run[0](CHANCE), run[1](CHANCE))
+
+
+@pytest.mark.parametrize("divisor", [3.0, 0.1, -7.0])
+def test_quotients_by_known_numbers_are_products_to_one_rounding(divisor):
+    halved = program(lambda o, x, y, z: o["mul"](o["div"](x, number(divisor)), number(0.5)), RULES)
+    assert halved.size == 1
+    found = np.asarray(jax.vmap(lambda x: halved(x)[0])(CHANCE))
+    expected = CHANCE[:, 0] / divisor / 2
+    np.testing.assert_allclose(found, expected, rtol=2.3e-16)
+    assert (found != expected).any(), "nothing was rounded otherwise"
+
+
+def test_rules_save_something():
+    """Without rules most of the formulas need more operations: the comparison above can fail."""
+    longer = [program(f, PLAIN).size > needed for f, needed in EXACT.values()]
+    assert sum(longer) > 0.8 * len(longer)
+
+
+@pytest.mark.parametrize("factor", [1 / 3, 3.0, 0.1, np.inf])
+def test_what_is_no_power_of_two_does_not_move(factor):
+    """(c d) x would be rounded otherwise than c (d x)."""
+    far = program(lambda o, x, y, z: o["mul"](number(factor), o["mul"](THIRD, x)), RULES)
+    assert far.size == 2
+    inside = program(lambda o, x, y, z: o["mul"](o["mul"](number(factor), x), y), RULES)
+    assert inside.size == 2
+    if np.isfinite(factor):
+        moved = (factor * (1 / 3)) * CHANCE
+        assert (moved != factor * (1 / 3 * CHANCE)).any()
+
+
+@pytest.mark.parametrize("power", [-1074 // 2, -3, 0, 1, 40])
+def test_powers_of_two_move_exactly(power):
+    two = number(2.0**power)
+    assert ex._is_power_of_two(two) and ex._is_power_of_two(-two)
+    code = program(lambda o, x, y, z: o["mul"](o["mul"](two, x), o["mul"](y, THIRD)), RULES)
+    expected = (2.0**power * A) * (B * (1 / 3))
+    assert value(code) == expected
+
+
+def test_what_is_a_power_of_two():
+    assert not any(map(ex._is_power_of_two, map(number, (0, 3, 0.1, 1.5, np.inf, np.nan))))
+
+
+# --- known numbers -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        lambda x: ex.mul(number(0), x),
+        lambda x: ex.mul(x, number(0)),
+        lambda x: ex.div(number(0), x),
+        lambda x: ex.mul(ex.sub(number(2), number(2)), ex.add(x, x)),
+    ],
+)
+def test_products_with_zero_are_zero(formula):
+    code = Program(lambda x: ex.vector([formula(x[0])]), np.zeros(1))
+    assert code.size == 0
+    (found,) = code(jnp.array([np.nan]))
+    assert ex.is_known(found) and found == 0
+
+
+@pytest.mark.parametrize(
+    ("operation", "ordinary"),
+    [
+        (ex.add, np.add),
+        (ex.sub, np.subtract),
+        (ex.mul, np.multiply),
+        (ex.div, np.divide),
+        (ex.maximum, np.maximum),
+    ],
+)
+def test_arithmetic_agrees_with_numpy_whatever_is_known(operation, ordinary):
+    for x in (-1.0, 0.0, 1.0, 2.5, 0.5):
+        for y in (-1.0, 1.0, 0.3, -4.0):
+            u, v = number(x), number(y)
+            assert operation(u, v) == ordinary(u, v) and ex.is_known(operation(u, v))
+            for known in ((True, False), (False, True), (False, False)):
+
+                def one(args, known=known, u=u, v=v):
+                    pair = [w if k else a for a, w, k in zip(args, (u, v), known, strict=True)]
+                    return ex.vector([operation(*pair)])
+
+                (found,) = Program(one, np.zeros(2))(jnp.array([x, y]))
+                np.testing.assert_allclose(float(found), ordinary(u, v), rtol=2.3e-16)
+
+
+@pytest.mark.parametrize("exponent", [-3, -1, 0, 1, 2, 3, 4, 7, 10])
+def test_integer_powers(exponent):
+    code = Program(lambda x: ex.vector([ex.power(x[0], exponent)]), np.zeros(1))
+    np.testing.assert_allclose(float(code(jnp.array([A]))[0]), A**exponent, rtol=1e-15)
+    products = {0: 0, 1: 0, 2: 1, 3: 2, 4: 2, 7: 4, 10: 4}
+    assert code.size == products[abs(exponent)] + (exponent < 0)
+    assert ex.power(number(3.0), exponent) == 3.0**exponent
+
+
+def test_whole_numbers_stay_whole():
+    seven, two = number(-7, np.int32), number(2, np.int32)
+    assert ex.div(seven, two) == lax.div(seven, two) == -3
+    assert ex.div(seven, two).dtype == np.int32
+
+    def rules(x):
+        half = ex.div(x[0], two)
+        less = ex.sub(x[0], number(3, np.int32))
+        return ex.vector([half, less, ex.neg(ex.mul(number(3, np.int32), x[0]))])
+
+    found = Program(rules, np.zeros(1, np.int32))(jnp.array([-9], jnp.int32))
+    assert [int(x) for x in found] == [-4, -12, 27]
+    assert all(x.dtype == np.int32 for x in found)
+    word = Program(lambda x: ex.vector([ex.sub(x[0], np.uint32(5))]), np.zeros(1, np.uint32))
+    assert int(word(jnp.array([3], jnp.uint32))[0]) == 2**32 - 2
+
+
+def test_single_precision_stays_single():
+    def formula(x):
+        third = number(1 / 3, np.float32)
+        return ex.vector(
+            [ex.magnitude(ex.neg(ex.div(ex.mul(x[0], third), x[1]))), ex.power(x[0], -2)]
+        )
+
+    found = Program(formula, np.zeros(2, np.float32))(jnp.array([A, B], jnp.float32))
+    assert all(x.dtype == jnp.float32 for x in found)
+    np.testing.assert_allclose([float(x) for x in found], [abs(A / 3 / B), A**-2], rtol=3e-7)
+
+
+# --- equal expressions, dead code, order ----------------------------------------------------------
+
+
+def test_equal_expressions_are_one_object():
+    graph = Graph()
+    x, y = graph.input(np.float64), graph.input(np.float64)
+    assert ex.add(x, y) is ex.add(y, x) and ex.mul(x, y) is ex.mul(y, x)
+    assert ex.mul(number(3), x) is ex.mul(x, number(3))
+    assert ex.sub(x, y) is ex.sub(x, y)
+    assert ex.magnitude(ex.neg(x)) is ex.magnitude(x)
+    assert ex.neg(ex.sub(x, y)) is ex.sub(y, x)
+    sine = [ex.apply("sin", lax.sin, (x,), np.float64) for _ in range(2)]
+    assert sine[0] is sine[1]
+
+
+def test_different_expressions_are_different_objects():
+    graph = Graph()
+    x, y = graph.input(np.float64), graph.input(np.float64)
+    assert x is not y
+    assert ex.sub(x, y) is not ex.sub(y, x) and ex.div(x, y) is not ex.div(y, x)
+    assert ex.mul(number(3), x) is not ex.mul(number(3 + 4e-16), x)
+    assert ex.add(x, y) is not ex.mul(x, y)
+    narrow = ex.apply("to", lax.sin, (x,), np.float32)
+    assert narrow is not ex.apply("to", lax.sin, (x,), np.float64)
+    other = Graph().input(np.float64)
+    assert ex.neg(other) is not ex.neg(x)
+
+
+def test_what_no_result_needs_is_dropped():
+    seen = []
+
+    def noted(x):
+        seen.append(1)
+        return lax.exp(x)
+
+    def formula(x):
+        unused = ex.apply("exp", noted, (x[0],), np.float64)
+        ex.add(unused, x[1])
+        ex.mul(number(0), unused)
+        return ex.vector([ex.add(x[0], ex.mul(unused, number(0)))])
+
+    code = Program(formula, np.zeros(2))
+    (found,) = code(jnp.array([A, B]))
+    assert code.size == 0 and not seen and float(found) == A
+    kept = Program(lambda x: ex.vector([ex.apply("exp", noted, (x[0],), np.float64)]), np.zeros(1))
+    assert kept.size == 1
+    kept(jnp.array([A]))
+    assert seen == [1], "an operation that is needed is evaluated once"
+
+
+def test_long_chains_need_no_recursion():
+    def formula(x):
+        total = x[0]
+        for k in range(20_000):
+            total = ex.add(total, x[k % 2])
+        return ex.vector([total])
+
+    code = Program(formula, np.zeros(2))
+    assert code.size == 20_000
+
+
+# --- programs ------------------------------------------------------------------------------------
+
+
+def test_programs_take_and_give_trees_of_arrays():
+    def formula(state, params):
+        product = ex.vector(ex.mul(x, params["k"][()]) for x in state["q"].ravel())
+        return {"q": product.reshape(state["q"].shape), "c": params["c"]}
+
+    like = ({"q": np.zeros((2, 3))}, {"k": np.float64(0), "c": np.zeros(2)})
+    code = Program(formula, *like)
+    q, c = np.arange(6.0).reshape(2, 3), np.array([4.0, 5.0])
+    found = code({"q": jnp.asarray(q)}, {"k": jnp.asarray(3.0), "c": c})
+    assert found["q"].shape == (2, 3)
+    np.testing.assert_array_equal(found["q"].astype(float), 3 * q)
+    np.testing.assert_array_equal(found["c"].astype(float), c)
+    with pytest.raises(ValueError, match=r"zip\(\) argument 2 is shorter"):
+        code({"q": jnp.zeros(5)}, {"k": jnp.asarray(3.0), "c": c})
+
+
+def test_known_numbers_given_to_a_program_stay_known():
+    code = Program(lambda x: ex.vector([ex.add(x[0], x[1]), x[1]]), np.zeros(2))
+    total, second = code(ex.vector([jnp.asarray(A), number(B)]))
+    assert ex.is_known(second) and float(total) == A + B
+
+
+def test_absolute_values_have_signs_and_slopes():
+    x = jnp.array([-2.5, -0.0, 0.0, 1.5, -np.inf, np.nan])
+    for dtype in (np.float64, np.float32):
+        found = np.asarray(ex.absolute(x.astype(dtype)))
+        assert found.dtype == dtype and not np.signbit(found[:-1]).any()
+        np.testing.assert_array_equal(found, np.abs(np.asarray(x, dtype)))
+        slopes = jax.vmap(jax.grad(ex.absolute))(x[jnp.array([0, 3])].astype(dtype))
+        np.testing.assert_array_equal(slopes, [-1, 1])
+
+
+def test_expressions_number_themselves_in_the_order_of_evaluation():
+    graph = Graph()
+    x = graph.input(np.float64)
+    chain = [x]
+    for _ in range(5):
+        chain.append(ex.add(chain[-1], x))
+    assert [node.number for node in chain] == sorted(node.number for node in chain)
+    assert all(isinstance(node, Expression) and node.graph is graph for node in chain)
