@@ -50,12 +50,10 @@ docs: $(VENV)/.with-docs $(KATEX)/$(KATEX_VERSION) ## build the documentation in
 	@echo "The documentation is $(CURDIR)/site/index.html"
 	@echo "Browsers search it only through a server: $(PY) -m http.server -d site"
 
-bench: $(VENV)/.with-plot ## run the benchmarks
-	@if [ -f benchmarks/__main__.py ]; then $(PY) -m benchmarks $(ARGS); else \
-	    for file in benchmarks/[!_]*.py; do \
-	        [ -f "$$file" ] || { echo "there are no benchmarks in benchmarks/" >&2; exit 1; }; \
-	        echo "== $$file"; $(PY) "$$file" $(ARGS) || exit; \
-	    done; fi
+bench: $(VENV)/.with-all ## compare with C, with other libraries, and how time and memory grow (20 min)
+	$(PY) benchmarks/limit.py $(ARGS)
+	$(PY) benchmarks/others.py --quick
+	$(PY) benchmarks/growth.py --quick
 
 build: $(VENV)/.with-dev ## build the wheel and the source archive into dist/
 	$(PY) -m build --outdir dist

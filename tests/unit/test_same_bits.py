@@ -7,8 +7,10 @@ import pytest
 
 import dalembert as da
 from dalembert.ensemble import blocks, kernel, settings
+from dalembert.ensemble.march import Block, PathState, Stretch, march_safe
 from dalembert.ensemble.schedule import SAVES_PER_LEG, Schedule
 from dalembert.stepping import newton
+from dalembert.stepping.stepper import make_stepper
 
 QUARTIC = da.System(
     H=lambda q, p: p[0] ** 2 / 2 + q[0] ** 4, h=[lambda q, p: 0.5 * q[0]], dim=1, name="quartic"
@@ -76,6 +78,89 @@ def test_redone_steps_are_those_of_the_safeguarded_solver():
             iterations = max(iterations, int(info.iterations))
             np.testing.assert_allclose(everyone.q[k + 1, path], q, rtol=1e-12, atol=1e-12)
     assert iterations > newton.FAST_STEPS
+
+
+@pytest.mark.parametrize("size", [1, 5])
+def test_more_hard_paths_than_one_group(monkeypatch, size):
+    """Groups of any size, among them a last one that is not full, give what all safely give."""
+    monkeypatch.setattr(settings, "CPU_GRAIN", settings.CPU_GRAIN._replace(safe_paths=size))
+    groups = []
+    make = blocks._groups
+
+    def noted(places, settings):
+        made = list(make(places, settings))
+        groups.append((len(places), len(made)))
+        assert {len(group) for group in made} <= {size}
+        assert sorted(set(np.concatenate([places[:0], *made]))) == sorted(places)
+        return iter(made)
+
+    monkeypatch.setattr(blocks, "_groups", noted)
+    options = {"t_end": 5.0, "paths": 64}
+    run = simulate(**options)
+    assert max(made for _, made in groups) > 1, "one group sufficed"
+    if size > 1:
+        assert any(hard % size for hard, _ in groups), "every group was full"
+    q, p, status, iterations = all_safely(10, 64)
+    assert run.failed == 0 and not status.any()
+    assert iterations.max() == run.iterations > newton.FAST_STEPS
+    np.testing.assert_allclose(run.q[:, 0], q, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(run.p[:, 0], p, rtol=1e-10, atol=1e-10)
+
+
+def all_safely(steps, paths, system=QUARTIC):
+    """Paths of a hard run with every step by the safeguarded solver."""
+    stepper = make_stepper(system, da.midpoint(), np.float64)
+    numbers = jnp.arange(paths, dtype=jnp.uint32)
+    block = Block(
+        (numbers, jnp.zeros_like(numbers)),
+        None,
+        da.noise.seed_words(HARD["seed"]),
+        jnp.asarray(HARD["dt"]),
+        system.params,
+        da.Gaussian(),
+    )
+    zeros = jnp.zeros(paths, jnp.int32)
+    q, p = ((jnp.full(paths, x[0]),) for x in START)
+    state = PathState(q, p, zeros, zeros - 1, zeros, jnp.zeros(paths), zeros)
+    stretch = Stretch(jnp.int32(0), jnp.int32(steps), frozenset({"dW"}))
+    end = jax.jit(lambda state: march_safe(stepper, state, block, stretch))(state)
+    return tuple(np.asarray(x) for x in (end.q[0], end.p[0], end.status, end.iterations))
+
+
+@pytest.mark.parametrize("save_every", [1, 7, 40])
+def test_paths_of_explicit_methods_fail_at_the_step_at_which_they_do(save_every):
+    """A force that grows with p³ drives some paths, not all, beyond all numbers within 40 steps."""
+    system = da.System(
+        H=lambda q, p: p[0] ** 2 / 2, F=lambda q, p: p**3, h=[lambda q, p: q[0]], dim=1
+    )
+    dt, steps, paths = 0.05, 40, 12
+    options = {"dt": dt, "t_end": dt * steps, "save_every": save_every, "seed": 5}
+    options |= {"paths": paths, "keep": "all", "progress": False}
+    # The energy overflows before the state does.
+    options["observe"] = {"p": lambda q, p: jnp.tanh(p[0])}
+    start = ([0.0], [0.3])
+    one = jax.jit(lambda q, p, dW: da.step(system, da.heun(), q, p, dt, dW)[:2])
+    failed_step = {}
+    for path in range(paths):
+        q, p = np.zeros(1), np.full(1, 0.3)
+        for step, dW in enumerate(da.brownian_path(5, path, dt, steps, 1).dW, start=1):
+            q, p = one(q, p, dW)
+            if not np.isfinite(q + p).all():
+                failed_step[path] = step
+                break
+    assert 2 < len(failed_step) < paths and len(set(failed_step.values())) > 2
+    with pytest.warns(RuntimeWarning, match="paths failed"):
+        run = da.simulate(system, da.heun(), start, **options)
+    assert run.failed == run.failures.non_finite == len(failed_step)
+    first = min(failed_step.values())
+    assert run.failures.first_time == pytest.approx(first * dt)
+    assert failed_step[run.failures.first_path] == first
+    saved = np.round(run.t / dt).astype(int)
+    for path in range(paths):
+        is_lost = saved >= failed_step.get(path, steps + 1)
+        np.testing.assert_array_equal(np.isnan(run.q[:, path, 0]), is_lost)
+    expected = [paths - sum(step <= k for step in failed_step.values()) for k in saved]
+    assert run.count.tolist() == expected
 
 
 def test_every_schedule_saves_at_its_times_and_counts_its_units():

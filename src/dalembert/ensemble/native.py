@@ -57,7 +57,7 @@ def trace_path(stepper: Stepper, needs: frozenset[str], noise: Noise, params: An
         lambda low, high, *args: draw(vector([low, high]), *args), return_shape=True
     )
     draw_code, four = drawn(word, word, (word, word), word, real)
-    leaves, tree = jax.tree.flatten(params)
+    leaves, tree = jax.tree.flatten(_types(params, stepper))
     numbers = [[jax.ShapeDtypeStruct((), x.dtype)] * int(np.prod(x.shape)) for x in leaves]
 
     def step(now: Moving, chosen: Any, dt: Any, numbers: list[list[Any]]) -> Moving:
@@ -224,17 +224,22 @@ def vector_march(
     """Vector code for blocks of so many paths, or None if something has no such form."""
     if not stepper.is_scalar:
         return None
-    types = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), _type(x, stepper)), params)
-    leaves, tree = jax.tree.flatten(types)
+    leaves, tree = jax.tree.flatten(_types(params, stepper))
     try:
         return _vector_march(stepper, needs, noise, (tuple(leaves), tree), paths)
     except (NotScalarError, NoVectorFormError):
         return None
 
 
-def _type(x: Any, stepper: Stepper) -> np.dtype:
-    dtype = np.asarray(x).dtype
-    return stepper.dtype if np.issubdtype(dtype, np.floating) else dtype
+def _types(params: Any, stepper: Stepper) -> Any:
+    """The shapes of parameters, and the types in which a run takes them."""
+
+    def of(x: Any) -> jax.ShapeDtypeStruct:
+        dtype = x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype
+        is_float = np.issubdtype(dtype, np.floating)
+        return jax.ShapeDtypeStruct(np.shape(x), stepper.dtype if is_float else dtype)
+
+    return jax.tree.map(of, params)
 
 
 @lru_cache(maxsize=128)

@@ -1,0 +1,226 @@
+"""Vector code for the CPU: the same numbers as XLA, in every width, or a clear way back to it."""
+
+import ctypes
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import dalembert as da
+from dalembert.ensemble import simulate as engine
+from dalembert.stepping.stepper import make_stepper
+
+pytest.importorskip("llvmlite")
+
+from llvmlite import ir
+
+from dalembert.ensemble.lanes import Lanes, NoVectorFormError
+from dalembert.ensemble.native import NativeMarch, PathCode, _compile, trace_path, vector_march
+
+X = np.array([0.3, -0.7, 1.2, 0.0, -2.5, 7.25, 1e-3, 40.0])
+POSITIVE = np.abs(X) + 0.1
+WHOLE = np.array([0, 1, 2, 3, 77, 2**31, 2**32 - 1, 12345], np.uint32)
+
+FUNCTIONS = {
+    "arithmetic": (lambda x: x * 3.0 - 1.0 / (x * x + 2.0) + (-x), X),
+    "powers": (lambda x: x**3 + x**-2 + x**0 + lax.integer_pow(x, 5), POSITIVE),
+    "roots": (lambda x: jnp.sqrt(x) + lax.rsqrt(x), POSITIVE),
+    "square": (lambda x: jnp.square(x) + jnp.abs(x), X),
+    "rounding": (lambda x: jnp.floor(x) + 10 * jnp.ceil(x), X),
+    "signs": (lambda x: jnp.sign(x), X),
+    "extremes": (lambda x: jnp.maximum(x, 0.5) - jnp.minimum(x, jnp.square(x)), X),
+    "choice": (lambda x: jnp.where(x > 0, x, 2 * x) + jnp.where(x <= 0.3, 1.0, 0.0), X),
+    "finite": (lambda x: jnp.where(jnp.isfinite(1 / x), x, -1.0), X),
+    "not a number": (lambda x: jnp.maximum(x, jnp.sqrt(x)), X),
+    "functions": (lambda x: jnp.exp(x) + jnp.tanh(x) + jnp.sin(x) + jnp.cos(x), X),
+    "logarithms": (lambda x: jnp.log(x) + jnp.exp2(x / 50) + x**0.3, POSITIVE),
+    "bits": (lambda n: ((n ^ np.uint32(5)) << np.uint32(3)) | (n >> np.uint32(7)) & ~n, WHOLE),
+    "wide product": (
+        lambda n: ((n.astype(jnp.uint64) * np.uint64(0xD2511F53)) >> np.uint64(32)).astype(
+            jnp.uint32
+        ),
+        WHOLE,
+    ),
+    "integers to floats": (
+        lambda n: n.astype(jnp.float64) + (n >> np.uint32(1)).astype(jnp.int32).astype(jnp.float64),
+        WHOLE,
+    ),
+    "floats to integers": (lambda x: x.astype(jnp.int32).astype(jnp.float64), X),
+    "bits of floats": (
+        lambda x: lax.bitcast_convert_type(
+            lax.shift_right_arithmetic(lax.bitcast_convert_type(x, jnp.int64), jnp.int64(3)),
+            jnp.float64,
+        ),
+        POSITIVE,
+    ),
+    "single precision": (lambda x: (x.astype(jnp.float32) * 3).astype(jnp.float64), X),
+    "jit inside": (lambda x: jax.jit(lambda y: y * y)(x) + 1, X),
+    "loop": (
+        lambda x: lax.while_loop(
+            lambda s: (s[0] > 1) & (s[1] < 50), lambda s: (s[0] / 2, s[1] + 1), (x, 0.0)
+        )[1],
+        X,
+    ),
+}
+
+
+def on_lanes(fun, values):
+    """A function of one number, compiled for all entries of an array at a time."""
+    closed = jax.make_jaxpr(fun)(jax.ShapeDtypeStruct((), values.dtype))
+    out = np.dtype(closed.jaxpr.outvars[0].aval.dtype)
+    width = len(values)
+    module = ir.Module("test")
+    kind = ir.FunctionType(ir.VoidType(), [ir.PointerType(), ir.PointerType()])
+    function = ir.Function(module, kind, "march")
+    builder = ir.IRBuilder(function.append_basic_block())
+    lanes = Lanes(builder, width)
+    x = builder.load(function.args[0], typ=lanes.type(values.dtype), align=1)
+    (y,) = lanes.run(closed, [x])
+    builder.store(y, function.args[1], align=1)
+    builder.ret_void()
+    code = _compile(str(module))
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(
+        code.get_function_address("march")
+    )
+    result = np.empty(width, out)
+    call(values.ctypes.data, result.ctypes.data)
+    return result
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_operation_has_the_values_of_xla(name):
+    fun, values = FUNCTIONS[name]
+    expected = np.asarray(jax.jit(jax.vmap(fun))(values))
+    found = on_lanes(fun, values)
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found, expected, rtol=4e-16, atol=4e-16)
+
+
+def test_lanes_of_a_loop_stop_when_they_are_done():
+    fun, values = FUNCTIONS["loop"]
+    assert len(set(on_lanes(fun, values))) > 2, "lanes take different numbers of passes"
+
+
+def test_what_has_no_vector_form_is_named():
+    with pytest.raises(NoVectorFormError, match="erf"):
+        on_lanes(lambda x: lax.erf(x), X)
+    with pytest.raises(NoVectorFormError, match="of arrays"):
+        on_lanes(lambda x: jnp.sum(jnp.stack([x, x])), X)
+
+
+CASES = {
+    "midpoint": (da.systems.van_der_pol(), da.midpoint(), 0.2, None),
+    "dirk": (da.systems.lenard_bernstein(), da.dirk(), 0.15, None),
+    "srkw2": (da.systems.damped_kubo(), da.srkw2(), 0.1, None),
+    "e1": (da.systems.lorentz(), da.e1(), 0.02, None),
+    "two noises": (da.systems.two_noise(), da.rs2(), 0.05, None),
+    "truncated": (da.systems.van_der_pol(), da.midpoint(), 0.3, da.Gaussian(truncation=1.0)),
+    "no noise": (da.systems.pendulum(), da.midpoint(), 0.1, da.Zero()),
+}
+OPTIONS = dict(t_end=None, paths=300, keep="final", save_every=37, progress=False)
+
+
+def simulate(case, monkeypatch=None, **options):
+    system, method, dt, noise = CASES[case]
+    if monkeypatch is not None:
+        monkeypatch.setattr(engine, "DENSE_SAVES", np.inf)
+    settings = OPTIONS | {"dt": dt, "t_end": 50 * dt, "noise": noise} | options
+    start = np.full(system.dim, 1.5), np.full(system.dim, 0.3)
+    return da.simulate(system, method, start, **settings)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_runs_agree_with_xla_to_rounding(case, monkeypatch):
+    monkeypatch.setattr(engine, "DENSE_SAVES", 0)
+    vector = simulate(case)
+    xla = simulate(case, monkeypatch)
+    assert vector.provenance["code"] == "vector code (LLVM)"
+    assert xla.provenance["code"] == "XLA"
+    np.testing.assert_allclose(vector.q, xla.q, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(vector.p, xla.p, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(vector.mean["energy"], xla.mean["energy"], rtol=1e-10)
+    assert vector.truncated == xla.truncated
+    assert (vector.truncated > 0) == (case == "truncated")
+    assert vector.residual < 1e-14
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_path_has_the_same_bits_in_every_width(dtype):
+    system, method = da.systems.lorentz(), da.midpoint()
+    with jax.enable_x64(dtype == np.float64):
+        stepper = make_stepper(system, method, dtype)
+        params = jax.tree.map(dtype, system.params)
+        code = trace_path(stepper, frozenset(), da.Gaussian(), params)
+        results = [march_some(NativeMarch(code, width), dtype) for width in (1, 4, 8, 32)]
+    for other in results[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+def march_some(march, dtype, first=3, counts=(5, 1, 18)):
+    """Three stretches of 32 paths, none of which begins where a block of random words does."""
+    paths = 32
+    state = [np.full(paths, x, dtype) for x in (0.1, 0.2, 0.5, 0.3, 0.0)]
+    state += [np.zeros(paths, np.int32), np.zeros(paths, np.int32)]
+    words = np.arange(paths, dtype=np.uint32), np.zeros(paths, np.uint32)
+    system = da.systems.lorentz()
+    shared = [0.05, *(float(x) for x in jax.tree.leaves(system.params))]
+    for count in counts:
+        march(words, state, (7, 0), shared, first, count)
+        first += count
+    return state
+
+
+def test_stretches_can_be_cut_anywhere():
+    system, method = da.systems.lorentz(), da.midpoint()
+    stepper = make_stepper(system, method, np.float64)
+    march = vector_march(stepper, frozenset(), da.Gaussian(), system.params, 32)
+    whole = march_some(march, np.float64, counts=(24,))
+    cut = march_some(march, np.float64, counts=(5, 1, 18))
+    assert all(np.array_equal(a, b) for a, b in zip(whole, cut, strict=True))
+    shifted = march_some(march, np.float64, first=4, counts=(24,))
+    assert not np.array_equal(whole[0], shifted[0]), "other steps have other noise"
+
+
+def test_a_path_that_fails_is_reported_with_its_step(monkeypatch):
+    monkeypatch.setattr(engine, "DENSE_SAVES", 0)
+    system = da.System(
+        H=lambda q, p: p[0] ** 2 / 2 - q[0] ** 4, h=[lambda q, p: -0.1 * q[0]], dim=1
+    )
+    with pytest.warns(RuntimeWarning, match="paths failed"):
+        options = dict(dt=0.1, t_end=20.0, paths=100, save_every=50, progress=False)
+        vector = da.simulate(system, da.heun(), ([0.5], [0.0]), **options)
+        monkeypatch.setattr(engine, "DENSE_SAVES", np.inf)
+        xla = da.simulate(system, da.heun(), ([0.5], [0.0]), **options)
+    assert vector.failures == xla.failures
+    assert vector.failed > 0
+
+
+def test_without_llvmlite_or_a_vector_form_xla_takes_the_steps(monkeypatch):
+    monkeypatch.setattr(engine, "DENSE_SAVES", 0)
+    system = da.System(
+        H=lambda q, p: p[0] ** 2 / 2 + lax.lgamma(q[0] + 3), h=[lambda q, p: -0.1 * q[0]], dim=1
+    )
+    run = da.simulate(
+        system, da.midpoint(), ([0.5], [0.0]), dt=0.1, t_end=1.0, paths=64, progress=False
+    )
+    assert run.provenance["code"] == "XLA"
+    monkeypatch.setitem(sys.modules, "dalembert.ensemble.native", None)
+    assert simulate("midpoint").provenance["code"] == "XLA"
+
+
+def test_recorded_noise_is_taken_by_xla(monkeypatch):
+    monkeypatch.setattr(engine, "DENSE_SAVES", 0)
+    recorded = da.Recorded(da.brownian_path(0, 0, 0.2, 50, 1))
+    assert simulate("midpoint", noise=recorded).provenance["code"] == "XLA"
+
+
+def test_code_of_a_path_has_scalars_only():
+    system = da.systems.two_noise()
+    stepper = make_stepper(system, da.rs2(), np.float64)
+    code = trace_path(stepper, frozenset({"mixed"}), da.ThreePoint(), system.params)
+    assert isinstance(code, PathCode)
+    for closed in (code.draw, code.step):
+        assert all(v.aval.shape == () for eqn in closed.jaxpr.eqns for v in eqn.outvars)

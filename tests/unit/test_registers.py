@@ -1,0 +1,261 @@
+"""Steps in registers: the kernel of a GPU, run by an interpreter, against the steps of a CPU."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import dalembert as da
+from dalembert.ensemble import registers, simulate
+from dalembert.ensemble.march import Block, PathState, Status, Stretch, accepted, march_fast
+from dalembert.ensemble.registers import can_use_registers, march_in_registers
+from dalembert.noise import seed_words
+from dalembert.precision import cast
+from dalembert.stepping import newton
+from dalembert.stepping.stepper import make_stepper
+
+QUARTIC = da.System(
+    H=lambda q, p: p[0] ** 2 / 2 + q[0] ** 4, h=[lambda q, p: 0.5 * q[0]], dim=1, name="quartic"
+)
+BLOW_UP = da.System(
+    H=lambda q, p: p[0] ** 2 / 2 - q[0] ** 4 / 4,
+    F=lambda q, p: p**3,
+    h=[lambda q, p: 0.1 * q[0]],
+    dim=1,
+    name="blow-up",
+)
+PATHS = 8
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch):
+    monkeypatch.setattr(registers, "INTERPRETED", True)
+
+
+def prepare(system, method, dt, noise, q=1.5, p=0.3, dtype=np.float64, paths=PATHS):
+    """A stepper with some paths at the states given, one number each or for all, and a block."""
+    stepper = make_stepper(system, method, dtype)
+
+    def entered(x):
+        row = jnp.broadcast_to(jnp.asarray(x, dtype), (paths,))
+        return tuple(row * (1 + 0.1 * k) for k in range(system.dim))
+
+    zeros = jnp.zeros(paths, jnp.int32)
+    state = PathState(
+        entered(q), entered(p), zeros, zeros - 1, zeros, jnp.zeros(paths, dtype), zeros
+    )
+    # Path numbers of which some need both words.
+    numbers = np.arange(paths, dtype=np.uint64) * np.uint64(2**31 + 11)
+    path = tuple(jnp.asarray(numbers >> np.uint64(k), jnp.uint32) for k in (0, 32))
+    real = jnp.ones(paths, bool)
+    params = cast(system.params, np.dtype(dtype))
+    return stepper, state, Block(path, real, seed_words(7), jnp.asarray(dt, dtype), params, noise)
+
+
+def compiled(marching, stepper, block):
+    """The steps as a function of (state, first step, number of steps)."""
+    needs = frozenset(stepper.method.needs(stepper.system.noises))
+    return jax.jit(
+        lambda state, first, count: marching(stepper, state, block, Stretch(first, count, needs))
+    )
+
+
+def run(marching, stepper, state, block, first=0, count=8):
+    return compiled(marching, stepper, block)(state, jnp.int32(first), jnp.int32(count))
+
+
+def assert_same_states(ours, fast, rtol=1e-12):
+    for x, y in zip((*ours.q, *ours.p), (*fast.q, *fast.p), strict=True):
+        assert x.dtype == y.dtype
+        np.testing.assert_allclose(x, y, rtol=rtol, atol=rtol / 10)
+
+
+CASES = {
+    "explicit": (da.systems.damped_kubo(), da.heun(), 0.1, da.Gaussian()),
+    "linear": (da.systems.damped_kubo(), da.midpoint(), 0.1, da.Gaussian()),
+    "nonlinear": (da.systems.van_der_pol(), da.midpoint(), 0.1, da.Gaussian()),
+    "several blocks": (da.systems.lenard_bernstein(), da.dirk(), 0.15, da.Gaussian()),
+    "in the plane": (da.systems.lorentz(), da.midpoint(), 0.05, da.Gaussian()),
+    "with dZ": (da.systems.lorentz(), da.e1(), 0.05, da.Gaussian()),
+    "two noises": (da.systems.two_noise(), da.rs2(), 0.05, da.ThreePoint()),
+    "sine": (da.systems.pendulum(), da.stormer_verlet(), 0.1, da.Gaussian()),
+    "truncated": (da.systems.van_der_pol(), da.midpoint(), 0.3, da.Gaussian(truncation=1.0)),
+    "no noise": (da.systems.van_der_pol(), da.midpoint(), 0.1, da.Zero()),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_registers_take_the_steps_of_march_fast(name):
+    system, method, dt, noise = CASES[name]
+    stepper, state, block = prepare(system, method, dt, noise)
+    assert can_use_registers(stepper, noise)
+    fast = run(march_fast, stepper, state, block)
+    ours = run(march_in_registers, stepper, state, block)
+    assert_same_states(ours, fast)
+    np.testing.assert_array_equal(ours.truncated, fast.truncated)
+    assert (np.asarray(ours.residual) <= newton.tolerance(np.float64)).all()
+    moved = np.abs(np.asarray(ours.q[0]) - np.asarray(state.q[0])).max()
+    assert moved > 1e-3, "nothing has happened"
+    other_noise = block._replace(seed=seed_words(8))
+    elsewhere = run(march_in_registers, stepper, state, other_noise)
+    assert (name == "no noise") == np.array_equal(elsewhere.p[0], ours.p[0])
+    if name == "truncated":
+        assert np.asarray(ours.truncated).sum() > 0
+    if name == "explicit":
+        assert not np.asarray(ours.iterations).any()
+
+
+@pytest.mark.parametrize("name", ["two noises", "with dZ"])
+def test_stretches_may_begin_and_end_within_a_block_of_four(name):
+    system, method, dt, noise = CASES[name]
+    stepper, state, block = prepare(system, method, dt, noise)
+    fast, ours = (compiled(m, stepper, block) for m in (march_fast, march_in_registers))
+    for first, count in ((0, 1), (3, 1), (1, 2), (2, 5), (3, 9), (5, 3), (4, 0), (2**20 + 1, 6)):
+        arguments = state, jnp.int32(first), jnp.int32(count)
+        assert_same_states(ours(*arguments), fast(*arguments))
+    shifted = ours(state, jnp.int32(1), jnp.int32(2))
+    assert not np.allclose(ours(state, jnp.int32(2), jnp.int32(2)).q[0], shifted.q[0])
+    assert ours._cache_size() == 1
+
+
+def test_two_stretches_are_one():
+    system, method, dt, noise = CASES["nonlinear"]
+    stepper, state, block = prepare(system, method, dt, noise)
+    steps = compiled(march_in_registers, stepper, block)
+    half = steps(state, jnp.int32(1), jnp.int32(5))
+    halfway, is_hard = accepted(stepper, state, half)
+    assert not np.asarray(is_hard).any()
+    both, whole = (
+        steps(halfway, jnp.int32(6), jnp.int32(4)),
+        steps(state, jnp.int32(1), jnp.int32(9)),
+    )
+    for x, y in zip((*both.q, *both.p), (*whole.q, *whole.p), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("name", ["nonlinear", "two noises", "truncated"])
+def test_single_precision(name):
+    system, method, dt, noise = CASES[name]
+    stepper, state, block = prepare(system, method, dt, noise, dtype=np.float32)
+    fast, ours = (run(m, stepper, state, block) for m in (march_fast, march_in_registers))
+    assert_same_states(ours, fast, rtol=2e-5)
+    assert ours.q[0].dtype == np.float32 and ours.residual.dtype == np.float32
+    np.testing.assert_array_equal(ours.truncated, fast.truncated)
+    double = run(march_in_registers, *prepare(system, method, dt, noise))
+    np.testing.assert_allclose(ours.q[0], double.q[0], rtol=1e-4, atol=1e-4)
+
+
+def test_several_tiles(monkeypatch):
+    system, method, dt, noise = CASES["nonlinear"]
+    prepared = prepare(system, method, dt, noise, q=np.linspace(0.5, 2.0, PATHS))
+    whole = run(march_in_registers, *prepared)
+    monkeypatch.setattr(registers, "TILE", PATHS // 4)
+    for x, y in zip(run(march_in_registers, *prepared).q, whole.q, strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_a_path_takes_the_newton_steps_that_it_needs_whatever_the_others_do():
+    far = np.full(PATHS, 0.5)
+    far[3] = 5.0
+    prepared = prepare(QUARTIC, da.midpoint(), 0.3, da.Gaussian(), q=far, p=0.0)
+    stepper, state, block = prepared
+    fast = run(march_fast, *prepared, count=1)
+    ours = run(march_in_registers, *prepared, count=1)
+    iterations = np.asarray(ours.iterations)
+    assert iterations[3] > np.delete(iterations, 3).max()
+    assert iterations[3] > newton.FAST_STEPS
+    good = newton.tolerance(np.float64)
+    assert np.asarray(fast.residual)[3] > good, "four Newton steps sufficed"
+    assert (np.asarray(ours.residual) < good).all()
+    _, is_hard = accepted(stepper, state, ours)
+    assert not np.asarray(is_hard).any()
+    increments = da.brownian_path(7, 3 * (2**31 + 11), 0.3, 1, 1)
+    q, p, info = da.step(QUARTIC, da.midpoint(), [5.0], [0.0], 0.3, increments.dW[0])
+    assert info.converged
+    np.testing.assert_allclose([ours.q[0][3], ours.p[0][3]], [q[0], p[0]], rtol=1e-11)
+    others = state._replace(q=(jnp.full(PATHS, 0.5),))
+    alone = run(march_in_registers, stepper, others, block, count=1)
+    kept = np.arange(PATHS) != 3
+    np.testing.assert_array_equal(np.asarray(alone.q[0])[kept], np.asarray(ours.q[0])[kept])
+
+
+def test_a_path_whose_newton_steps_do_not_shrink_is_left_for_the_safe_way():
+    far = np.full(PATHS, 0.5)
+    far[3] = 1e3
+    prepared = prepare(QUARTIC, da.midpoint(), 0.3, da.Gaussian(), q=far, p=0.0)
+    moved = run(march_in_registers, *prepared, count=1)
+    after, is_hard = accepted(*prepared[:2], moved)
+    assert np.flatnonzero(is_hard).tolist() == [3] and after.q[0][3] == 1e3
+    increments = da.brownian_path(7, 3 * (2**31 + 11), 0.3, 1, 1)
+    assert da.step(QUARTIC, da.midpoint(), [1e3], [0.0], 0.3, increments.dW[0])[2].converged
+
+
+def test_a_path_that_fails_is_left_for_the_safe_way():
+    far = np.full(PATHS, 0.1)
+    far[5] = 1e200
+    for method in (da.midpoint(), da.heun()):
+        prepared = prepare(BLOW_UP, method, 0.1, da.Gaussian(), q=far, p=far)
+        stepper, state, _ = prepared
+        moved = run(march_in_registers, *prepared)
+        after, is_hard = accepted(stepper, state, moved)
+        assert np.flatnonzero(is_hard).tolist() == [5]
+        assert after.q[0][5] == 1e200 and after.status[5] == Status.FINE
+        assert np.isfinite(after.q[0]).all() and (np.asarray(after.q[0]) != far).sum() == PATHS - 1
+        failed = state._replace(status=state.status.at[0].set(Status.UNCONVERGED))
+        after, is_hard = accepted(stepper, failed, moved)
+        assert after.q[0][0] == state.q[0][0] and not is_hard[0]
+
+
+# --- where the kernel can be used -----------------------------------------------------------------
+
+
+def test_recorded_noise_and_the_array_regime_are_left_to_xla():
+    system, method, _, noise = CASES["nonlinear"]
+    stepper = make_stepper(system, method, np.float64)
+    assert can_use_registers(stepper, noise) and can_use_registers(stepper, da.ThreePoint())
+    recorded = da.Recorded(da.Increments(np.zeros((10, 4, 1))))
+    assert not can_use_registers(stepper, recorded)
+    chain = da.System(H=lambda q, p: jnp.sum(p**2 + q**4) / 2, dim=20, name="chain")
+    arrays = make_stepper(chain, da.midpoint(), np.float64)
+    assert not arrays.is_scalar and not can_use_registers(arrays, da.Zero())
+
+
+def test_runs_through_registers_are_those_through_xla(monkeypatch):
+    """All of `da.simulate` with the kernel in the place of the fast steps of the CPU."""
+    system, method, dt, noise = CASES["truncated"]
+    options = {"dt": dt, "t_end": 30 * dt, "paths": 20, "save_every": 7, "keep": "final"}
+    options |= {"noise": noise, "progress": False}
+    ordinary = da.simulate(system, method, ([1.5], [0.3]), **options)
+    make = simulate._make_kernel
+    used = []
+
+    def in_registers(settings):
+        used.append(True)
+        return dataclasses.replace(make(settings), in_registers=True)
+
+    monkeypatch.setattr(simulate, "_make_kernel", in_registers)
+    ours = da.simulate(system, method, ([1.5], [0.3]), **options)
+    assert used
+    np.testing.assert_allclose(ours.q, ordinary.q, rtol=1e-10)
+    np.testing.assert_allclose(ours.mean["energy"], ordinary.mean["energy"], rtol=1e-10)
+    assert ours.truncated == ordinary.truncated > 0 and ours.failed == ordinary.failed == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", CASES)
+def test_a_gpu_agrees_with_the_cpu(name, monkeypatch):
+    monkeypatch.setattr(registers, "INTERPRETED", False)
+    system, method, dt, noise = CASES[name]
+    start = np.full(system.dim, 1.5), np.full(system.dim, 0.3)
+    options = {"dt": dt, "t_end": 30 * dt, "paths": 1000, "save_every": 7, "keep": "final"}
+    options |= {"noise": noise, "progress": False}
+    with jax.default_device(jax.devices("cpu")[0]):
+        on_cpu = da.simulate(system, method, start, **options)
+    with jax.default_device(jax.devices("gpu")[0]):
+        on_gpu = da.simulate(system, method, start, **options)
+    np.testing.assert_allclose(on_gpu.q, on_cpu.q, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(on_gpu.p, on_cpu.p, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(on_gpu.mean["energy"], on_cpu.mean["energy"], rtol=1e-10)
+    assert on_gpu.failed == on_cpu.failed == 0 and on_gpu.truncated == on_cpu.truncated
