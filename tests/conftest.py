@@ -80,6 +80,14 @@ SLOW_CASES = (
     "test_factors_converge_with_order_one_for_noise_in_the_friction[stormer_verlet]",
     "test_eager_jit_vmap_scan_and_loop_agree_to_rounding[gaussian-3]",
     "test_linear_equations_take_exactly_one_newton_step[srkw2]",
+    "test_registers_take_the_steps_of_march_fast[explicit]",
+    "test_registers_take_the_steps_of_march_fast[linear]",
+    "test_registers_take_the_steps_of_march_fast[in the plane]",
+    "test_stretches_may_begin_and_end_within_a_block_of_four[with dZ]",
+    "test_single_precision[nonlinear]",
+    "test_more_hard_paths_than_one_group[1]",
+    "test_paths_of_explicit_methods_fail_at_the_step_at_which_they_do[1]",
+    "test_eager_jit_vmap_scan_and_loop_agree_to_rounding[truncated-3]",
     "test_chain_of_500_oscillators[midpoint]",
 )
 

@@ -95,22 +95,26 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path, environment, undis
 
 def partial_checkpoint(tmp_path, monkeypatch, **options):
     """A checkpoint of a run that stopped on its way, with a previous one beside it."""
-    monkeypatch.setattr(blocks, "LEG_SECONDS", 0.02)
+    monkeypatch.setattr(blocks, "LEG_SECONDS", 0.0)
+    monkeypatch.setattr(blocks, "FIRST_LEG", 1)
     path = tmp_path / "run.ckpt"
-    written = []
+    previous = path.with_name("run.ckpt.previous")
+    stopped = []
     add = progress.ProgressBar.add
 
     def stop_later(bar, count):
         add(bar, count)
-        written.append(count)
-        if len(written) == 20:
+        # Checkpoints are written every 0.1 s at most: legs must not be over before.
+        time.sleep(0.03)
+        if previous.exists() and not stopped:
+            stopped.append(count)
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(progress.ProgressBar, "add", stop_later)
     with pytest.raises(da.Interrupted, match=r"The same call goes on from there"):
         simulate(da.Checkpoint(path, seconds=0.0), **options)
     monkeypatch.undo()
-    assert path.exists() and path.with_name("run.ckpt.previous").exists()
+    assert path.exists() and previous.exists()
     return path
 
 

@@ -228,16 +228,13 @@ def test_runs_through_registers_are_those_through_xla(monkeypatch):
     options = {"dt": dt, "t_end": 30 * dt, "paths": 20, "save_every": 7, "keep": "final"}
     options |= {"noise": noise, "progress": False}
     ordinary = da.simulate(system, method, ([1.5], [0.3]), **options)
+    assert "Pallas" not in ordinary.provenance["code"]
     make = simulate._make_kernel
-    used = []
-
-    def in_registers(settings):
-        used.append(True)
-        return dataclasses.replace(make(settings), in_registers=True)
-
-    monkeypatch.setattr(simulate, "_make_kernel", in_registers)
+    monkeypatch.setattr(
+        simulate, "_make_kernel", lambda s: dataclasses.replace(make(s), in_registers=True)
+    )
     ours = da.simulate(system, method, ([1.5], [0.3]), **options)
-    assert used
+    assert "Pallas" in ours.provenance["code"]
     np.testing.assert_allclose(ours.q, ordinary.q, rtol=1e-10)
     np.testing.assert_allclose(ours.mean["energy"], ordinary.mean["energy"], rtol=1e-10)
     assert ours.truncated == ordinary.truncated > 0 and ours.failed == ordinary.failed == 0
@@ -255,6 +252,7 @@ def test_a_gpu_agrees_with_the_cpu(name, monkeypatch):
         on_cpu = da.simulate(system, method, start, **options)
     with jax.default_device(jax.devices("gpu")[0]):
         on_gpu = da.simulate(system, method, start, **options)
+    assert "Pallas" in on_gpu.provenance["code"] and "Pallas" not in on_cpu.provenance["code"]
     np.testing.assert_allclose(on_gpu.q, on_cpu.q, rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(on_gpu.p, on_cpu.p, rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(on_gpu.mean["energy"], on_cpu.mean["energy"], rtol=1e-10)
