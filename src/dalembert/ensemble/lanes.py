@@ -136,6 +136,11 @@ def _arithmetic(of_floats: str, of_integers: str) -> Callable[..., Any]:
     return rule
 
 
+def _quotient(lanes: Lanes, eqn: Any, kind: Any, x: Any, y: Any) -> Any:
+    whole = "sdiv" if np.issubdtype(kind, np.signedinteger) else "udiv"
+    return _arithmetic("fdiv", whole)(lanes, eqn, kind, x, y)
+
+
 def _comparison(sign: str) -> Callable[..., Any]:
     def rule(lanes: Lanes, eqn: Any, kind: Any, x: Any, y: Any) -> Any:
         b = lanes.builder
@@ -257,7 +262,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "copy": _same,
     "copy_p": _same,
     "cos": _intrinsic("cos"),
-    "div": _arithmetic("fdiv", "sdiv"),
+    "div": _quotient,
     "eq": _comparison("=="),
     "exp": _intrinsic("exp"),
     "exp2": _intrinsic("exp2"),

@@ -52,6 +52,7 @@ def march_in_registers(
     lanes, tree = jax.tree.flatten((block.path, start))
     paths = len(lanes[0])
     tile = min(TILE, paths)
+    assert paths % tile == 0, "blocks are powers of two"
     numbers = {"steps": jnp.stack([stretch.first, stretch.count]), "seed": block.seed}
     shared, shared_tree = jax.tree.flatten((numbers, block.dt, block.params))
     shapes = [np.shape(x) for x in shared]

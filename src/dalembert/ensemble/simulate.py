@@ -122,14 +122,14 @@ def simulate(
         kernel = _make_kernel(settings)
         compiled = _compile(kernel, settings)
         starts = initial_states(system, initial, settings.paths, settings.seed, settings.dtype)
-    identity = settings.describe()
+    identity = settings.describe() | {"code": compiled.code}
     file = None
     if checkpoint is not None:
         options = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
         file = CheckpointFile(options, identity, jax.process_index())
     job = _Job(settings, kernel, compiled, starts, file, on_failure, progress, workers)
     done = job.run()
-    return _finish(settings, identity, done, compiled.code, started, on_failure)
+    return _finish(settings, identity, done, started, on_failure)
 
 
 class _Job:
@@ -342,7 +342,6 @@ def _finish(
     settings: Settings,
     identity: dict[str, Any],
     done: Progress,
-    code: str,
     started: float,
     on_failure: str,
 ) -> Run:
@@ -353,7 +352,6 @@ def _finish(
     provenance = identity | {
         "device": f"{device.platform} ({device.device_kind})",
         "devices": jax.device_count(settings.backend),
-        "code": code,
         "processes": jax.process_count(),
         "seconds": seconds,
         "path_steps_per_second": settings.run_paths * settings.steps / seconds,

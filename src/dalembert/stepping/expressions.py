@@ -61,6 +61,10 @@ class Graph:
         """An expression whose value is given."""
         return Expression(self, "input", None, (), np.dtype(dtype))
 
+    def forget(self) -> None:
+        """Drop all that no program needs, once nothing is to be added any more."""
+        self.nodes, self.table = [], {}
+
     def node(
         self, name: Any, operation: Callable[..., Any], args: tuple[Any, ...], dtype: Any
     ) -> Expression:
@@ -93,6 +97,7 @@ class Program:
             x for array in jax.tree.leaves(self._results) for x in np.ravel(array)
         )
         self.size = len(self._order)
+        graph.forget()
 
     def __call__(self, *args: Any) -> Any:
         """Results for arrays of traced scalars, in which known numbers stay known."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache, partial, reduce
+from functools import cache, lru_cache, partial, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -48,7 +48,7 @@ class Solver(Enum):
     """How the scalar regime solves implicit equations; the array regime always does so safely.
 
     FAST takes a fixed number of Newton steps and LOOP as many as are needed; both report. SAFE is
-    the damped Newton loop, and BOTH is that loop for what the fixed steps have left unsolved.
+    the damped Newton loop, and BOTH is that loop for what LOOP has left unsolved.
     """
 
     FAST = "fast"
@@ -92,11 +92,11 @@ class ScalarEquations(NamedTuple):
         check: the residual that a solution leaves.
     """
 
-    complete: Program
-    residual: Program | None = None
-    fast: Program | None = None
-    one_pass: Program | None = None
-    check: Program | None = None
+    complete: Callable[..., Any]
+    residual: Callable[..., Any] | None = None
+    fast: Callable[..., Any] | None = None
+    one_pass: Callable[..., Any] | None = None
+    check: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -163,8 +163,6 @@ class BlockSolver:
     ) -> tuple[np.ndarray, Report]:
         """Unknowns stay apart, so that nothing is stacked unless the damped loop is entered."""
         dtype = guess[0].dtype
-        steps = self.fast_iterations
-
         residual_of, fast, one_pass, check = equations[1:]
         assert residual_of and fast and one_pass and check, "there are unknowns"
 
@@ -172,18 +170,20 @@ class BlockSolver:
             return _as_tuple(residual_of(vector(u), around), dtype)
 
         def solve(_: Any, u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Report]:
-            if solver is Solver.LOOP and not self.affine:
+            if solver is Solver.FAST or self.affine:
+                found, worst, scale = fast(vector(u), around)
+                found, taken = _as_tuple(found, dtype), jnp.asarray(self.fast_iterations, dtype)
+            else:
                 found, taken = newton.newton_loop(lambda u: one_pass(vector(u), around), u)
-                return found, Report(taken, newton.relative(*check(vector(found), around)))
-            found, worst, scale = fast(vector(u), around)
-            found, error = _as_tuple(found, dtype), newton.relative(worst, scale)
+                worst, scale = check(vector(found), around)
+            error = newton.relative(worst, scale)
             if solver is not Solver.BOTH:
-                return found, Report(jnp.asarray(steps, dtype), error)
+                return found, Report(taken, error)
             is_finite = jnp.isfinite(reduce(jnp.add, map(absolute, found)) + error)
             start = tuple(lax.select(is_finite, *pair) for pair in zip(found, u, strict=True))
             error = jnp.where(is_finite, error, jnp.ones_like(error))
             found, report = self._damped_newton(start, error, _as_arrays(around))
-            return found, report._replace(iterations=report.iterations + steps)
+            return found, report._replace(iterations=report.iterations + taken)
 
         def tangent_solve(product: Callable[..., Any], rhs: tuple[Any, ...]) -> tuple[Any, ...]:
             def product_of_vector(v: jax.Array) -> jax.Array:
@@ -410,10 +410,21 @@ def _programs(
         _, matrix, shift = linearise(u, around)
         return check(u, newton.slack(u, matrix, shift), around)
 
+    # What says whether there is a straight-line form is written out now, the rest when needed.
     return ScalarEquations(
         complete,
         Program(residual, u, around),
-        Program(fast, u, around),
-        Program(one_pass, u, around),
+        _when_called(fast, u, around),
+        _when_called(one_pass, u, around),
         Program(full_check, u, around),
     )
+
+
+def _when_called(fun: Callable[..., Any], *like: Any) -> Callable[..., Any]:
+    """A program that is written out when it is called for the first time."""
+
+    @cache
+    def program() -> Program:
+        return Program(fun, *like)
+
+    return lambda *args: program()(*args)
