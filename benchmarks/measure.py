@@ -33,7 +33,6 @@ def machine() -> dict[str, Any]:
         "cpu": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
         "gpu": _gpu_name(),
-        "system": platform.platform(),
         "versions": _versions(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
