@@ -172,7 +172,7 @@ class NativeMarch:
     """Compiled steps of many paths; called with arrays that are changed in place."""
 
     def __init__(self, code: PathCode, width: int) -> None:
-        self.width, self.dtype, self._shared = width, code.shared[0], code.shared
+        self.width, self._shared = width, code.shared
         self._engine = _compile(write_march(code, width))
         address = self._engine.get_function_address("march")
         pointer, long, word = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint32

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.ensemble.kernel import Compiled, Kernel, Leg, LegResult, Saves
-from dalembert.ensemble.march import Block, Moving, PathState, accepted
+from dalembert.ensemble.march import Block, Moving, PathState, accepted, moving
 from dalembert.ensemble.native import NativeMarch
 from dalembert.ensemble.schedule import Schedule
 
@@ -42,10 +42,7 @@ def compile_native(kernel: Kernel, march: NativeMarch) -> Compiled:
 
 def _march(march: NativeMarch, state: PathState, block: Block, first: int, count: int) -> Moving:
     """The paths after some steps, as vector code takes them."""
-    zeros = np.zeros(len(block.is_real), march.dtype)
-    none = np.zeros(len(zeros), np.int32)
-    start = Moving(state.q, state.p, zeros, none, none)
-    moved = jax.tree.map(lambda x: np.array(x), start)
+    moved = jax.tree.map(np.array, moving(state))
     path = [np.asarray(word) for word in block.path]
     shared = [x for leaf in jax.tree.leaves((block.dt, block.params)) for x in np.ravel(leaf)]
     march(path, jax.tree.leaves(moved), np.asarray(block.seed), shared, first, count)
