@@ -9,7 +9,8 @@ import pytest
 
 import dalembert as da
 from dalembert.noise import Increments
-from dalembert.stepping.stepper import Solver, make_stepper
+from dalembert.stepping.block_solver import Solver
+from dalembert.stepping.stepper import make_stepper
 
 IMPLICIT = {
     "midpoint": da.midpoint(),

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from dalembert.noise import Four, Increments, Noise, pick
+from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.newton import tolerance
-from dalembert.stepping.stepper import Solver, Stepper
+from dalembert.stepping.stepper import Stepper
 
 __all__ = [
     "Block",

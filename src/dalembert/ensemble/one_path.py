@@ -9,9 +9,10 @@ import numpy as np
 
 from dalembert.ensemble.march import Block, Moving, needed, worse
 from dalembert.noise import Four, Increments, Noise
+from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.expressions import vector
 from dalembert.stepping.scalarise import scalarise
-from dalembert.stepping.stepper import Solver, Stepper
+from dalembert.stepping.stepper import Stepper
 
 __all__ = ["draw_scalars", "step_scalars"]
 

@@ -1,9 +1,10 @@
 """Say in words how a step is computed and why it may be computed that way."""
 
+from dalembert.stepping.block_solver import MAX_DENSE_UNKNOWNS, BlockSolver
 from dalembert.stepping.dependence import Degree
 from dalembert.stepping.plan import Node
 from dalembert.stepping.stages import stage_system
-from dalembert.stepping.stepper import MAX_DENSE_UNKNOWNS, BlockSolver, Stepper
+from dalembert.stepping.stepper import Stepper
 
 __all__ = ["describe"]
 
