@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 
 from dalembert.stepping import expressions as ex
-from dalembert.stepping.expressions import Expression, Graph, Program
+from dalembert.stepping.expressions import Expression, Graph, Program, Shared
 
 A, B, C = 0.7310585786300049, -1.3862943611198906, 2.718281828459045
 THIRD = np.float64(1 / 3)
@@ -123,29 +123,52 @@ def test_rules_save_something():
     assert sum(longer) > 0.8 * len(longer)
 
 
-@pytest.mark.parametrize("factor", [1 / 3, 3.0, 0.1, np.inf])
-def test_what_is_no_power_of_two_does_not_move(factor):
-    """(c d) x would be rounded otherwise than c (d x)."""
-    far = program(lambda o, x, y, z: o["mul"](number(factor), o["mul"](THIRD, x)), RULES)
-    assert far.size == 2
-    inside = program(lambda o, x, y, z: o["mul"](o["mul"](number(factor), x), y), RULES)
-    assert inside.size == 2
-    if np.isfinite(factor):
-        moved = (factor * (1 / 3)) * CHANCE
-        assert (moved != factor * (1 / 3 * CHANCE)).any()
+# --- numbers that all paths share ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("power", [-1074 // 2, -3, 0, 1, 40])
-def test_powers_of_two_move_exactly(power):
-    two = number(2.0**power)
-    assert ex._is_power_of_two(two) and ex._is_power_of_two(-two)
-    code = program(lambda o, x, y, z: o["mul"](o["mul"](two, x), o["mul"](y, THIRD)), RULES)
-    expected = (2.0**power * A) * (B * (1 / 3))
-    assert value(code) == expected
+SHARED = {
+    "two factors": (lambda o, a, b, x, y: o["mul"](a, o["mul"](b, x)), 1),
+    "factors of a product": (
+        lambda o, a, b, x, y: o["mul"](o["mul"](a, x), o["mul"](y, o["mul"](b, number(3)))),
+        2,
+    ),
+    "sign": (lambda o, a, b, x, y: o["neg"](o["mul"](x, o["neg"](a))), 1),
+    "divisor": (lambda o, a, b, x, y: o["div"](o["mul"](a, x), b), 1),
+    "dividend": (lambda o, a, b, x, y: o["mul"](b, o["div"](o["mul"](a, x), y)), 2),
+    "absolute": (lambda o, a, b, x, y: o["abs"](o["mul"](o["mul"](a, x), b)), 2),
+    "a known one": (lambda o, a, b, x, y: o["mul"](number(0.1), o["mul"](THIRD, x)), 1),
+    "nothing else": (lambda o, a, b, x, y: o["add"](o["mul"](a, b), x), 1),
+}
 
 
-def test_what_is_a_power_of_two():
-    assert not any(map(ex._is_power_of_two, map(number, (0, 3, 0.1, 1.5, np.inf, np.nan))))
+@pytest.mark.parametrize("name", SHARED)
+def test_shared_factors_come_together(name):
+    """One product per path is left of all of them, and results change by roundings at most."""
+    formula, per_path = SHARED[name]
+
+    def code(operations, kind):
+        def fun(shared, own):
+            return ex.vector([formula(operations, *shared, *own)])
+
+        return Program(fun, kind((2,), np.float64), jax.ShapeDtypeStruct((2,), np.float64))
+
+    short, long = code(RULES, Shared), code(PLAIN, jax.ShapeDtypeStruct)
+    assert sum(not node.is_shared for node in short._order) == per_path
+    assert short.operations == {node.name for node in short._order if not node.is_shared}
+    shared = jnp.array([A, B])
+    found, expected = (
+        jax.vmap(lambda x, code=code: code(shared, x)[0])(CHANCE[:, :2]) for code in (short, long)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-15)
+
+
+def test_what_depends_on_shared_numbers_alone_is_shared():
+    graph = Graph()
+    a, x = graph.input(Shared((), np.float64)), graph.input(np.zeros(()))
+    assert a.is_shared and not x.is_shared
+    assert ex.add(a, number(1)).is_shared and ex.div(number(1), a).is_shared
+    assert not ex.add(a, x).is_shared
+    assert ex.mul(x, a).args == (a, x), "the shared factor is the first"
 
 
 # --- known numbers -------------------------------------------------------------------------------
@@ -235,7 +258,7 @@ def test_single_precision_stays_single():
 
 def test_equal_expressions_are_one_object():
     graph = Graph()
-    x, y = graph.input(np.float64), graph.input(np.float64)
+    x, y = graph.input(np.zeros(())), graph.input(np.zeros(()))
     assert ex.add(x, y) is ex.add(y, x) and ex.mul(x, y) is ex.mul(y, x)
     assert ex.mul(number(3), x) is ex.mul(x, number(3))
     assert ex.sub(x, y) is ex.sub(x, y)
@@ -247,14 +270,14 @@ def test_equal_expressions_are_one_object():
 
 def test_different_expressions_are_different_objects():
     graph = Graph()
-    x, y = graph.input(np.float64), graph.input(np.float64)
+    x, y = graph.input(np.zeros(())), graph.input(np.zeros(()))
     assert x is not y
     assert ex.sub(x, y) is not ex.sub(y, x) and ex.div(x, y) is not ex.div(y, x)
     assert ex.mul(number(3), x) is not ex.mul(number(3 + 4e-16), x)
     assert ex.add(x, y) is not ex.mul(x, y)
     narrow = ex.apply("to", lax.sin, (x,), np.float32)
     assert narrow is not ex.apply("to", lax.sin, (x,), np.float64)
-    other = Graph().input(np.float64)
+    other = Graph().input(np.zeros(()))
     assert ex.neg(other) is not ex.neg(x)
 
 
@@ -328,7 +351,7 @@ def test_absolute_values_have_signs_and_slopes():
 
 def test_expressions_number_themselves_in_the_order_of_evaluation():
     graph = Graph()
-    x = graph.input(np.float64)
+    x = graph.input(np.zeros(()))
     chain = [x]
     for _ in range(5):
         chain.append(ex.add(chain[-1], x))

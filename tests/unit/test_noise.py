@@ -60,9 +60,9 @@ def sample_fours(noise, paths, noises=1, dt=DT, seed=1, number=7, dtype=np.float
 
 
 def assert_close(a, b, dt=DT, ulps=8):
-    """Increments that agree to rounding: relative to themselves, and ΔZ to the sum that it is."""
+    """Increments that agree to rounding of the sums that they are."""
     rounding = ulps * np.finfo(np.asarray(a.dW).dtype).eps
-    np.testing.assert_allclose(a.dW, b.dW, rtol=rounding, atol=0)
+    np.testing.assert_allclose(a.dW, b.dW, rtol=rounding, atol=rounding * dt**0.5)
     for x, y, scale in ((a.dZ, b.dZ, dt**1.5), (a.mixed, b.mixed, 0)):
         assert (x is None) == (y is None)
         if x is not None:
@@ -116,17 +116,16 @@ def test_nine_rounds_miss_the_known_answer(monkeypatch):
     assert tuple(int(word) for word in philox4x32(key, counter)) != expected
 
 
-def test_products_agree_with_and_without_64_bit_integers():
+def test_products_without_64_bit_integers():
     edges = np.array([0, 1, 0xFFFF, 0x10000, 0x10001, 0x7FFFFFFF, 0x80000000, ONES], np.uint32)
     random = np.random.default_rng(0).integers(0, 2**32, 10_000, dtype=np.uint32)
     b = jnp.asarray(np.concatenate([edges, random]))
     for a in (*philox.MULTIPLIERS, ONES, 1, 0x10000):
         exact = [a * int(x) for x in np.asarray(b)]
-        for multiply in (philox._multiply_wide, philox._multiply_halves):
-            high, low = multiply(a, b)
-            assert high.dtype == low.dtype == jnp.uint32
-            assert np.asarray(high).tolist() == [x >> 32 for x in exact]
-            assert np.asarray(low).tolist() == [x & ONES for x in exact]
+        high, low = philox._multiply_halves(a, b)
+        assert high.dtype == low.dtype == jnp.uint32
+        assert np.asarray(high).tolist() == [x >> 32 for x in exact]
+        assert np.asarray(low).tolist() == [x & ONES for x in exact]
 
 
 def test_words_are_the_same_with_x64_on_and_off():

@@ -236,7 +236,7 @@ def eliminate(matrix, rhs):
     def solve(entries, rhs):
         full = components(np.zeros_like(matrix))
         full[kept] = entries
-        return newton._solve_linear(full, rhs)
+        return newton._eliminated(full)(rhs)
 
     program = Program(solve, matrix[kept], rhs)
     return stack(program(jnp.asarray(matrix[kept]), jnp.asarray(rhs))), program.size
@@ -250,7 +250,7 @@ def test_elimination_solves_linear_systems(n):
     np.fill_diagonal(matrix, 1.5)
     found, _ = eliminate(matrix, rhs)
     np.testing.assert_allclose(found, np.linalg.solve(matrix, rhs), rtol=1e-12, atol=1e-13)
-    known = newton._solve_linear(components(matrix), components(rhs)).astype(float)
+    known = newton._eliminated(components(matrix))(components(rhs)).astype(float)
     np.testing.assert_allclose(known, found, rtol=1e-12, atol=1e-14)
 
 

@@ -81,6 +81,8 @@ class Lanes:
             return self._while(eqn, args)
         inner = sub_jaxpr(eqn)
         if inner is not None:
+            if eqn.params.get("name") == "rough_inverse":
+                return [self.inverse(*args)]
             return self.run(inner, args)
         kind = np.dtype(eqn.invars[0].aval.dtype) if eqn.invars else None
         rule = _RULES.get(name)
@@ -108,6 +110,10 @@ class Lanes:
         b.branch(head)
         b.position_at_end(after)
         return list(carry)
+
+    def inverse(self, x: Any) -> Any:
+        one = ir.Constant(x.type, [1.0] * self.width)
+        return self.builder.fdiv(one, x, flags=FLAGS)
 
     def any(self, condition: Any) -> Any:
         """Whether a condition holds in any lane."""

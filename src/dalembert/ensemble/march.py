@@ -15,7 +15,7 @@ from jax import lax
 
 from dalembert.noise import Four, Increments, Noise, pick
 from dalembert.stepping.block_solver import Solver
-from dalembert.stepping.newton import tolerance
+from dalembert.stepping.newton import tolerance, worse
 from dalembert.stepping.stepper import Stepper
 
 __all__ = [
@@ -29,7 +29,6 @@ __all__ = [
     "march_safe",
     "moving",
     "needed",
-    "worse",
 ]
 
 
@@ -133,11 +132,6 @@ def moving(state: PathState) -> Moving:
     zeros = jnp.zeros_like(state.residual)
     none = jnp.zeros_like(state.truncated)
     return Moving(state.q, state.p, zeros, none, none)
-
-
-def worse(residual: Any, other: Any) -> Any:
-    """The larger residual; one that is not a number is the worst."""
-    return jnp.where(other <= residual, residual, other)
 
 
 def accepted(stepper: Stepper, state: PathState, moved: Moving) -> tuple[PathState, Any]:

@@ -29,6 +29,8 @@ WIDTHS = {150: 32, 500: 16}
 long an operation takes, and a long step has none to spare."""
 
 LEAST_WIDTH = 8
+MAX_UNROLLED = 150
+"""Equations of a step that may be written out four times."""
 
 
 class PathCode(NamedTuple):
@@ -39,12 +41,15 @@ class PathCode(NamedTuple):
         step: (state, increments of one step, dt, params) → state.
         state: types of the state.
         shared: types of dt and params.
+        is_unrolled: whether four steps are written out, so that what one step computes at its end
+            and the next one at its start is computed once.
     """
 
     draw: Any
     step: Any
     state: list[np.dtype]
     shared: list[np.dtype]
+    is_unrolled: bool
 
 
 def trace_path(stepper: Stepper, needs: frozenset[str], noise: Noise, params: Any) -> PathCode:
@@ -69,7 +74,8 @@ def trace_path(stepper: Stepper, needs: frozenset[str], noise: Noise, params: An
     step_code = jax.make_jaxpr(step)(state, four[0], real, numbers)
     types = [np.dtype(x.dtype) for x in jax.tree.leaves(state)]
     shared = [np.dtype(x.dtype) for x in jax.tree.leaves((real, numbers))]
-    return PathCode(draw_code, step_code, types, shared)
+    is_unrolled = not stepper.is_nonlinear and len(step_code.jaxpr.eqns) <= MAX_UNROLLED
+    return PathCode(draw_code, step_code, types, shared, is_unrolled)
 
 
 def write_march(code: PathCode, width: int) -> str:
@@ -112,22 +118,35 @@ def write_march(code: PathCode, width: int) -> str:
 
         def four(number: Any, now: list[Any]) -> list[Any]:
             drawn = lanes.run(code.draw, [*seed, low, high, lanes.spread(number), dt])
-            for i, x in enumerate(drawn):
-                slot = b.gep(room[i % per_step], [WORD(i // per_step)], source_etype=x.type)
-                b.store(x, slot)
 
-            def one(place: Any, now: list[Any]) -> list[Any]:
-                chosen = [
-                    b.load(b.gep(r, [place], source_etype=lanes.type(t)), typ=lanes.type(t))
-                    for r, t in zip(room, kinds, strict=False)
-                ]
-                return lanes.run(code.step, [*now, *chosen, dt, *params])
+            def some(now: list[Any]) -> list[Any]:
+                for i, x in enumerate(drawn):
+                    slot = b.gep(room[i % per_step], [WORD(i // per_step)], source_etype=x.type)
+                    b.store(x, slot)
+
+                def one(place: Any, now: list[Any]) -> list[Any]:
+                    chosen = [
+                        b.load(b.gep(r, [place], source_etype=lanes.type(t)), typ=lanes.type(t))
+                        for r, t in zip(room, kinds, strict=False)
+                    ]
+                    return lanes.run(code.step, [*now, *chosen, dt, *params])
+
+                return _loop(b, from_here, to, now, one)
+
+            def all_four(now: list[Any]) -> list[Any]:
+                for place in range(4):
+                    chosen = drawn[place * per_step : (place + 1) * per_step]
+                    now = lanes.run(code.step, [*now, *chosen, dt, *params])
+                return now
 
             before = b.mul(number, WORD(4))
             from_here = b.select(b.icmp_unsigned(">", first, before), b.sub(first, before), WORD(0))
             rest = b.sub(end, before)
             to = b.select(b.icmp_unsigned("<", rest, WORD(4)), rest, WORD(4))
-            return _loop(b, from_here, to, now, one)
+            if not code.is_unrolled:
+                return some(now)
+            is_whole = b.icmp_unsigned("==", b.sub(to, from_here), WORD(4))
+            return _choose(b, is_whole, all_four, some, now)
 
         last = b.lshr(b.add(end, WORD(3)), WORD(2))
         done = _loop(b, b.lshr(first, WORD(2)), last, start, four)
@@ -166,6 +185,29 @@ def _loop(
     b.branch(head)
     b.position_at_end(after)
     return list(values)
+
+
+def _choose(
+    b: ir.IRBuilder,
+    condition: Any,
+    yes: Callable[[list[Any]], list[Any]],
+    no: Callable[[list[Any]], list[Any]],
+    values: list[Any],
+) -> list[Any]:
+    """yes(values) if condition else no(values)"""
+    ways, after = [b.append_basic_block(name) for name in ("yes", "no")], b.append_basic_block()
+    b.cbranch(condition, *ways)
+    results = []
+    for block, way in zip(ways, (yes, no), strict=True):
+        b.position_at_end(block)
+        results.append((way(values), b.block))
+        b.branch(after)
+    b.position_at_end(after)
+    chosen = [b.phi(x.type) for x in values]
+    for new, block in results:
+        for phi, x in zip(chosen, new, strict=True):
+            phi.add_incoming(x, block)
+    return chosen
 
 
 class NativeMarch:

@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.ensemble.march import Block, Moving, needed, worse
+from dalembert.ensemble.march import Block, Moving, needed
 from dalembert.noise import Four, Increments, Noise
 from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.expressions import vector
+from dalembert.stepping.newton import worse
 from dalembert.stepping.scalarise import scalarise
 from dalembert.stepping.stepper import Stepper
 

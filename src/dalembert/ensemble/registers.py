@@ -7,7 +7,7 @@ steps as its paths need.
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -97,11 +97,21 @@ def _march_tile(
 
         increments = jax.vmap(of_path)(block.path)
 
-        def one(place: Any, now: Moving) -> Moving:
-            return jax.vmap(partial(step_scalars, stepper, block))(now, pick(place, increments))
+        step = jax.vmap(partial(step_scalars, stepper, block))
+        begin, stop = jnp.maximum(first - 4 * number, 0), jnp.minimum(end - 4 * number, 4)
 
-        begin = jnp.maximum(first - 4 * number, 0)
-        return lax.fori_loop(begin, jnp.minimum(end - 4 * number, 4), one, now)
+        def some(now: Moving) -> Moving:
+            return lax.fori_loop(
+                begin, stop, lambda place, now: step(now, pick(place, increments)), now
+            )
+
+        def all_four(now: Moving) -> Moving:
+            return reduce(step, increments, now)
+
+        if stepper.is_nonlinear:
+            return some(now)
+        # Written out, what a step computes at its end and the next at its start is computed once.
+        return lax.cond(stop - begin == 4, all_four, some, now)
 
     return lax.fori_loop(first // 4, (end + 3) // 4, four, start)
 

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from dalembert.elementary import cos_near_zero, log_of_normal, sin_near_zero
 
@@ -52,12 +53,6 @@ def x64_is_on() -> bool:
     return jnp.result_type(float) == np.float64
 
 
-def _multiply_wide(a: int, b: Array) -> tuple[Array, Array]:
-    """High and low word of the 64-bit product a·b, by a uint64 product (needs x64)."""
-    product = jnp.asarray(b, jnp.uint64) * np.uint64(a)
-    return (product >> np.uint64(32)).astype(jnp.uint32), product.astype(jnp.uint32)
-
-
 def _multiply_halves(a: int, b: Array) -> tuple[Array, Array]:
     """High and low word of the 64-bit product a·b, by 16-bit halves in uint32 alone."""
     half, mask = np.uint32(16), np.uint32(0xFFFF)
@@ -70,20 +65,40 @@ def _multiply_halves(a: int, b: Array) -> tuple[Array, Array]:
     return high, b * np.uint32(a)
 
 
+def _rounds_of_halves(key: tuple[Any, Any], counter: Words) -> Words:
+    k0, k1 = key
+    c0, c1, c2, c3 = counter
+    for _ in range(ROUNDS):
+        high0, low0 = _multiply_halves(MULTIPLIERS[0], c0)
+        high1, low1 = _multiply_halves(MULTIPLIERS[1], c2)
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+        k0, k1 = k0 + np.uint32(WEYL[0]), k1 + np.uint32(WEYL[1])
+    return c0, c1, c2, c3
+
+
+def _rounds_of_products(key: tuple[Any, Any], counter: Words) -> Words:
+    """The same by uint64 products, whose high words are not cleared before they have to be."""
+    k0, k1, c0, c1, c2, c3 = (word.astype(jnp.uint64) for word in (*key, *counter))
+    word, low = np.uint64(32), np.uint64(0xFFFFFFFF)
+    for _ in range(ROUNDS):
+        product0 = (c0 & low) * np.uint64(MULTIPLIERS[0])
+        product1 = (c2 & low) * np.uint64(MULTIPLIERS[1])
+        c0, c1 = (product1 >> word) ^ c1 ^ k0, product1
+        c2, c3 = (product0 >> word) ^ c3 ^ k1, product0
+        k0, k1 = k0 + np.uint64(WEYL[0]), k1 + np.uint64(WEYL[1])
+    first, second, third, fourth = (c.astype(jnp.uint32) for c in (c0, c1, c2, c3))
+    return first, second, third, fourth
+
+
 def philox4x32(key: tuple[Any, Any], counter: tuple[Any, Any, Any, Any]) -> Words:
     """Four uint32 words from a key of two words and a counter of four, elementwise.
 
     Scalars and arrays of one shape may be mixed; integers must lie in [0, 2³²).
     """
-    multiply = _multiply_wide if x64_is_on() else _multiply_halves
     k0, k1 = (jnp.asarray(word, jnp.uint32) for word in key)
     c0, c1, c2, c3 = (jnp.asarray(word, jnp.uint32) for word in counter)
-    for _ in range(ROUNDS):
-        high0, low0 = multiply(MULTIPLIERS[0], c0)
-        high1, low1 = multiply(MULTIPLIERS[1], c2)
-        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
-        k0, k1 = k0 + np.uint32(WEYL[0]), k1 + np.uint32(WEYL[1])
-    return c0, c1, c2, c3
+    rounds = _rounds_of_products if x64_is_on() else _rounds_of_halves
+    return rounds((k0, k1), (c0, c1, c2, c3))
 
 
 def normal_numbers(words: Words, dtype: Any) -> tuple[Array, Array, Array, Array]:
@@ -95,24 +110,42 @@ def normal_numbers(words: Words, dtype: Any) -> tuple[Array, Array, Array, Array
 def _normal_pair(first: Array, second: Array, dtype: np.dtype) -> tuple[Array, Array]:
     """Two independent N(0, 1) numbers from two words: 42 bits for the radius, 22 for the angle.
 
-    The radius is √(−2 ln u) with u = (k + 1)/2⁴², so no number is larger than √(84 ln 2) = 7.63: of
-    10¹³ exact normal numbers 0.2 would be. The angle is the middle of one of 2²² equal parts of
-    the circle: 19 bits choose a place in an eighth of it, 3 bits the eighth.
+    The radius is √(−2 ln u) with u = k/2⁴², 0 < k ≤ 2⁴², so no number is larger than
+    √(84 ln 2) = 7.63: of 10¹³ exact normal numbers 0.2 would be. The angle is the middle of one of
+    2²² equal parts of the circle: 20 bits choose a place in a quarter, 2 bits the signs.
     """
-    tail = ((first & np.uint32(1)) << np.uint32(10)) | (second & np.uint32(0x3FF))
-    place = second >> np.uint32(10)
-    u = _float(first >> np.uint32(1), dtype) * 2.0**-31 + (_float(tail, dtype) + 1) * 2.0**-42
-    radius = jnp.sqrt(-2 * _log(u))
-    angle = (_float(place & np.uint32(0x7FFFF), dtype) + 0.5) * (pi / 4 * 2.0**-19)
-    cosine, sine = cos_near_zero(angle), sin_near_zero(angle)
-    is_swapped, is_left, is_below = (
-        (place >> np.uint32(k)) & np.uint32(1) == 1 for k in (19, 20, 21)
-    )
-    x, y = jnp.where(is_swapped, sine, cosine), jnp.where(is_swapped, cosine, sine)
-    return (
-        jnp.where(is_left, -radius, radius) * x,
-        jnp.where(is_below, -radius, radius) * y,
-    )
+    u, t = _fractions(first, second, dtype)
+    radius = jnp.sqrt(-_log(u))
+    cosine, sine = cos_near_zero(t * (pi / 2)), sin_near_zero(t * (pi / 2))
+    # The quarter is turned by π/4, from around the first axis to where both numbers are positive;
+    # the square root of two in this is left out of the radius.
+    left, below = ((second << np.uint32(k)) & np.uint32(1 << 31) for k in (21, 20))
+    return _signed(radius * (cosine - sine), left), _signed(radius * (cosine + sine), below)
+
+
+def _fractions(first: Array, second: Array, dtype: np.dtype) -> tuple[Array, Array]:
+    """A number in (0, 1] from 42 bits and one in (−½, ½) from 20 others."""
+    tail, place = second & np.uint32(0x3FF), second >> np.uint32(12)
+    if dtype == np.float64:
+        long, tail, place = (word.astype(jnp.uint64) for word in (first, tail, place))
+        u = _between_1_and_2((long << np.uint64(20)) | (tail << np.uint64(10)))
+        t = _between_1_and_2((place << np.uint64(32)) | np.uint64(1 << 31))
+        return u - (1 - 2.0**-42), t - 1.5
+    low = ((first & np.uint32(1)) << np.uint32(10)) | tail
+    u = _float(first >> np.uint32(1), dtype) * 2.0**-31 + (_float(low, dtype) + 1) * 2.0**-42
+    return u, (_float(place, dtype) + 0.5) * 2.0**-20 - 0.5
+
+
+def _between_1_and_2(mantissa: Array) -> Array:
+    """1 + m/2⁵², by putting the bits of m after the exponent of one: cheaper than a conversion."""
+    return lax.bitcast_convert_type(mantissa | np.uint64(0x3FF << 52), np.float64)
+
+
+def _signed(x: Array, sign: Array) -> Array:
+    """x with its sign changed where the first bit of a word, which has no others, is set."""
+    if x.dtype == np.float64:
+        sign = sign.astype(jnp.uint64) << np.uint64(32)
+    return lax.bitcast_convert_type(lax.bitcast_convert_type(x, sign.dtype) ^ sign, x.dtype)
 
 
 def _log(u: Array) -> Array:

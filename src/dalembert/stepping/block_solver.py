@@ -4,7 +4,7 @@ In the scalar regime the equations of a block are programs on scalars, in the ar
 of arrays; what the fast ways leave unsolved goes to one damped Newton loop on arrays.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache, partial, reduce
@@ -17,17 +17,31 @@ from jax import lax
 
 from dalembert.stepping import newton
 from dalembert.stepping.dependence import Degree, degree
-from dalembert.stepping.equations import OLD_P, OLD_Q, RowEquations, Surroundings
-from dalembert.stepping.expressions import Program, absolute, components, vector
+from dalembert.stepping.equations import (
+    OLD_P,
+    OLD_Q,
+    SHARED_INCREMENTS,
+    RowEquations,
+    Surroundings,
+)
+from dalembert.stepping.expressions import Program, Shared, absolute, components, vector
 from dalembert.stepping.newton import Report
-from dalembert.stepping.plan import Block, Node, Plan
+from dalembert.stepping.plan import Block, Dependence, Node, Plan
 from dalembert.stepping.scalarise import scalarise, stack, written_out
-from dalembert.system import System
+from dalembert.system import System, Term
 
-__all__ = ["BlockSolver", "Solver", "as_tuple", "block_solvers"]
+__all__ = ["BlockSolver", "Solver", "block_solvers"]
 
 MAX_DENSE_UNKNOWNS = 16
 """Beyond this the array regime forms no matrix."""
+
+
+MAX_SHORT_PASS = 400
+"""Operations of a pass that may be written out more than once."""
+
+
+PLAIN_OPERATIONS = frozenset({"add", "sub", "mul", "neg", "magnitude", "max"})
+"""Those of which one costs a processor as little as another."""
 
 
 class Solver(Enum):
@@ -50,7 +64,10 @@ class Equations(NamedTuple):
     linearise: Callable[..., Any]
     floor: Callable[..., Any]
     check: Callable[..., Any]
+    quick_check: Callable[..., Any]
     complete: Callable[..., Any]
+    guess: Callable[..., Any]
+    bend: Callable[..., Any]
 
 
 class ScalarEquations(NamedTuple):
@@ -58,17 +75,37 @@ class ScalarEquations(NamedTuple):
 
     Attributes:
         complete: its explicit rows.
-        residual: unknown rows minus what the equations say they are.
-        fast: a fixed number of Newton steps, and the residual that they leave.
-        one_pass: one Newton step.
-        check: the residual that a solution leaves.
+        unknown: how to find the others, if there are any.
     """
 
     complete: Callable[..., Any]
-    residual: Callable[..., Any] | None = None
-    fast: Callable[..., Any] | None = None
-    one_pass: Callable[..., Any] | None = None
-    check: Callable[..., Any] | None = None
+    unknown: "UnknownRows | None" = None
+
+
+class UnknownRows(NamedTuple):
+    """What a solver needs, as programs on scalars.
+
+    Attributes:
+        residual: unknown rows minus what the equations say they are.
+        guess: where to begin.
+        fast: a fixed number of Newton steps, and the residual that they leave.
+        linear: the solution of linear equations, and an upper bound of the residual.
+        first_pass: a better approximation, and the size of the correction.
+        next_pass: the same, and an upper bound of the residual before it.
+        check: the residual that a solution leaves.
+        order: the order of convergence of the passes.
+        is_short: whether a pass has so few operations that the second is written out.
+    """
+
+    residual: Callable[..., Any]
+    guess: Callable[..., Any]
+    fast: Callable[..., Any]
+    linear: Callable[..., Any]
+    first_pass: Callable[..., Any]
+    next_pass: Callable[..., Any]
+    check: Callable[..., Any]
+    order: int
+    is_short: bool
 
 
 @dataclass(frozen=True)
@@ -101,7 +138,8 @@ class BlockSolver:
             u, report = self._solve_vector(start, _as_arrays(around))
             u = components(u)
         else:
-            u, report = self._solve_scalars(self.scalars, np.concatenate(guess), around, solver)
+            assert self.scalars.unknown, "there are unknowns"
+            u, report = self._solve_scalars(self.scalars.unknown, around, solver)
         return list(u.reshape(len(guess), -1)), report
 
     def _solve_vector(self, guess: jax.Array, around: Surroundings) -> tuple[jax.Array, Report]:
@@ -131,31 +169,43 @@ class BlockSolver:
         return newton.dense_solve if size <= MAX_DENSE_UNKNOWNS else newton.krylov_solve
 
     def _solve_scalars(
-        self, equations: ScalarEquations, guess: np.ndarray, around: Surroundings, solver: Solver
+        self, equations: UnknownRows, around: Surroundings, solver: Solver
     ) -> tuple[np.ndarray, Report]:
         """Unknowns stay apart, so that nothing is stacked unless the damped loop is entered."""
+        guess = equations.guess(around)
         dtype = guess[0].dtype
-        residual_of, fast, one_pass, check = equations[1:]
-        assert residual_of and fast and one_pass and check, "there are unknowns"
 
         def residual(u: tuple[Any, ...]) -> tuple[Any, ...]:
-            return as_tuple(residual_of(vector(u), around), dtype)
+            return newton.as_scalars(equations.residual(vector(u), around), dtype)
 
-        def solve(_: Any, u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Report]:
-            if solver is Solver.FAST or self.affine:
-                found, worst, scale = fast(vector(u), around)
-                found, taken = as_tuple(found, dtype), jnp.asarray(self.fast_iterations, dtype)
+        def solve(u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Report]:
+            if solver is Solver.FAST:
+                found, worst, scale = equations.fast(vector(u), around)
+                report = Report(jnp.int32(self.fast_iterations), newton.relative(worst, scale))
+                return newton.as_scalars(found, dtype), report
+            if self.affine:
+                found, worst, scale = equations.linear(vector(u), around)
+                found = newton.as_scalars(found, dtype)
+                report = Report(jnp.int32(1), newton.rough_relative(worst, scale))
             else:
-                found, taken = newton.newton_loop(lambda u: one_pass(vector(u), around), u)
-                worst, scale = check(vector(found), around)
-            error = newton.relative(worst, scale)
-            if solver is not Solver.BOTH:
-                return found, Report(taken, error)
+                found, report = newton.newton_loop(
+                    lambda u: equations.first_pass(vector(u), around),
+                    lambda u: equations.next_pass(vector(u), around),
+                    u,
+                    equations.order,
+                    equations.is_short,
+                )
+            error = newton.checked(report.residual, lambda: equations.check(vector(found), around))
+            return found, report._replace(residual=error)
+
+        def solve_safely(_: Any, u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Report]:
+            found, (steps, _) = solve(u)
+            error = newton.relative(*equations.check(vector(found), around))
             is_finite = jnp.isfinite(reduce(jnp.add, map(absolute, found)) + error)
             start = tuple(lax.select(is_finite, *pair) for pair in zip(found, u, strict=True))
             error = jnp.where(is_finite, error, jnp.ones_like(error))
             found, report = self._damped_newton(start, error, _as_arrays(around))
-            return found, report._replace(iterations=report.iterations + taken)
+            return found, report._replace(iterations=report.iterations + steps.astype(dtype))
 
         def tangent_solve(product: Callable[..., Any], rhs: tuple[Any, ...]) -> tuple[Any, ...]:
             def product_of_vector(v: jax.Array) -> jax.Array:
@@ -163,14 +213,12 @@ class BlockSolver:
 
             return tuple(newton.dense_solve(product_of_vector, jnp.stack(rhs)))
 
-        u, report = lax.custom_root(
-            residual, as_tuple(guess, dtype), solve, tangent_solve, has_aux=True
-        )
+        start = newton.as_scalars(guess, dtype)
+        if solver is not Solver.BOTH:
+            u, report = solve(start)
+        else:
+            u, report = lax.custom_root(residual, start, solve_safely, tangent_solve, has_aux=True)
         return vector(u), Report(*report)
-
-
-def as_tuple(u: np.ndarray, dtype: Any) -> tuple[Any, ...]:
-    return tuple(jnp.asarray(x, dtype) for x in u)
 
 
 def _as_arrays(around: Surroundings) -> Surroundings:
@@ -178,17 +226,24 @@ def _as_arrays(around: Surroundings) -> Surroundings:
 
 
 def block_solvers(
-    system: System, plan: Plan, z: Any, shortcuts: bool, scalar: bool
+    system: System,
+    plan: Plan,
+    dependence: Mapping[Term, Dependence],
+    z: Any,
+    shortcuts: bool,
+    scalar: bool,
 ) -> tuple[BlockSolver, ...]:
-    functions = RowEquations(system, plan)
-    number = jax.ShapeDtypeStruct((), z.dtype)
-    increments = {e.increment: number for row in plan.rows.values() for e in row}
+    functions = RowEquations(system, plan, dependence)
+    one, same = jax.ShapeDtypeStruct((), z.dtype), Shared((), z.dtype)
+    names = {entry.increment for row in plan.rows.values() for entry in row}
+    increments = {name: same if name in SHARED_INCREMENTS else one for name in names}
+    params = jax.tree.map(lambda x: Shared(x.shape, x.dtype), system.params)
     rows: dict[Node, Any] = {OLD_Q: z, OLD_P: z}
     solvers = []
     for block in plan.blocks:
-        around = Surroundings(dict(rows), increments, system.params)
+        around = Surroundings(dict(rows), increments, params)
         rows |= dict.fromkeys(block.unknowns, z)
-        known = Surroundings(dict(rows), increments, system.params)
+        known = Surroundings(dict(rows), increments, params)
         rows |= dict.fromkeys(block.explicit, z)
         u = jax.ShapeDtypeStruct((len(block.unknowns) * system.dim,), z.dtype)
         arrays = Equations(
@@ -212,6 +267,10 @@ def _programs(
     residual = written_out(arrays.residual, u, around)
     linearise = written_out(arrays.linearise, u, around)
     check = written_out(arrays.check, u, u, around)
+    quick_check = written_out(arrays.quick_check, u, around)
+    second = written_out(arrays.bend, u, u, around)
+    equations = Program(residual, u, around)
+    is_costly = not equations.operations <= PLAIN_OPERATIONS
 
     def fast(guess: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
         found, slack = newton.fixed_newton(
@@ -219,21 +278,37 @@ def _programs(
         )
         return found, *check(found, slack, around)
 
-    def one_pass(u: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
-        return newton.newton_pass(lambda u: linearise(u, around), u)
+    def linear(guess: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
+        found, _ = newton.fixed_newton(
+            lambda u: residual(u, around), lambda u: linearise(u, around), guess, is_linear=True
+        )
+        return found, *quick_check(found, around)
+
+    def first_pass(u: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
+        bend = (lambda u, d: second(u, d, around)) if is_costly else None
+        return newton.newton_pass(lambda u: linearise(u, around), bend, u)
+
+    def next_pass(u: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
+        return *first_pass(u, around), *quick_check(u, around)
 
     def full_check(u: np.ndarray, around: Surroundings) -> tuple[np.ndarray, np.ndarray]:
         _, matrix, shift = linearise(u, around)
         return check(u, newton.slack(u, matrix, shift), around)
 
     # What says whether there is a straight-line form is written out now, the rest when needed.
-    return ScalarEquations(
-        complete,
-        Program(residual, u, around),
+    complete_check = Program(full_check, u, around)
+    unknown = UnknownRows(
+        equations,
+        scalarise(arrays.guess, around),
         _when_called(fast, u, around),
-        _when_called(one_pass, u, around),
-        Program(full_check, u, around),
+        _when_called(linear, u, around),
+        _when_called(first_pass, u, around),
+        _when_called(next_pass, u, around),
+        complete_check,
+        3 if is_costly else 2,
+        complete_check.size < MAX_SHORT_PASS,
     )
+    return ScalarEquations(complete, unknown)
 
 
 def _when_called(fun: Callable[..., Any], *like: Any) -> Callable[..., Any]:

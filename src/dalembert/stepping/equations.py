@@ -1,6 +1,6 @@
 """The stage equations of a plan as functions of arrays, for one path."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -10,13 +10,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.noise import Increments
-from dalembert.stepping.plan import Block, Node, Plan
-from dalembert.stepping.stages import Entry, Increment
-from dalembert.system import System
+from dalembert.stepping.dependence import Degree
+from dalembert.stepping.plan import Block, Dependence, Node, Plan
+from dalembert.stepping.stages import Entry, Increment, Row
+from dalembert.system import System, Term
 
-__all__ = ["OLD_P", "OLD_Q", "RowEquations", "Surroundings", "increment_values"]
+__all__ = [
+    "OLD_P",
+    "OLD_Q",
+    "SHARED_INCREMENTS",
+    "RowEquations",
+    "Surroundings",
+    "increment_values",
+]
 
 OLD_Q, OLD_P = Node("q", 0), Node("p", 0)
+SHARED_INCREMENTS: frozenset[Increment] = frozenset({("dt",), ("sqrt_dt",)})
+"""Those that are the same for all paths and steps."""
 
 
 class Surroundings(NamedTuple):
@@ -30,14 +40,15 @@ class Surroundings(NamedTuple):
 class RowEquations:
     """The equations of a plan on arrays of shape (dim,), for one path."""
 
-    def __init__(self, system: System, plan: Plan) -> None:
+    def __init__(self, system: System, plan: Plan, dependence: Mapping[Term, Dependence]) -> None:
         self.system, self.plan = system, plan
+        self.is_affine = {term: max(d) <= Degree.AFFINE for term, d in dependence.items()}
         entries = {entry.term for row in plan.rows.values() for entry in row}
         # Jitted only so that each term is traced once, however many rows it appears in.
         self.terms = {term: jax.jit(_given(system.term(term))) for term in entries}
 
-    def rows(
-        self, nodes: Iterable[Node], around: Surroundings
+    def _rows(
+        self, rows: Mapping[Node, Row], around: Surroundings
     ) -> tuple[dict[Node, Any], dict[Node, Any]]:
         """Rows in the given order, old state + Σ increment · (Σ weight · term), and their sizes.
 
@@ -54,10 +65,10 @@ class RowEquations:
             value = evaluated[place]
             return value if entry.weight == 1 else jnp.asarray(entry.weight, value.dtype) * value
 
-        for node in nodes:
+        for node, row in rows.items():
             total = known[Node(node.kind, 0)]
             size = jnp.abs(total)
-            entries = sorted(self.plan.rows[node], key=lambda e: e.increment)
+            entries = sorted(row, key=lambda e: e.increment)
             for increment, group in groupby(entries, key=lambda e: e.increment):
                 parts = [term(entry) for entry in group]
                 part = around.increments[increment] * sum(parts[1:], parts[0])
@@ -68,7 +79,20 @@ class RowEquations:
 
     def complete(self, block: Block, around: Surroundings) -> dict[Node, Any]:
         """The explicit rows of a block, its unknowns being among the surroundings."""
-        return self.rows(block.explicit, around)[0]
+        return self._rows(self._rows_of(block.explicit), around)[0]
+
+    def guess(self, block: Block, around: Surroundings) -> Any:
+        """Unknown rows with the terms that cost nothing, the affine ones, at the old state."""
+        at_old_state = {
+            node: tuple(
+                entry._replace(q_row=0, p_row=0)
+                for entry in self.plan.rows[node]
+                if self.is_affine[entry.term]
+            )
+            for node in block.unknowns
+        }
+        found, _ = self._rows(at_old_state, around)
+        return jnp.concatenate([found[node] for node in block.unknowns])
 
     def residual(self, block: Block, u: Any, around: Surroundings) -> Any:
         """Unknown rows minus what the equations say they are."""
@@ -76,7 +100,8 @@ class RowEquations:
 
     def _residual_and_size(self, block: Block, u: Any, around: Surroundings) -> tuple[Any, Any]:
         around = self._with_unknowns(block, u, around)
-        found, sizes = self.rows((*block.explicit, *block.unknowns), around)
+        rows = self._rows_of((*block.explicit, *block.unknowns))
+        found, sizes = self._rows(rows, around)
         unknowns = block.unknowns
         return (
             jnp.concatenate([around.rows[node] - found[node] for node in unknowns]),
@@ -89,6 +114,16 @@ class RowEquations:
         residual, product = jax.linearize(partial(self._at, block, around), u, start)
         columns = [product(e, jnp.zeros_like(start)) for e in np.eye(u.size, dtype=u.dtype)]
         return residual, jnp.stack(columns, axis=1), product(jnp.zeros_like(u), start)
+
+    def bend(self, block: Block, u: Any, d: Any, around: Surroundings) -> Any:
+        """Half of the second derivative of the residual along d."""
+
+        def along(t: Any) -> Any:
+            return self.residual(block, u + t * d, around)
+
+        zero, one = jnp.zeros((), u.dtype), jnp.ones((), u.dtype)
+        _, second = jax.jvp(lambda t: jax.jvp(along, (t,), (one,))[1], (zero,), (one,))
+        return second / 2
 
     def floor(self, block: Block, u: Any, around: Surroundings) -> Any:
         """What rounding can leave of every residual, in units of the relative rounding error.
@@ -110,6 +145,12 @@ class RowEquations:
         residual, size = self._residual_and_size(block, u, around)
         return self._largest_of_kinds(block, residual, size + slack)
 
+    def quick_check(self, block: Block, u: Any, around: Surroundings) -> tuple[Any, Any]:
+        """Largest residuals, and sizes of the unknown rows, which are no larger than the floors."""
+        old = jnp.concatenate([around.rows[Node(node.kind, 0)] for node in block.unknowns])
+        residual = self.residual(block, u, around)
+        return self._largest_of_kinds(block, residual, jnp.abs(u) + jnp.abs(old))
+
     def relative(self, block: Block, residual: Any, floor: Any) -> Any:
         """The largest residual of the q rows and of the p rows, relative to their floors."""
         worst, scale = self._largest_of_kinds(block, residual, floor)
@@ -121,9 +162,11 @@ class RowEquations:
             rows = [i for i, node in enumerate(block.unknowns) if node.kind == kind]
             if rows:
                 worst.append(self._largest(rows, jnp.abs(residual)))
-                tiny = jnp.finfo(floor.dtype).tiny
-                scales.append(jnp.maximum(self._largest(rows, floor), tiny))
+                scales.append(self._largest(rows, floor) + jnp.finfo(floor.dtype).tiny)
         return jnp.stack(worst), jnp.stack(scales)
+
+    def _rows_of(self, nodes: Iterable[Node]) -> dict[Node, Row]:
+        return {node: self.plan.rows[node] for node in nodes}
 
     def _at(self, block: Block, around: Surroundings, u: Any, q: Any) -> Any:
         """The residual, with the old positions as an argument of their own."""

@@ -7,16 +7,18 @@ and what no result needs is not computed at all. The rules below leave out what 
 """
 
 from collections.abc import Callable, Iterable
-from math import frexp
 from typing import Any
 
 import jax
 import numpy as np
 from jax import lax
 
+from dalembert import elementary
+
 __all__ = [
     "Expression",
     "Program",
+    "Shared",
     "add",
     "apply",
     "components",
@@ -27,15 +29,23 @@ __all__ = [
     "mul",
     "neg",
     "power",
+    "rough_inverse",
     "sub",
     "vector",
 ]
 
 
-class Expression:
-    """An operation on numbers and other expressions; compared by identity."""
+class Shared(jax.ShapeDtypeStruct):
+    """The shape and type of numbers that are the same for all paths and steps of a run."""
 
-    __slots__ = ("args", "dtype", "graph", "name", "number", "operation")
+
+class Expression:
+    """An operation on numbers and other expressions; compared by identity.
+
+    It is shared if all that it depends on is: a compiler computes it once, outside of all loops.
+    """
+
+    __slots__ = ("args", "dtype", "graph", "is_shared", "name", "number", "operation")
 
     def __init__(
         self,
@@ -44,7 +54,9 @@ class Expression:
         operation: Callable[..., Any] | None,
         args: tuple[Any, ...],
         dtype: np.dtype,
+        is_shared: bool,
     ) -> None:
+        self.is_shared = is_shared
         self.graph, self.name, self.operation, self.args = graph, name, operation, args
         self.dtype, self.number = dtype, len(graph.nodes)
         graph.nodes.append(self)
@@ -57,9 +69,9 @@ class Graph:
         self.nodes: list[Expression] = []
         self.table: dict[Any, Expression] = {}
 
-    def input(self, dtype: Any) -> Expression:
+    def input(self, like: Any) -> Expression:
         """An expression whose value is given."""
-        return Expression(self, "input", None, (), np.dtype(dtype))
+        return Expression(self, "input", None, (), _dtype(like), isinstance(like, Shared))
 
     def forget(self) -> None:
         """Drop all that no program needs, once nothing is to be added any more."""
@@ -70,7 +82,8 @@ class Graph:
     ) -> Expression:
         key = (name, *(_key(x) for x in args), np.dtype(dtype))
         if key not in self.table:
-            self.table[key] = Expression(self, name, operation, args, np.dtype(dtype))
+            shared = all(map(is_shared, args))
+            self.table[key] = Expression(self, name, operation, args, np.dtype(dtype), shared)
         return self.table[key]
 
 
@@ -83,13 +96,14 @@ class Program:
 
     Attributes:
         size: how many operations there are.
+        operations: the names of those that paths do not share.
     """
 
     def __init__(self, fun: Callable[..., Any], *like: Any) -> None:
         """Write `fun` out for arguments of the shapes and types of `like`."""
         graph = Graph()
         leaves, tree = jax.tree.flatten(like)
-        arrays = [vector(graph.input(_dtype(x)) for _ in range(_size(x))) for x in leaves]
+        arrays = [vector(graph.input(x) for _ in range(_size(x))) for x in leaves]
         self._inputs = [node for array in arrays for node in array]
         shaped = [array.reshape(np.shape(x)) for array, x in zip(arrays, leaves, strict=True)]
         self._results = fun(*jax.tree.unflatten(tree, shaped))
@@ -97,6 +111,7 @@ class Program:
             x for array in jax.tree.leaves(self._results) for x in np.ravel(array)
         )
         self.size = len(self._order)
+        self.operations = {node.name for node in self._order if not node.is_shared}
         graph.forget()
 
     def __call__(self, *args: Any) -> Any:
@@ -133,8 +148,8 @@ def _size(x: Any) -> int:
     return int(np.prod(np.shape(x)))
 
 
-def _dtype(x: Any) -> Any:
-    return x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype
+def _dtype(x: Any) -> np.dtype:
+    return np.dtype(x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype)
 
 
 def _needed(outputs: Iterable[Any]) -> list[Expression]:
@@ -152,6 +167,11 @@ def _needed(outputs: Iterable[Any]) -> list[Expression]:
 def is_known(x: Any) -> bool:
     """True for a number that is known while the program is written."""
     return isinstance(x, np.generic)
+
+
+def is_shared(x: Any) -> bool:
+    """True for what is known, or the same for all paths and steps."""
+    return is_known(x) or x.is_shared
 
 
 def vector(values: Iterable[Any]) -> np.ndarray:
@@ -175,8 +195,11 @@ def _operation(name: str, operation: Callable[..., Any], *args: Any) -> Any:
 
 
 def _commutative(name: str, operation: Callable[..., Any], x: Any, y: Any) -> Any:
-    # Known numbers first, and the older expression before the younger one.
-    first, second = sorted((x, y), key=lambda z: -1 if is_known(z) else z.number)
+    # Known numbers first, then shared ones, and the older expression before the younger one.
+    def order(z: Any) -> tuple[bool, int]:
+        return not is_shared(z), -1 if is_known(z) else z.number
+
+    first, second = sorted((x, y), key=order)
     return _operation(name, operation, first, second)
 
 
@@ -188,17 +211,14 @@ def _is_op(x: Any, name: str) -> bool:
     return isinstance(x, Expression) and x.name == name
 
 
-def _scaled(x: Any) -> tuple[Any, Any] | None:
-    """(c, y) if x is c·y with a known number c."""
-    if _is_op(x, "mul") and is_known(x.args[0]):
-        return x.args
-    if _is_op(x, "neg"):
-        return np.asarray(-1, x.dtype)[()], x.args[0]
-    return None
-
-
-def _is_power_of_two(x: Any) -> bool:
-    return bool(np.isfinite(x)) and abs(frexp(float(x))[0]) == 0.5
+def _factors(x: Any) -> tuple[Any, Any]:
+    """(c, y) if x is c·y with a shared number c, or (None, x)."""
+    if _is_float(x) and isinstance(x, Expression) and not x.is_shared:
+        if x.name == "mul" and is_shared(x.args[0]):
+            return x.args
+        if x.name == "neg":
+            return np.asarray(-1, x.dtype)[()], x.args[0]
+    return None, x
 
 
 def _is_float(x: Any) -> bool:
@@ -208,11 +228,13 @@ def _is_float(x: Any) -> bool:
 def neg(x: Any) -> Any:
     if is_known(x):
         return -x
-    scaled = _scaled(x)
-    if scaled is not None and _is_float(x):
-        return mul(-scaled[0], scaled[1])
+    factor, rest = _factors(x)
+    if factor is not None:
+        return mul(neg(factor), rest)
     if _is_op(x, "sub"):
         return sub(x.args[1], x.args[0])
+    if _is_op(x, "neg"):
+        return x.args[0]
     return _operation("neg", lax.neg, x)
 
 
@@ -251,17 +273,23 @@ def mul(x: Any, y: Any) -> Any:
             return one
         if _is(one, 1):
             return other
-        if _is(one, -1) and _scaled(other) is None:
+        if _is(one, -1) and _factors(other)[0] is None:
             return neg(other)
-        # A power of two, or a sign, can move through a product without any rounding.
-        scaled = _scaled(other) if _is_float(other) else None
-        if scaled is None:
-            continue
-        if is_known(one) and (_is_power_of_two(one) or _is_power_of_two(scaled[0])):
-            return mul(one * scaled[0], scaled[1])
-        if not is_known(one) and _is_power_of_two(scaled[0]):
-            return mul(scaled[0], mul(one, scaled[1]))
-    return _commutative("mul", lax.mul, x, y)
+    if is_shared(x) and is_shared(y):
+        return _commutative("mul", lax.mul, x, y)
+    # Shared factors are brought together, so that there is one product with all of them.
+    a, s = (x, None) if is_shared(x) else _factors(x)
+    b, t = (y, None) if is_shared(y) else _factors(y)
+    if s is not None and t is not None:
+        rest = _commutative("mul", lax.mul, s, t)
+    else:
+        rest = t if s is None else s
+    if a is None and b is None:
+        return rest
+    factor = (b if a is None else a) if a is None or b is None else mul(a, b)
+    if _is(factor, 1) or _is(factor, -1):
+        return rest if factor == 1 else neg(rest)
+    return _commutative("mul", lax.mul, factor, rest)
 
 
 def div(x: Any, y: Any) -> Any:
@@ -269,12 +297,22 @@ def div(x: Any, y: Any) -> Any:
         return x / y if _is_float(x) else np.sign(x) * np.sign(y) * (abs(x) // abs(y))
     if _is(x, 0) or _is(y, 1):
         return x
-    if is_known(y) and _is_float(y):
-        return mul(1 / y, x)
-    scaled = _scaled(x) if _is_float(x) else None
-    if scaled is not None and _is_power_of_two(scaled[0]):
-        return mul(scaled[0], div(scaled[1], y))
+    if _is_float(y):
+        if is_known(y):
+            return mul(1 / y, x)
+        if is_shared(y) and not is_shared(x):
+            return mul(div(np.ones((), y.dtype)[()], y), x)
+        factor, rest = _factors(x)
+        if factor is not None:
+            return mul(factor, div(rest, y))
     return _operation("div", lax.div, x, y)
+
+
+def rough_inverse(x: Any) -> Any:
+    """1/x, where a few digits less than all are enough."""
+    if is_known(x):
+        return 1 / x
+    return _operation("rough_inverse", elementary.rough_inverse, x)
 
 
 def power(x: Any, exponent: int) -> Any:
@@ -298,9 +336,9 @@ def magnitude(x: Any) -> Any:
     """|x|; signs and known factors are taken out first."""
     if is_known(x):
         return abs(x)
-    scaled = _scaled(x)
-    if scaled is not None and _is_float(x):
-        return mul(abs(scaled[0]), magnitude(scaled[1]))
+    factor, rest = _factors(x)
+    if factor is not None:
+        return mul(magnitude(factor), magnitude(rest))
     is_square = _is_op(x, "mul") and x.args[0] is x.args[1]
     if is_square or _is_op(x, "magnitude"):
         return x

@@ -17,12 +17,15 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 from jax.scipy.sparse.linalg import gmres
 
+from dalembert.elementary import rough_inverse
 from dalembert.stepping import expressions as ex
 
 __all__ = [
     "FAST_STEPS",
     "LONG_STEPS",
     "Report",
+    "as_scalars",
+    "checked",
     "damped_newton",
     "dense_solve",
     "fixed_newton",
@@ -31,8 +34,10 @@ __all__ = [
     "newton_loop",
     "newton_pass",
     "relative",
+    "rough_relative",
     "slack",
     "tolerance",
+    "worse",
 ]
 
 FAST_STEPS = 4
@@ -90,50 +95,99 @@ def fixed_newton(
 
 
 def newton_pass(
-    linearise: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]], u: np.ndarray
+    linearise: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]],
+    bend: Callable[[np.ndarray, np.ndarray], np.ndarray] | None,
+    u: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One Newton step on scalars, and the size of its correction."""
+    """One correction of u on scalars, and its size; it need not be exact, because others follow.
+
+    Newton's, d, and with bend(u, d) = ½ r″[d, d] that of Chebyshev, which converges with order
+    three. This pays where functions are costly: their derivatives share nearly everything.
+    """
     value, matrix, _ = linearise(u)
-    correction = _solve_linear(matrix, value)
+    solve = _eliminated(matrix, ex.rough_inverse)
+    correction = solve(value)
+    if bend:
+        correction = ex.vector(map(ex.add, correction, solve(bend(u, correction))))
     largest = reduce(ex.maximum, map(ex.magnitude, correction))
     return ex.vector(map(ex.sub, u, correction)), ex.vector([largest])
 
 
 def newton_loop(
-    one_pass: Callable[[tuple[Any, ...]], tuple[np.ndarray, np.ndarray]],
+    first_pass: Callable[[tuple[Any, ...]], tuple[np.ndarray, np.ndarray]],
+    next_pass: Callable[[tuple[Any, ...]], tuple[np.ndarray, ...]],
     guess: tuple[Any, ...],
-) -> tuple[tuple[Any, ...], Any]:
-    """Newton steps as long as a path of an ensemble needs one: the solution, and their number.
+    order: int,
+    second_is_ahead: bool,
+) -> tuple[tuple[Any, ...], Report]:
+    """As many passes as a path of an ensemble needs: the solution, and a report.
 
-    A path stops when its next correction, which quadratic convergence foretells from the last two,
-    would be lost in rounding, or when corrections do not shrink. So what it gets does not depend on
-    the other paths.
+    The order of convergence foretells from the last two corrections by how much the residual has
+    shrunk since it was measured, in the last pass, and what the next correction would be. A path
+    stops when that would be lost in rounding, or when corrections do not shrink: so what it gets
+    does not depend on the other paths. Every path needs a second pass; written out before the loop,
+    it needs no look at all the paths.
     """
     dtype = guess[0].dtype
-    rounding = np.finfo(dtype).eps / 4 * reduce(jnp.add, map(ex.absolute, guess))
+    u, (before,) = first_pass(guess)
+    rounding = np.finfo(dtype).eps / 2 * (reduce(jnp.add, map(ex.absolute, guess)) + before)
+    tiny = np.finfo(dtype).tiny
 
     def unfinished(state: tuple[Any, ...]) -> Any:
         is_open, passes = state[2], state[-1]
         return (passes < LONG_STEPS) & any_path(is_open)
 
     def improve(state: tuple[Any, ...]) -> tuple[Any, ...]:
-        u, before, is_open, steps, passes = state
-        better, (now,) = one_pass(u)
-        is_lost = now * now * now <= rounding * before * before
-        is_next = (passes == 0) | ((2 * now < before) & ~is_lost)
+        u, before, is_open, error, steps, passes = state
+        better, (now,), worst, scale = next_pass(u)
+        ratio = now * rough_inverse(before + tiny)
+        shrinks = ratio < 0.5
+        rate = jnp.where(shrinks, ratio**order, jnp.ones_like(ratio))
+        left = rate * rough_relative(worst, scale) + np.finfo(dtype).eps
         u = tuple(jnp.where(is_open, y, x) for x, y in zip(u, better, strict=True))
-        steps = steps + jnp.where(is_open, 1, 0).astype(dtype)
-        return u, now, is_open & is_next, steps, passes + 1
+        error = jnp.where(is_open, left, error)
+        steps = steps + is_open.astype(jnp.int32)
+        return u, now, is_open & shrinks & (rate * now > rounding), error, steps, passes + 1
 
-    zero = jnp.zeros((), dtype)
-    first = (guess, zero, jnp.array(True), zero, jnp.int32(0))
-    u, _, _, steps, _ = lax.while_loop(unfinished, improve, first)
-    return u, steps
+    one = jnp.int32(1)
+    state = (as_scalars(u, dtype), before, jnp.array(True), jnp.ones((), dtype), one, one)
+    if second_is_ahead:
+        state = improve(state)
+    u, _, _, error, steps, _ = lax.while_loop(unfinished, improve, state)
+    return u, Report(steps, error)
+
+
+def as_scalars(u: np.ndarray, dtype: Any) -> tuple[Any, ...]:
+    return tuple(jnp.asarray(x, dtype) for x in u)
+
+
+def checked(bound: Any, check: Callable[[], tuple[Any, Any]]) -> Any:
+    """The relative residual: a bound that costs little, or what a check says where it is large."""
+
+    def is_doubtful(state: tuple[Any, Any]) -> Any:
+        return any_path(state[1])
+
+    def look_closely(state: tuple[Any, Any]) -> tuple[Any, Any]:
+        bound, doubt = state
+        return jnp.where(doubt, relative(*check()), bound), jnp.zeros_like(doubt)
+
+    doubt = ~(bound <= tolerance(bound.dtype))
+    return lax.while_loop(is_doubtful, look_closely, (bound, doubt))[0]
+
+
+def rough_relative(worst: Any, scale: Any) -> Any:
+    """The same as `relative`, to fewer digits."""
+    return reduce(worse, (x * rough_inverse(y) for x, y in zip(worst, scale, strict=True)))
 
 
 def relative(worst: Any, scale: Any) -> Any:
     """The largest of some residuals relative to their floors."""
-    return reduce(jnp.maximum, map(jnp.divide, worst, scale))
+    return reduce(worse, map(jnp.divide, worst, scale))
+
+
+def worse(residual: Any, other: Any) -> Any:
+    """The larger residual; one that is not a number is the worst."""
+    return jnp.where(other <= residual, residual, other)
 
 
 @custom_vmap
@@ -156,32 +210,44 @@ def slack(u: np.ndarray, matrix: np.ndarray, shift: np.ndarray) -> np.ndarray:
 
 
 def _corrected(u: np.ndarray, matrix: np.ndarray, residual: np.ndarray) -> np.ndarray:
-    correction = _solve_linear(matrix, residual)
+    correction = _eliminated(matrix)(residual)
     return ex.vector(ex.sub(x, d) for x, d in zip(u, correction, strict=True))
 
 
-def _solve_linear(matrix: np.ndarray, rhs: np.ndarray) -> np.ndarray:
-    """Solve a small system of scalars by elimination, written out, with known zeros skipped.
+def _inverse(x: Any) -> Any:
+    return ex.div(np.ones((), x.dtype)[()], x)
 
-    There is no pivoting: stage matrices are a small step away from the identity, and the residual
-    of the nonlinear equations is checked afterwards.
+
+def _eliminated(
+    matrix: np.ndarray, inverse: Callable[[Any], Any] = _inverse
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Elimination in a small matrix of scalars, written out: the solution for a right-hand side.
+
+    Known zeros are skipped. There is no pivoting: stage matrices are a small step away from the
+    identity, and the residual of the nonlinear equations is checked afterwards.
     """
-    n = len(rhs)
-    a, x = matrix.copy(), rhs.copy()
-    one = np.ones((), rhs[0].dtype)[()]
+    n = len(matrix)
+    a = matrix.copy()
     for k in range(n):
-        # One division per pivot: they are the slowest operations here.
-        a[k, k] = ex.div(one, a[k, k])
+        # One inverse per pivot: they are the slowest operations here.
+        a[k, k] = inverse(a[k, k])
         for i in range(k + 1, n):
-            factor = ex.mul(a[i, k], a[k, k])
+            a[i, k] = ex.mul(a[i, k], a[k, k])
             for j in range(k + 1, n):
-                a[i, j] = ex.sub(a[i, j], ex.mul(factor, a[k, j]))
-            x[i] = ex.sub(x[i], ex.mul(factor, x[k]))
-    for i in reversed(range(n)):
-        for j in range(i + 1, n):
-            x[i] = ex.sub(x[i], ex.mul(a[i, j], x[j]))
-        x[i] = ex.mul(x[i], a[i, i])
-    return x
+                a[i, j] = ex.sub(a[i, j], ex.mul(a[i, k], a[k, j]))
+
+    def solve(rhs: np.ndarray) -> np.ndarray:
+        x = rhs.copy()
+        for i in range(n):
+            for k in range(i):
+                x[i] = ex.sub(x[i], ex.mul(a[i, k], x[k]))
+        for i in reversed(range(n)):
+            for j in range(i + 1, n):
+                x[i] = ex.sub(x[i], ex.mul(a[i, j], x[j]))
+            x[i] = ex.mul(x[i], a[i, i])
+        return x
+
+    return solve
 
 
 def _product_of_magnitudes(matrix: np.ndarray, u: np.ndarray) -> np.ndarray:

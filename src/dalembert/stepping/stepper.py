@@ -17,7 +17,7 @@ import numpy as np
 
 from dalembert.noise import Increments
 from dalembert.stepping import newton
-from dalembert.stepping.block_solver import BlockSolver, Solver, as_tuple, block_solvers
+from dalembert.stepping.block_solver import BlockSolver, Solver, block_solvers
 from dalembert.stepping.dependence import Degree, degree
 from dalembert.stepping.equations import (
     OLD_P,
@@ -26,7 +26,6 @@ from dalembert.stepping.equations import (
     increment_values,
 )
 from dalembert.stepping.expressions import absolute, components, vector
-from dalembert.stepping.newton import Report
 from dalembert.stepping.plan import Dependence, Node, Plan, make_plan
 from dalembert.stepping.scalarise import NotScalarError
 from dalembert.stepping.stages import stage_system
@@ -76,6 +75,11 @@ class Stepper:
         return any(solver.block.unknowns for solver in self.solvers)
 
     @property
+    def is_nonlinear(self) -> bool:
+        """True if there are nonlinear equations to solve."""
+        return any(solver.block.unknowns and not solver.affine for solver in self.solvers)
+
+    @property
     def fast_iterations(self) -> int:
         """Newton steps that the fast solver takes, the largest number over all blocks."""
         return max(solver.fast_iterations for solver in self.solvers)
@@ -110,7 +114,7 @@ class Stepper:
         if self.is_scalar:
             rows = {OLD_Q: vector(q), OLD_P: vector(p)}
             around = jax.tree.map(components, around._replace(rows={}))._replace(rows=rows)
-        reports = [Report(0, 0.0)]
+        reports = []
         for block in self.solvers:
             unknowns = block.block.unknowns
             guess = [around.rows[Node(node.kind, 0)] for node in unknowns]
@@ -118,12 +122,13 @@ class Stepper:
             around = around._replace(rows=around.rows | dict(zip(unknowns, found, strict=True)))
             complete = (block.scalars or block.arrays).complete
             around = around._replace(rows=around.rows | complete(around))
-            reports.append(report)
-        residual = reduce(jnp.maximum, [jnp.asarray(r.residual, self.dtype) for r in reports])
+            if unknowns or not reports:
+                reports.append(report)
+        residual = reduce(newton.worse, [jnp.asarray(r.residual, self.dtype) for r in reports])
         iterations = reduce(jnp.maximum, [jnp.asarray(r.iterations, jnp.int32) for r in reports])
         q, p = around.rows[self.plan.new_q], around.rows[self.plan.new_p]
         if self.is_scalar:
-            q, p = as_tuple(q, self.dtype), as_tuple(p, self.dtype)
+            q, p = newton.as_scalars(q, self.dtype), newton.as_scalars(p, self.dtype)
         is_finite = self.is_finite(q, p)
         solved = (residual <= newton.tolerance(self.dtype)) & is_finite
         return q, p, StepInfo(solved, iterations, residual)
@@ -189,11 +194,11 @@ def _make_stepper(key: _Key, method: Any, dtype: np.dtype, shortcuts: bool) -> S
     solvers: tuple[BlockSolver, ...] = ()
     if not notice:
         try:
-            solvers = block_solvers(system, plan, z, shortcuts, scalar=True)
+            solvers = block_solvers(system, plan, dependence, z, shortcuts, scalar=True)
         except NotScalarError as error:
             notice = f"no straight-line form for: {error}"
     if notice:
-        solvers = block_solvers(system, plan, z, shortcuts, scalar=False)
+        solvers = block_solvers(system, plan, dependence, z, shortcuts, scalar=False)
     return Stepper(system, method, plan, dependence, solvers, notice, dtype)
 
 
