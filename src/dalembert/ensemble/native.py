@@ -15,7 +15,7 @@ from llvmlite import binding, ir
 
 from dalembert.ensemble.lanes import Lanes, NoVectorFormError, element_type
 from dalembert.ensemble.march import Block, Moving
-from dalembert.ensemble.one_path import draw_scalars, step_scalars
+from dalembert.ensemble.one_path import draw_scalars, is_unrolled, step_scalars
 from dalembert.noise import Noise
 from dalembert.stepping.expressions import vector
 from dalembert.stepping.scalarise import NotScalarError
@@ -24,13 +24,10 @@ from dalembert.stepping.stepper import Stepper
 __all__ = ["NativeMarch", "vector_march"]
 
 WORD, LONG, POINTER = ir.IntType(32), ir.IntType(64), ir.PointerType()
-WIDTHS = {150: 32, 500: 16}
-"""Paths per vector, by the largest number of equations of a step: independent registers hide how
-long an operation takes, and a long step has none to spare."""
-
-LEAST_WIDTH = 8
-MAX_UNROLLED = 150
-"""Equations of a step that may be written out four times."""
+REGISTERS, SHORT_STEP = 4, 150
+"""Vector registers for one number of many paths, if a step has no more equations than this; half as
+many if it has. Independent registers hide how long an operation takes, and a long step has none to
+spare."""
 
 
 class PathCode(NamedTuple):
@@ -41,8 +38,7 @@ class PathCode(NamedTuple):
         step: (state, increments of one step, dt, params) → state.
         state: types of the state.
         shared: types of dt and params.
-        is_unrolled: whether four steps are written out, so that what one step computes at its end
-            and the next one at its start is computed once.
+        is_unrolled: whether four steps are written out.
     """
 
     draw: Any
@@ -74,8 +70,7 @@ def trace_path(stepper: Stepper, needs: frozenset[str], noise: Noise, params: An
     step_code = jax.make_jaxpr(step)(state, four[0], real, numbers)
     types = [np.dtype(x.dtype) for x in jax.tree.leaves(state)]
     shared = [np.dtype(x.dtype) for x in jax.tree.leaves((real, numbers))]
-    is_unrolled = not stepper.is_nonlinear and len(step_code.jaxpr.eqns) <= MAX_UNROLLED
-    return PathCode(draw_code, step_code, types, shared, is_unrolled)
+    return PathCode(draw_code, step_code, types, shared, is_unrolled(stepper))
 
 
 def write_march(code: PathCode, width: int) -> str:
@@ -290,6 +285,11 @@ def _vector_march(
 ) -> NativeMarch:
     leaves, tree = params
     code = trace_path(stepper, needs, noise, jax.tree.unflatten(tree, leaves))
-    size = len(code.step.jaxpr.eqns)
-    fitting = [width for limit, width in WIDTHS.items() if size <= limit]
-    return NativeMarch(code, min(max(fitting, default=LEAST_WIDTH), paths))
+    registers = REGISTERS if len(code.step.jaxpr.eqns) <= SHORT_STEP else REGISTERS // 2
+    return NativeMarch(code, min(registers * _numbers_per_register(), paths))
+
+
+def _numbers_per_register() -> int:
+    """How many float64 numbers a vector register of this processor holds."""
+    features = binding.get_host_cpu_features()
+    return 8 if features.get("avx512f") else 4 if features.get("avx2") else 2

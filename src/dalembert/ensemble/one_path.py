@@ -15,7 +15,19 @@ from dalembert.stepping.newton import worse
 from dalembert.stepping.scalarise import scalarise
 from dalembert.stepping.stepper import Stepper
 
-__all__ = ["draw_scalars", "step_scalars"]
+__all__ = ["draw_scalars", "is_unrolled", "step_scalars"]
+
+MAX_UNROLLED = 150
+"""Operations of a step that may be written out four times."""
+
+
+def is_unrolled(stepper: Stepper) -> bool:
+    """Whether kernels write out four steps.
+
+    What one step computes at its end and the next at its start is computed once then. There is
+    nothing to gain where nonlinear equations are solved.
+    """
+    return not stepper.is_nonlinear and stepper.size <= MAX_UNROLLED
 
 
 def draw_scalars(stepper: Stepper, noise: Noise, needs: frozenset[str]) -> Callable[..., Four]:

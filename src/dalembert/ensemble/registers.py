@@ -18,7 +18,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
 from dalembert.ensemble.march import Block, Moving, PathState, Stretch, moving
-from dalembert.ensemble.one_path import draw_scalars, step_scalars
+from dalembert.ensemble.one_path import draw_scalars, is_unrolled, step_scalars
 from dalembert.noise import Four, Noise, pick
 from dalembert.stepping.expressions import vector
 from dalembert.stepping.scalarise import NotScalarError
@@ -108,9 +108,8 @@ def _march_tile(
         def all_four(now: Moving) -> Moving:
             return reduce(step, increments, now)
 
-        if stepper.is_nonlinear:
+        if not is_unrolled(stepper):
             return some(now)
-        # Written out, what a step computes at its end and the next at its start is computed once.
         return lax.cond(stop - begin == 4, all_four, some, now)
 
     return lax.fori_loop(first // 4, (end + 3) // 4, four, start)

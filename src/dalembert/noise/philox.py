@@ -23,7 +23,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from dalembert.elementary import cos_near_zero, log_of_normal, sin_near_zero
+from dalembert.elementary import (
+    ROUGH_COSINE,
+    ROUGH_SINE,
+    cos_near_zero,
+    rough_log,
+    sin_near_zero,
+)
 
 Array: TypeAlias = jax.Array | np.ndarray
 Integer: TypeAlias = int | np.integer | Array | tuple[Array, Array]
@@ -112,11 +118,13 @@ def _normal_pair(first: Array, second: Array, dtype: np.dtype) -> tuple[Array, A
 
     The radius is √(−2 ln u) with u = k/2⁴², 0 < k ≤ 2⁴², so no number is larger than
     √(84 ln 2) = 7.63: of 10¹³ exact normal numbers 0.2 would be. The angle is the middle of one of
-    2²² equal parts of the circle: 20 bits choose a place in a quarter, 2 bits the signs.
+    2²² equal parts of the circle: 20 bits choose a place in a quarter, 2 bits the signs. Functions
+    to ten digits are enough for numbers from so many bits.
     """
     u, t = _fractions(first, second, dtype)
     radius = jnp.sqrt(-_log(u))
-    cosine, sine = cos_near_zero(t * (pi / 2)), sin_near_zero(t * (pi / 2))
+    cosine = cos_near_zero(t * (pi / 2), ROUGH_COSINE)
+    sine = sin_near_zero(t * (pi / 2), ROUGH_SINE)
     # The quarter is turned by π/4, from around the first axis to where both numbers are positive;
     # the square root of two in this is left out of the radius.
     left, below = ((second << np.uint32(k)) & np.uint32(1 << 31) for k in (21, 20))
@@ -149,7 +157,7 @@ def _signed(x: Array, sign: Array) -> Array:
 
 
 def _log(u: Array) -> Array:
-    return log_of_normal(u) if u.dtype == np.float64 else jnp.log(u)
+    return rough_log(u) if u.dtype == np.float64 else jnp.log(u)
 
 
 def _float(word: Array, dtype: np.dtype) -> Array:

@@ -78,8 +78,13 @@ class ScalarEquations(NamedTuple):
         unknown: how to find the others, if there are any.
     """
 
-    complete: Callable[..., Any]
+    complete: Program
     unknown: "UnknownRows | None" = None
+
+    @property
+    def size(self) -> int:
+        """Operations of the explicit rows and of a check of the others."""
+        return self.complete.size + (self.unknown.check.size if self.unknown else 0)
 
 
 class UnknownRows(NamedTuple):
@@ -93,7 +98,7 @@ class UnknownRows(NamedTuple):
         first_pass: a better approximation, and the size of the correction.
         next_pass: the same, and an upper bound of the residual before it.
         check: the residual that a solution leaves.
-        order: the order of convergence of the passes.
+        orders: orders of convergence of the first pass and of the next ones.
         is_short: whether a pass has so few operations that the second is written out.
     """
 
@@ -103,8 +108,8 @@ class UnknownRows(NamedTuple):
     linear: Callable[..., Any]
     first_pass: Callable[..., Any]
     next_pass: Callable[..., Any]
-    check: Callable[..., Any]
-    order: int
+    check: Program
+    orders: tuple[int, int]
     is_short: bool
 
 
@@ -192,7 +197,7 @@ class BlockSolver:
                     lambda u: equations.first_pass(vector(u), around),
                     lambda u: equations.next_pass(vector(u), around),
                     u,
-                    equations.order,
+                    equations.orders,
                     equations.is_short,
                 )
             error = newton.checked(report.residual, lambda: equations.check(vector(found), around))
@@ -270,7 +275,9 @@ def _programs(
     quick_check = written_out(arrays.quick_check, u, around)
     second = written_out(arrays.bend, u, u, around)
     equations = Program(residual, u, around)
+    # Order three pays where functions are costly; in the first pass if it costs nearly nothing.
     is_costly = not equations.operations <= PLAIN_OPERATIONS
+    orders = (3 if is_costly and u.size == 1 else 2), (3 if is_costly else 2)
 
     def fast(guess: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
         found, slack = newton.fixed_newton(
@@ -284,12 +291,15 @@ def _programs(
         )
         return found, *quick_check(found, around)
 
-    def first_pass(u: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
-        bend = (lambda u, d: second(u, d, around)) if is_costly else None
+    def one_pass(u: np.ndarray, around: Surroundings, order: int) -> tuple[np.ndarray, ...]:
+        bend = (lambda u, d: second(u, d, around)) if order == 3 else None
         return newton.newton_pass(lambda u: linearise(u, around), bend, u)
 
+    def first_pass(u: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
+        return one_pass(u, around, orders[0])
+
     def next_pass(u: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
-        return *first_pass(u, around), *quick_check(u, around)
+        return *one_pass(u, around, orders[1]), *quick_check(u, around)
 
     def full_check(u: np.ndarray, around: Surroundings) -> tuple[np.ndarray, np.ndarray]:
         _, matrix, shift = linearise(u, around)
@@ -305,7 +315,7 @@ def _programs(
         _when_called(first_pass, u, around),
         _when_called(next_pass, u, around),
         complete_check,
-        3 if is_costly else 2,
+        orders,
         complete_check.size < MAX_SHORT_PASS,
     )
     return ScalarEquations(complete, unknown)

@@ -50,7 +50,7 @@ class RowEquations:
     def _rows(
         self, rows: Mapping[Node, Row], around: Surroundings
     ) -> tuple[dict[Node, Any], dict[Node, Any]]:
-        """Rows in the given order, old state + Σ increment · (Σ weight · term), and their sizes.
+        """Rows in the given order, start + Σ increment · (Σ weight · term), and their sizes.
 
         The size of a row is the sum of the magnitudes of what is added up.
         """
@@ -62,12 +62,14 @@ class RowEquations:
             if place not in evaluated:
                 q, p = known[Node("q", entry.q_row)], known[Node("p", entry.p_row)]
                 evaluated[place] = self.terms[entry.term](q, p, around.params)
-            value = evaluated[place]
-            return value if entry.weight == 1 else jnp.asarray(entry.weight, value.dtype) * value
+            return times(entry.weight, evaluated[place])
+
+        def times(weight: float, value: Any) -> Any:
+            return value if weight == 1 else jnp.asarray(weight, value.dtype) * value
 
         for node, row in rows.items():
-            total = known[Node(node.kind, 0)]
-            size = jnp.abs(total)
+            parts = [times(weight, known[n]) for n, weight in self.plan.start(node).items()]
+            total, size = sum(parts[1:], parts[0]), sum(map(jnp.abs, parts[1:]), jnp.abs(parts[0]))
             entries = sorted(row, key=lambda e: e.increment)
             for increment, group in groupby(entries, key=lambda e: e.increment):
                 parts = [term(entry) for entry in group]

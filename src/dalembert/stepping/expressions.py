@@ -110,6 +110,7 @@ class Program:
         self._order = _needed(
             x for array in jax.tree.leaves(self._results) for x in np.ravel(array)
         )
+        _pair_sines_and_cosines(self._order)
         self.size = len(self._order)
         self.operations = {node.name for node in self._order if not node.is_shared}
         graph.forget()
@@ -162,6 +163,16 @@ def _needed(outputs: Iterable[Any]) -> list[Expression]:
             found.add(node)
             todo += [x for x in node.args if isinstance(x, Expression)]
     return sorted((x for x in found if x.operation is not None), key=lambda x: x.number)
+
+
+def _pair_sines_and_cosines(nodes: list[Expression]) -> None:
+    """Let a sine and a cosine of the same angle share their operations."""
+    paired = {"sin": elementary.sin_beside_cos, "cos": elementary.cos_beside_sin}
+    angles = {name: {node.args for node in nodes if node.name == name} for name in paired}
+    both = angles["sin"] & angles["cos"]
+    for node in nodes:
+        if node.name in paired and node.args in both:
+            node.operation = paired[node.name]
 
 
 def is_known(x: Any) -> bool:

@@ -17,7 +17,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 from jax.scipy.sparse.linalg import gmres
 
-from dalembert.elementary import rough_inverse
+from dalembert.elementary import rougher_inverse
 from dalembert.stepping import expressions as ex
 
 __all__ = [
@@ -117,7 +117,7 @@ def newton_loop(
     first_pass: Callable[[tuple[Any, ...]], tuple[np.ndarray, np.ndarray]],
     next_pass: Callable[[tuple[Any, ...]], tuple[np.ndarray, ...]],
     guess: tuple[Any, ...],
-    order: int,
+    orders: tuple[int, int],
     second_is_ahead: bool,
 ) -> tuple[tuple[Any, ...], Report]:
     """As many passes as a path of an ensemble needs: the solution, and a report.
@@ -127,22 +127,26 @@ def newton_loop(
     stops when that would be lost in rounding, or when corrections do not shrink: so what it gets
     does not depend on the other paths. Every path needs a second pass; written out before the loop,
     it needs no look at all the paths.
+
+    Orders are those of the first pass and of the next ones. A correction d₂ after d₁ foretells
+    d₃/d₂ = (d₂/d₁)ᵏ with the order k of both. A pass of order two tells the second derivative C, by
+    2 d₂ = C d₁², and one of order three leaves C² d₂³/2 after it, which makes k = 4.
     """
     dtype = guess[0].dtype
     u, (before,) = first_pass(guess)
-    rounding = np.finfo(dtype).eps / 2 * (reduce(jnp.add, map(ex.absolute, guess)) + before)
+    rounding = goal(dtype) / 2 * (reduce(jnp.add, map(ex.absolute, guess)) + before)
     tiny = np.finfo(dtype).tiny
 
     def unfinished(state: tuple[Any, ...]) -> Any:
         is_open, passes = state[2], state[-1]
         return (passes < LONG_STEPS) & any_path(is_open)
 
-    def improve(state: tuple[Any, ...]) -> tuple[Any, ...]:
+    def improve(state: tuple[Any, ...], order: int = orders[1]) -> tuple[Any, ...]:
         u, before, is_open, error, steps, passes = state
         better, (now,), worst, scale = next_pass(u)
-        ratio = now * rough_inverse(before + tiny)
+        ratio = now * rougher_inverse(before + tiny)
         shrinks = ratio < 0.5
-        rate = jnp.where(shrinks, ratio**order, jnp.ones_like(ratio))
+        rate = jnp.where(shrinks, 2 * ratio**order, jnp.ones_like(ratio))
         left = rate * rough_relative(worst, scale) + np.finfo(dtype).eps
         u = tuple(jnp.where(is_open, y, x) for x, y in zip(u, better, strict=True))
         error = jnp.where(is_open, left, error)
@@ -152,7 +156,7 @@ def newton_loop(
     one = jnp.int32(1)
     state = (as_scalars(u, dtype), before, jnp.array(True), jnp.ones((), dtype), one, one)
     if second_is_ahead:
-        state = improve(state)
+        state = improve(state, 4 if orders == (2, 3) else orders[1])
     u, _, _, error, steps, _ = lax.while_loop(unfinished, improve, state)
     return u, Report(steps, error)
 
@@ -176,8 +180,8 @@ def checked(bound: Any, check: Callable[[], tuple[Any, Any]]) -> Any:
 
 
 def rough_relative(worst: Any, scale: Any) -> Any:
-    """The same as `relative`, to fewer digits."""
-    return reduce(worse, (x * rough_inverse(y) for x, y in zip(worst, scale, strict=True)))
+    """The same as `relative`, give or take 6 %."""
+    return reduce(worse, (x * rougher_inverse(y) for x, y in zip(worst, scale, strict=True)))
 
 
 def relative(worst: Any, scale: Any) -> Any:

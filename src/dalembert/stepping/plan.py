@@ -5,12 +5,16 @@ vanish, rows that coincide, rows that nothing needs), then cut into blocks: rows
 explicitly from earlier ones, and groups of rows that must be solved together. Within a group only
 as many rows as necessary are unknowns; the others follow from those. Everything that makes the
 named methods cheap (explicit stages, a DIRK solved stage by stage, separable Hamiltonians, the
-needless stages of SRKw2) comes out of these three rules.
+needless stages of SRKw2) comes out of these three rules, and from a fourth: a row that has been
+solved for says what its terms add up to, so that later rows need not evaluate them again (after a
+midpoint P, the new momentum is 2 P − p).
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+
+import numpy as np
 
 from dalembert.stepping.dependence import Degree
 from dalembert.stepping.stages import Entry, Row, StageSystem
@@ -47,12 +51,23 @@ class Block:
 
 @dataclass(frozen=True)
 class Plan:
-    """Simplified rows and the blocks that compute them; `new_q`, `new_p` are the new state."""
+    """Simplified rows and the blocks that compute them; `new_q`, `new_p` are the new state.
+
+    The entries of a row are added to the old state, or to what `starts` says: weighted rows.
+    """
 
     rows: Mapping[Node, Row]
     blocks: tuple[Block, ...]
     new_q: Node
     new_p: Node
+    starts: Mapping[Node, "Start"] = field(default_factory=dict)
+
+    def start(self, node: Node) -> "Start":
+        """The weighted rows to which the entries of a row are added."""
+        return self.starts.get(node, {Node(node.kind, 0): 1.0})
+
+
+Start = Mapping[Node, float]
 
 
 def make_plan(
@@ -70,8 +85,10 @@ def make_plan(
     rows, renamed = _merge_equal(rows)
     new_q, new_p = renamed[new_q], renamed[new_p]
     graph = _reachable({n: _references(row) for n, row in rows.items()}, (new_q, new_p))
-    blocks = tuple(_block(group, graph) for group in _components(graph))
-    return Plan(rows, _join_explicit(blocks), new_q, new_p)
+    blocks = _join_explicit(_block(group, graph) for group in _components(graph))
+    costly = {term for term, d in dependence.items() if max(d) > Degree.AFFINE}
+    rows, starts = _use_solved_rows(rows, blocks, costly)
+    return Plan(rows, blocks, new_q, new_p, starts)
 
 
 def _drop_zeros(row: Row, dependence: Mapping[Term, Dependence]) -> Row:
@@ -193,6 +210,61 @@ def _explicit_order(inside: Graph, unknowns: list[Node]) -> list[Node] | None:
         order.append(ready[0])
         rest.remove(ready[0])
     return order
+
+
+MAX_WEIGHT = 4.0
+"""Of a solved row in another: beyond it the rounding error of the solution would count too much."""
+
+
+def _use_solved_rows(
+    rows: Mapping[Node, Row], blocks: Iterable[Block], costly: set[Term]
+) -> tuple[dict[Node, Row], dict[Node, Start]]:
+    """Replace entries with costly terms by multiples of rows that have been solved for before."""
+    entries = {node: {e._replace(weight=0.0): e.weight for e in row} for node, row in rows.items()}
+    shorter, starts = dict(rows), {}
+    solved: list[Node] = []
+    for block in blocks:
+        for node in (*block.unknowns, *block.explicit):
+            others = [other for other in solved if other.kind == node.kind]
+            weights = _weights(entries[node], [entries[other] for other in others], costly)
+            rest = _minus(entries[node], weights, [entries[other] for other in others])
+            fewer = _count(entries[node], costly) - _count(rest, costly)
+            if fewer and fewer >= np.count_nonzero(weights):
+                shorter[node] = tuple(e._replace(weight=w) for e, w in sorted(rest.items()))
+                start = {
+                    Node(node.kind, 0): 1 - sum(weights),
+                    **dict(zip(others, weights, strict=True)),
+                }
+                starts[node] = {n: w for n, w in start.items() if w}
+        solved += block.unknowns
+    return shorter, starts
+
+
+Weights = Mapping[Entry, float]
+
+
+def _weights(row: Weights, others: list[Weights], costly: set[Term]) -> list[float]:
+    """How often other rows must be taken off to leave little of the costly terms of a row."""
+    terms = sorted(e for e in {*row, *(e for other in others for e in other)} if e.term in costly)
+    matrix = np.array([[other.get(e, 0.0) for other in others] for e in terms])
+    if not matrix.size:
+        return [0.0] * len(others)
+    found = np.linalg.lstsq(matrix, np.array([row.get(e, 0.0) for e in terms]))[0]
+    simple = np.round(64 * found) / 64
+    found = np.where(np.abs(found - simple) < 1e-13, simple, found)
+    return np.where(np.abs(found) <= MAX_WEIGHT, found, 0.0).tolist()
+
+
+def _minus(row: Weights, weights: list[float], others: list[Weights]) -> dict[Entry, float]:
+    rest = dict(row)
+    for weight, other in zip(weights, others, strict=True):
+        for entry, w in other.items():
+            rest[entry] = rest.get(entry, 0.0) - weight * w
+    return {e: w for e, w in rest.items() if abs(w) > 1e-13}
+
+
+def _count(row: Weights, costly: set[Term]) -> int:
+    return sum(entry.term in costly for entry in row)
 
 
 def _join_explicit(blocks: Iterable[Block]) -> tuple[Block, ...]:

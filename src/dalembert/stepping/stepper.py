@@ -80,6 +80,11 @@ class Stepper:
         return any(solver.block.unknowns and not solver.affine for solver in self.solvers)
 
     @property
+    def size(self) -> int:
+        """About how many operations on scalars there are in a step without a Newton loop."""
+        return sum(solver.scalars.size for solver in self.solvers if solver.scalars)
+
+    @property
     def fast_iterations(self) -> int:
         """Newton steps that the fast solver takes, the largest number over all blocks."""
         return max(solver.fast_iterations for solver in self.solvers)
