@@ -43,7 +43,7 @@ class TestAction:
     def test_of_the_wiener_process_itself_is_the_stratonovich_one(self) -> None:
         # q = p = W: ∫W∘dW = W²/2 and ∫W²∘dW = W³/3; with Itô's integrals T/2 and ∫W dt more.
         steps, dt = 2**14, 2.0**-14
-        dW = np.asarray(da.brownian_path(4, 0, dt, steps, 1).dW)
+        dW = np.asarray(da.brownian_path(5, 0, dt, steps, 1).dW)
         W = np.concatenate([np.zeros((1, 1)), np.cumsum(dW, axis=0)])
         end, middle = W[-1, 0], (W[1:] + W[:-1]) / 2
         expected = end**2 / 2 + dt * np.sum(middle**2) + end**3 / 3

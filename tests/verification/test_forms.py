@@ -381,7 +381,7 @@ def test_factors_converge_with_order_one_for_noise_in_the_friction(name):
 
 def test_convergence_is_to_these_factors_and_to_no_others():
     """Against the factor of the opposite path the error does not fall: the test can fail."""
-    paths = da.brownian_path(0, 0, 1 / 128, 128, 1)
+    paths = da.brownian_path(1, 0, 1 / 128, 128, 1)
     W = np.sum(paths.dW, axis=0)
     right, wrong = volume_factor(SCALAR, 1.0, W), volume_factor(SCALAR, 1.0, -W)
     errors = []

@@ -136,7 +136,7 @@ def test_common_paths_find_the_enumerated_errors():
         weak_order(PENDULUM, method, START, **how, **options)["qp"]
         for method, how in (
             (da.heun(), {"outcomes": gauss_hermite}),
-            (da.heun(), {"paths": 20_000}),
+            (da.heun(), {"paths": 40_000}),
             (da.midpoint(), {"outcomes": gauss_hermite}),
         )
     )
