@@ -120,11 +120,10 @@ def march_fast(stepper: Stepper, state: PathState, block: Block, stretch: Stretc
         truncated = now.truncated
         if increments.truncated is not None:
             truncated += increments.truncated
-        return Moving(q, p, worse(now.residual, info.residual), truncated, now.iterations)
+        iterations = jnp.maximum(now.iterations, info.iterations)
+        return Moving(q, p, worse(now.residual, info.residual), truncated, iterations)
 
-    steps = jnp.full_like(state.iterations, stepper.fast_iterations)
-    start = moving(state)._replace(iterations=steps)
-    return _march(start, block, stretch, stepper, step)
+    return _march(moving(state), block, stretch, stepper, step)
 
 
 def moving(state: PathState) -> Moving:

@@ -29,8 +29,8 @@ from dalembert.system import System
 
 __all__ = ["Interrupted", "simulate"]
 
-DENSE_SAVES = 2**12
-"""Path-steps between saves of a block below which a loop in Python would take the time."""
+DENSE_SAVES = 2**18
+"""Operations between saves of a block below which a loop in Python would take the time."""
 
 ROUND_SECONDS = 5.0
 """About how long processes work before they exchange results."""
@@ -289,7 +289,8 @@ def _make_kernel(settings: Settings) -> Kernel:
 
 def _compile(kernel: Kernel, settings: Settings) -> Compiled:
     """The kernel with the fastest steps that this computer can make."""
-    if settings.backend == "cpu" and settings.block_paths * settings.save_every >= DENSE_SAVES:
+    operations = settings.block_paths * settings.save_every * kernel.stepper.size
+    if settings.backend == "cpu" and operations >= DENSE_SAVES:
         march = _vector_march(kernel, settings)
         if march is not None:
             from dalembert.ensemble.native_legs import compile_native

@@ -47,8 +47,9 @@ PLAIN_OPERATIONS = frozenset({"add", "sub", "mul", "neg", "magnitude", "max"})
 class Solver(Enum):
     """How the scalar regime solves implicit equations; the array regime always does so safely.
 
-    FAST takes a fixed number of Newton steps and LOOP as many as are needed; both report. SAFE is
-    the damped Newton loop, and BOTH is that loop for what LOOP has left unsolved.
+    FAST takes a fixed number of Newton steps, unless they are long, and LOOP as many as are needed;
+    both report. SAFE is the damped Newton loop, and BOTH is that loop for what LOOP has left
+    unsolved.
     """
 
     FAST = "fast"
@@ -184,7 +185,7 @@ class BlockSolver:
             return newton.as_scalars(equations.residual(vector(u), around), dtype)
 
         def solve(u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Report]:
-            if solver is Solver.FAST:
+            if solver is Solver.FAST and equations.is_short:
                 found, worst, scale = equations.fast(vector(u), around)
                 report = Report(jnp.int32(self.fast_iterations), newton.relative(worst, scale))
                 return newton.as_scalars(found, dtype), report

@@ -84,11 +84,6 @@ class Stepper:
         """About how many operations on scalars there are in a step without a Newton loop."""
         return sum(solver.scalars.size for solver in self.solvers if solver.scalars)
 
-    @property
-    def fast_iterations(self) -> int:
-        """Newton steps that the fast solver takes, the largest number over all blocks."""
-        return max(solver.fast_iterations for solver in self.solvers)
-
     def enter(self, x: Any) -> Any:
         """A state of shape (dim,) as the step wants it: a tuple of scalars, or as it is."""
         return tuple(x) if self.is_scalar else x
