@@ -176,24 +176,24 @@ def problems() -> tuple[Problem, ...]:
     return (
         Problem(
             "van der Pol midpoint", "vdp", da.systems.van_der_pol(), da.midpoint(), 0.2,
-            _same([1.0, 1.0]), {"cpu": 4_096, "gpu": 40_960}, "2, scalar cubic",
+            _same([1.0, 1.0]), {"cpu": 32_768, "gpu": 327_680}, "2, scalar cubic",
         ),
         Problem(
             "Lenard-Bernstein Stoermer-Verlet", "verlet", lb, da.stormer_verlet(), 0.1,
-            _bump_on_tail, {"cpu": 4_096, "gpu": 40_960}, "explicit",
+            _bump_on_tail, {"cpu": 32_768, "gpu": 327_680}, "explicit",
         ),
         Problem(
             "Lenard-Bernstein DIRK", "dirk", lb, da.dirk(0.5), 0.15,
-            _bump_on_tail, {"cpu": 2_048, "gpu": 20_480}, "2 per stage, scalar",
+            _bump_on_tail, {"cpu": 8_192, "gpu": 163_840}, "2 per stage, scalar",
         ),
         Problem(
             "Kubo SRKw2", "kubo", kubo, srkw2, 0.5,
-            _same([2.0, 0.0]), {"cpu": 4_096, "gpu": 40_960}, "none, three matrices",
+            _same([2.0, 0.0]), {"cpu": 8_192, "gpu": 81_920}, "none, three matrices",
             _kubo_maps(srkw2, 0.5, **{k: float(v) for k, v in kubo.params.items()}),
         ),
         Problem(
             "Lorentz midpoint", "lorentz", da.systems.lorentz(), da.midpoint(), 0.05,
-            _perturbed_maxwellian, {"cpu": 2_048, "gpu": 20_480}, "3, two unknowns",
+            _perturbed_maxwellian, {"cpu": 8_192, "gpu": 163_840}, "3, two unknowns",
         ),
     )  # fmt: skip
 

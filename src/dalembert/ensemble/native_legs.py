@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.ensemble.kernel import Compiled, Kernel, Leg, LegResult, Saves
-from dalembert.ensemble.march import Block, Moving, PathState, accepted, moving
+from dalembert.ensemble.march import Block, Moving, PathState, Status, accepted
 from dalembert.ensemble.native import NativeMarch
 from dalembert.ensemble.schedule import Schedule
+from dalembert.stepping.newton import tolerance
 
 __all__ = ["compile_native"]
 
@@ -19,9 +20,13 @@ def compile_native(kernel: Kernel, march: NativeMarch) -> Compiled:
     """The kernel with its steps replaced by vector code, for the same legs."""
     observe = jax.jit(kernel.observe_paths)
     accept = jax.jit(partial(accepted, kernel.stepper))
+    limit = tolerance(kernel.stepper.dtype)
 
     def run(state: PathState, block: Block, leg: Leg) -> LegResult:
         schedule = Schedule(int(leg.steps), int(leg.save_every), int(leg.chunk))
+        path = [np.asarray(word) for word in block.path]
+        shared = [x for leaf in jax.tree.leaves((block.dt, block.params)) for x in np.ravel(leaf)]
+        seed = np.asarray(block.seed)
         is_hard = np.zeros(len(block.is_real), bool)
         rows: list[Saves] = []
         unit = int(leg.first_unit)
@@ -32,21 +37,44 @@ def compile_native(kernel: Kernel, march: NativeMarch) -> Compiled:
                 state, row = observe(state, block, jnp.int32(first))
                 rows.append(row)
             if count:
-                state, hard = accept(state, _march(march, state, block, first, count))
-                is_hard = np.asarray(hard)
+                moved = _start(state)
+                march(path, jax.tree.leaves(moved), seed, shared, first, count)
+                if _all_are_fine(state, moved, limit):
+                    state = _moved(state, moved)
+                else:
+                    state, hard = accept(state, moved)
+                    is_hard = np.asarray(hard)
             unit += 1
         return LegResult(state, _stacked(kernel, state, block, rows), unit, is_hard)
 
     return Compiled("vector code (LLVM)", run, jax.jit(kernel.redo))
 
 
-def _march(march: NativeMarch, state: PathState, block: Block, first: int, count: int) -> Moving:
-    """The paths after some steps, as vector code takes them."""
-    moved = jax.tree.map(np.array, moving(state))
-    path = [np.asarray(word) for word in block.path]
-    shared = [x for leaf in jax.tree.leaves((block.dt, block.params)) for x in np.ravel(leaf)]
-    march(path, jax.tree.leaves(moved), np.asarray(block.seed), shared, first, count)
-    return moved
+def _start(state: PathState) -> Moving:
+    """What vector code changes in place."""
+    q, p = (tuple(np.array(x) for x in row) for row in (state.q, state.p))
+    counts = (state.residual, state.truncated, state.iterations)
+    residual, truncated, iterations = (np.zeros(x.shape, x.dtype) for x in counts)
+    return Moving(q, p, residual, truncated, iterations)
+
+
+def _all_are_fine(state: PathState, moved: Moving, limit: float) -> bool:
+    """Whether every path is fine, has solved its equations and is finite: the rule."""
+    with np.errstate(all="ignore"):
+        size = sum(np.abs(x) for x in (*moved.q, *moved.p))
+        solved = np.all(moved.residual <= limit) and np.all(np.isfinite(size))
+    return bool(solved and not np.any(np.asarray(state.status) != Status.FINE))
+
+
+def _moved(state: PathState, moved: Moving) -> PathState:
+    """The same as `accepted` where all are fine."""
+    return state._replace(
+        q=moved.q,
+        p=moved.p,
+        truncated=np.asarray(state.truncated) + moved.truncated,
+        residual=np.maximum(state.residual, moved.residual),
+        iterations=np.maximum(state.iterations, moved.iterations),
+    )
 
 
 def _stacked(kernel: Kernel, state: PathState, block: Block, rows: list[Saves]) -> Saves:
