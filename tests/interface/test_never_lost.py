@@ -19,7 +19,6 @@ from dalembert.ensemble import checkpoint as checkpoint_files
 from interrupted_run import differences, simulate
 
 SCRIPT = Path(interrupted_run.__file__)
-KILLS = 20
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +49,14 @@ def start(environment, *arguments, **options):
     return child
 
 
-def test_killed_twenty_times_and_still_the_same_bits(tmp_path, environment, undisturbed):
+@pytest.mark.parametrize("times", [5, 20])
+def test_killed_and_still_the_same_bits(times, tmp_path, environment, undisturbed):
     checkpoint, result = tmp_path / "run.ckpt", tmp_path / "run.npz"
     moments = random.Random(7)
     kills = 0
     while not result.exists():
         child = start(environment, checkpoint, result)
-        if kills >= KILLS:
+        if kills >= times:
             child.communicate(timeout=300)
             continue
         before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
@@ -72,7 +72,7 @@ def test_killed_twenty_times_and_still_the_same_bits(tmp_path, environment, undi
             kills += 1
         _, errors = child.communicate()
         assert child.returncode in (-signal.SIGKILL, 0), errors
-    assert kills >= KILLS
+    assert kills >= times
     assert not differences(da.load(result), undisturbed)
     # A run that is complete is not run again.
     assert not differences(simulate(checkpoint), undisturbed)

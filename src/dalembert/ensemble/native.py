@@ -24,10 +24,9 @@ from dalembert.stepping.stepper import Stepper
 __all__ = ["NativeMarch", "vector_march"]
 
 WORD, LONG, POINTER = ir.IntType(32), ir.IntType(64), ir.PointerType()
-REGISTERS, SHORT_STEP = 4, 150
-"""Vector registers for one number of many paths, if a step has no more equations than this; half as
-many if it has. Independent registers hide how long an operation takes, and a long step has none to
-spare."""
+REGISTERS = {1: 4, 2: 2}
+"""Vector registers for one number of many paths, by degrees of freedom: independent ones hide how
+long an operation takes, but a step in more dimensions has none to spare."""
 
 
 class PathCode(NamedTuple):
@@ -285,7 +284,7 @@ def _vector_march(
 ) -> NativeMarch:
     leaves, tree = params
     code = trace_path(stepper, needs, noise, jax.tree.unflatten(tree, leaves))
-    registers = REGISTERS if len(code.step.jaxpr.eqns) <= SHORT_STEP else REGISTERS // 2
+    registers = REGISTERS[min(stepper.system.dim, max(REGISTERS))]
     return NativeMarch(code, min(registers * _numbers_per_register(), paths))
 
 

@@ -1,0 +1,169 @@
+"""The mean-square methods as solvers of diffrax, so that its users switch one line.
+
+    terms = dalembert.diffrax.terms(system, brownian_motion)
+    diffrax.diffeqsolve(terms, dalembert.diffrax.Midpoint(), 0.0, 10.0, dt0=0.1, y0=(q, p))
+
+The state is the pair (q, p), each of shape (dim,). Any Stratonovich solver of diffrax takes the
+same terms. `args`, if given, are the parameters of the system in place of its own; so solutions can
+be differentiated with respect to them. The Brownian motion has shape (noises,); E1 needs one with
+`levy_area=diffrax.SpaceTimeLevyArea`.
+
+Needs diffrax (`pip install 'dalembert[diffrax]'`).
+"""
+
+from typing import Any, ClassVar
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax
+
+from dalembert import methods
+from dalembert.noise import Increments
+from dalembert.stepping.step import step
+from dalembert.system import System
+
+__all__ = ["E1", "R2", "Dirk", "Heun", "Midpoint", "Solver", "StormerVerlet", "terms"]
+
+State = tuple[Any, Any]
+
+
+class _Field(eqx.Module):
+    """What both terms are made of: they carry the system to the solver."""
+
+    system: System = eqx.field(static=True)
+
+    def at(self, args: Any) -> System:
+        return self.system if args is None else self.system.with_params(args)
+
+
+class _Drift(_Field):
+    def __call__(self, t: Any, y: State, args: Any) -> State:
+        return self.at(args).drift(*y)
+
+
+class _Diffusion(_Field):
+    def __call__(self, t: Any, y: State, args: Any) -> lineax.PyTreeLinearOperator:
+        columns = tuple(rows.T for rows in self.at(args).diffusion(*y))
+        return lineax.PyTreeLinearOperator(columns, jax.eval_shape(lambda: y))
+
+
+def terms(system: System, control: diffrax.AbstractPath) -> diffrax.MultiTerm:
+    """The equations of a system, driven by a Brownian motion of shape (noises,)."""
+    if not isinstance(system, System):
+        raise TypeError(f"system must be a da.System, not {type(system).__name__}.")
+    shape = getattr(control, "shape", None)
+    if isinstance(shape, jax.ShapeDtypeStruct) and shape.shape != (system.noises,):
+        raise ValueError(
+            f"the Brownian motion has shape {shape.shape}: {system.name!r} needs "
+            f"({system.noises},), one component per Wiener process"
+        )
+    drift, diffusion = _Drift(system), _Diffusion(system)
+    return diffrax.MultiTerm(diffrax.ODETerm(drift), diffrax.ControlTerm(diffusion, control))
+
+
+class Solver(diffrax.AbstractStratonovichSolver):
+    """A mean-square tableau, yours too, as a solver.
+
+    A step whose stage equations were not solved ends the solution with
+    `diffrax.RESULTS.nonlinear_divergence`.
+    """
+
+    method: Any = eqx.field(static=True)
+
+    term_structure: ClassVar = diffrax.MultiTerm[tuple[diffrax.ODETerm, diffrax.ControlTerm]]
+    interpolation_cls: ClassVar = diffrax.LocalLinearInterpolation
+
+    def __check_init__(self) -> None:
+        if getattr(self.method, "convergence", None) != "mean-square":
+            raise TypeError(
+                f"{self.method!r} is no mean-square tableau: diffrax drives solvers along Brownian "
+                "paths, which weak methods do not follow; write Solver(da.midpoint()), for example"
+            )
+
+    def strong_order(self, terms: Any) -> float:
+        return 1.0 if _system(terms, None).noises <= 1 else 0.5
+
+    def init(self, terms: Any, t0: Any, t1: Any, y0: State, args: Any) -> None:
+        _system(terms, args)
+
+    def step(
+        self,
+        terms: Any,
+        t0: Any,
+        t1: Any,
+        y0: State,
+        args: Any,
+        solver_state: None,
+        made_jump: Any,
+    ) -> tuple[Any, ...]:
+        system = _system(terms, args)
+        increments = _increments(terms.terms[1], t0, t1, "dZ" in self.method.needs(system.noises))
+        q, p, info = step(system, self.method, *y0, t1 - t0, increments)
+        y1 = (jnp.asarray(q), jnp.asarray(p))
+        results: Any = diffrax.RESULTS
+        solved = results.where(info.converged, results.successful, results.nonlinear_divergence)
+        return y1, None, {"y0": y0, "y1": y1}, None, solved
+
+    def func(self, terms: Any, t0: Any, y0: State, args: Any) -> Any:
+        return terms.vf(t0, y0, args)
+
+
+def _system(terms: Any, args: Any) -> System:
+    field = _unwrapped(terms.terms[0])
+    if not isinstance(field, _Field):
+        raise TypeError(
+            "this solver needs to know the system, not its vector fields alone: "
+            "build the terms by dalembert.diffrax.terms(system, brownian_motion)"
+        )
+    return field.at(args)
+
+
+def _unwrapped(term: Any) -> Any:
+    """The vector field of a term as it was given; diffrax wraps terms to turn time around."""
+    while hasattr(term, "term"):
+        term = term.term
+    return getattr(term, "vector_field", None)
+
+
+def _increments(term: Any, t0: Any, t1: Any, with_area: bool) -> Increments:
+    """ΔW, and ΔZ = ∫(W − W_k) dt = h (H + ΔW/2) from the space-time Lévy area H."""
+    if not with_area:
+        return Increments(term.contr(t0, t1))
+    levy = term.contr(t0, t1, use_levy=True)
+    if not hasattr(levy, "H"):
+        raise ValueError(
+            "this method needs ∫W dt: give the Brownian motion levy_area=diffrax.SpaceTimeLevyArea"
+        )
+    return Increments(levy.W, (t1 - t0) * (levy.H + levy.W / 2))
+
+
+def Midpoint() -> Solver:
+    """The midpoint method."""
+    return Solver(methods.midpoint())
+
+
+def StormerVerlet() -> Solver:
+    """The Störmer–Verlet method."""
+    return Solver(methods.stormer_verlet())
+
+
+def Dirk(lam: float = 0.5) -> Solver:
+    """The diagonally implicit method with parameter λ."""
+    return Solver(methods.dirk(lam))
+
+
+def Heun() -> Solver:
+    """Heun's method, explicit and without structure."""
+    return Solver(methods.heun())
+
+
+def R2() -> Solver:
+    """The explicit method R2."""
+    return Solver(methods.r2())
+
+
+def E1() -> Solver:
+    """The explicit method E1, which needs ∫W dt."""
+    return Solver(methods.e1())

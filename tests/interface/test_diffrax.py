@@ -1,0 +1,134 @@
+"""The methods as solvers of diffrax, driven by its own machinery."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import dalembert as da
+
+diffrax = pytest.importorskip("diffrax")
+
+from dalembert import diffrax as dd  # noqa: E402
+
+KUBO, TWO_NOISE = da.systems.damped_kubo(), da.systems.two_noise()
+SOLVERS = {
+    "midpoint": dd.Midpoint,
+    "stormer_verlet": dd.StormerVerlet,
+    "dirk": dd.Dirk,
+    "heun": dd.Heun,
+    "r2": dd.R2,
+    "e1": dd.E1,
+}
+
+
+@pytest.fixture(autouse=True)
+def ordinary_promotion():
+    """diffrax and equinox rely on what the other tests forbid."""
+    jax.config.update("jax_numpy_dtype_promotion", "standard")
+    jax.config.update("jax_numpy_rank_promotion", "allow")
+
+
+def tree(system, seed=0, t1=1.0, tol=2.0**-12):
+    return diffrax.VirtualBrownianTree(
+        0.0, t1, tol=tol, shape=(system.noises,), key=jax.random.key(seed),
+        levy_area=diffrax.SpaceTimeLevyArea,
+    )  # fmt: skip
+
+
+def solve(system, solver, path, dt, t1=1.0, args=None, y0=None, **options):
+    y0 = (jnp.full(system.dim, 0.8), jnp.full(system.dim, 0.3)) if y0 is None else y0
+    return diffrax.diffeqsolve(
+        dd.terms(system, path), solver, 0.0, t1, dt0=dt, y0=y0, args=args, **options
+    )
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[SLOW] if n in ("heun", "r2", "dirk") else []) for n in SOLVERS]
+)
+def test_a_solution_is_made_of_our_steps(name):
+    path, dt, steps = tree(KUBO), 1 / 8, 8
+    found = solve(KUBO, SOLVERS[name](), path, dt, saveat=diffrax.SaveAt(steps=True))
+    q, p = np.array([0.8]), np.array([0.3])
+    for k in range(steps):
+        levy = path.evaluate(k * dt, (k + 1) * dt, use_levy=True)
+        area = dt * (levy.H + levy.W / 2)
+        q, p, _ = da.step(KUBO, da.METHODS[name](), q, p, dt, da.Increments(levy.W, area))
+        np.testing.assert_allclose(found.ys[0][k], q, rtol=1e-13)
+        np.testing.assert_allclose(found.ys[1][k], p, rtol=1e-13)
+
+
+def test_switching_one_line_leaves_the_solution_the_same():
+    path = tree(TWO_NOISE)
+    ours = solve(TWO_NOISE, dd.Midpoint(), path, 2.0**-10)
+    theirs = solve(TWO_NOISE, diffrax.Heun(), path, 2.0**-10)
+    far = solve(TWO_NOISE, diffrax.Heun(), tree(TWO_NOISE, seed=1), 2.0**-10)
+    distance = max(float(jnp.abs(a - b).max()) for a, b in zip(ours.ys, theirs.ys, strict=True))
+    assert distance < 0.02
+    assert any(float(jnp.abs(a - b).max()) > 0.1 for a, b in zip(ours.ys, far.ys, strict=True))
+
+
+@pytest.mark.parametrize("name", ["stormer_verlet", pytest.param("midpoint", marks=SLOW)])
+def test_strong_order_one_along_their_brownian_paths(name):
+    def error(seed, dt):
+        path = tree(KUBO, seed)
+        q, p = solve(KUBO, SOLVERS[name](), path, dt).ys
+        fine = solve(KUBO, diffrax.Heun(), path, 2.0**-11).ys
+        return jnp.hypot(q - fine[0], p - fine[1])[0]
+
+    steps = [2.0**-4, 2.0**-6]
+    errors = [float(jnp.mean(jax.vmap(lambda s, h=h: error(s, h))(jnp.arange(50)))) for h in steps]
+    assert 0.75 < np.log2(errors[0] / errors[1]) / 2 < 1.25, errors
+
+
+def test_saving_dense_output_and_progress_of_diffrax():
+    path, times = tree(KUBO), jnp.linspace(0.0, 1.0, 5)
+    save = diffrax.SaveAt(ts=times, dense=True)
+    found = solve(KUBO, dd.Midpoint(), path, 1 / 16, saveat=save)
+    assert found.ys[0].shape == (5, 1) and found.stats["num_steps"] == 16
+    q, p = found.evaluate(0.5)
+    np.testing.assert_allclose((q, p), (found.ys[0][2], found.ys[1][2]), rtol=1e-12)
+
+
+def test_parameters_as_arguments_and_derivatives_with_respect_to_them():
+    def energy(nu):
+        args = {**KUBO.params, "nu": nu}
+        q, p = solve(KUBO, dd.Midpoint(), tree(KUBO), 1 / 16, args=args).ys
+        return (q[-1, 0] ** 2 + p[-1, 0] ** 2) / 2
+
+    slope = jax.grad(energy)(0.1)
+    difference = (energy(0.1 + 1e-5) - energy(0.1 - 1e-5)) / 2e-5
+    np.testing.assert_allclose(slope, difference, rtol=1e-6)
+    assert slope < -0.05
+
+
+def test_a_stage_equation_without_a_solution_is_reported():
+    blow_up = da.System(H=lambda q, p: p[0] ** 2 / 2 - q[0] ** 3, h=[lambda q, p: q[0]], dim=1)
+    start = (jnp.array([4.0]), jnp.array([4.0]))
+    found = solve(blow_up, dd.Midpoint(), tree(blow_up), 0.5, y0=start, throw=False)
+    assert found.result == diffrax.RESULTS.nonlinear_divergence
+
+
+def test_orders_for_one_and_for_several_noises():
+    assert dd.Midpoint().strong_order(dd.terms(KUBO, tree(KUBO))) == 1
+    assert dd.Midpoint().strong_order(dd.terms(TWO_NOISE, tree(TWO_NOISE))) == 0.5
+
+
+def test_what_cannot_work_says_why():
+    with pytest.raises(TypeError, match="no mean-square tableau"):
+        dd.Solver(da.srkw2())
+    with pytest.raises(ValueError, match=r"needs \(1,\)"):
+        dd.terms(KUBO, tree(TWO_NOISE))
+    with pytest.raises(TypeError, match=r"must be a da\.System"):
+        dd.terms("kubo", tree(KUBO))
+    plain = diffrax.MultiTerm(
+        diffrax.ODETerm(lambda t, y, args: y), diffrax.ControlTerm(lambda t, y, args: y, tree(KUBO))
+    )
+    with pytest.raises(TypeError, match="build the terms by"):
+        diffrax.diffeqsolve(plain, dd.Midpoint(), 0.0, 1.0, 0.1, (jnp.ones(1), jnp.ones(1)))
+    path = diffrax.VirtualBrownianTree(0.0, 1.0, tol=0.01, shape=(1,), key=jax.random.key(0))
+    with pytest.raises(ValueError, match="SpaceTimeLevyArea"):
+        solve(KUBO, dd.E1(), path, 0.1)
