@@ -27,8 +27,10 @@ __all__ = [
     "cos_near_zero",
     "log",
     "log_of_normal",
+    "rough_cos",
     "rough_inverse",
     "rough_log",
+    "rough_sin",
     "rougher_inverse",
     "sin",
     "sin_beside_cos",
@@ -73,7 +75,7 @@ LOGARITHM = (
     0.15314050539471816,
     0.14795949746504403,
 )
-# The same to ten digits.
+# The same to ten digits, and to eight.
 ROUGH_SINE = (
     -0.16666666627999047,
     0.008333328238714612,
@@ -86,6 +88,8 @@ ROUGH_COSINE = (
     2.4799520014125433e-05,
     -2.721023825219105e-07,
 )
+ROUGHER_SINE = (-0.16666650669292532, 0.008331978663027878, -0.00019495636219816554)
+ROUGHER_COSINE = (0.04166664686644468, -0.001388736751578248, 2.4438451595121096e-05)
 ROUGH_LOGARITHM = (
     0.6666666564545537,
     0.4000033519108837,
@@ -172,11 +176,29 @@ sin_beside_cos.defjvps(lambda tangent, _, x: tangent * cos_beside_sin(x))
 cos_beside_sin.defjvps(lambda tangent, _, x: -tangent * sin_beside_cos(x))
 
 
-def _half_angle(x: Any) -> tuple[Any, Any, Any]:
+def rough_sin(x: Any) -> Any:
+    """Sine, elementwise, to within 1e−8."""
+    if x.dtype != np.float64:
+        return lax.sin(x)
+    s, c, sign = _half_angle(x, ROUGHER_SINE, ROUGHER_COSINE)
+    return with_sign(2 * s * c, sign)
+
+
+def rough_cos(x: Any) -> Any:
+    """Cosine, elementwise, to within 1e−8."""
+    if x.dtype != np.float64:
+        return lax.cos(x)
+    s, _, sign = _half_angle(x, ROUGHER_SINE, ROUGHER_COSINE)
+    return with_sign(1 - 2 * s * s, sign)
+
+
+def _half_angle(
+    x: Any, sine: tuple[float, ...] = SHORT_SINE, cosine: tuple[float, ...] = SHORT_COSINE
+) -> tuple[Any, Any, Any]:
     """sin t/2, cos t/2 and the sign bit of (−1)ᵏ, x = k π + t, |t| ≤ π/2."""
     k = jnp.floor(x * (1 / pi) + 0.5)
     half = 0.5 * _minus_multiple_of_pi(x, k)
-    return sin_near_zero(half), cos_near_zero(half), _sign_of_parity(k)
+    return sin_near_zero(half, sine), cos_near_zero(half, cosine), _sign_of_parity(k)
 
 
 def sin_near_zero(t: Any, table: tuple[float, ...] = SHORT_SINE) -> Any:

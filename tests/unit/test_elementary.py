@@ -102,6 +102,46 @@ def test_sine_and_cosine_beyond_a_million_as_rounding_of_the_argument():
         assert (np.abs(error) < 3e-16 + np.spacing(np.abs(x)) / 2).all()
 
 
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_pairs_and_rough_functions_keep_their_bounds(name):
+    paired = {"sin": elementary.sin_beside_cos, "cos": elementary.cos_beside_sin}[name]
+    rough = {"sin": elementary.rough_sin, "cos": elementary.rough_cos}[name]
+    for place in ("circle", "multiples", "million"):
+        x = arguments()[place]
+        values = exact(name, x)
+        assert np.abs(errors(jax.jit(paired)(x), values)).max() < 4e-16
+        error = np.abs(errors(jax.jit(rough)(x), values)).max()
+        assert 1e-12 < error < 1e-8
+    single = jnp.linspace(0.1, 30.0, 100, dtype=jnp.float32)
+    for fun in (paired, rough):
+        np.testing.assert_array_equal(fun(single), getattr(jnp, name)(single))
+
+
+def test_rough_logarithm_and_inverses_keep_their_bounds():
+    x = np.concatenate([arguments()[place] for place in ("positive", "near one", "beside one")])
+    x = x[(x > 1e-300) & (x < 1e300)]
+    logs = exact("log", x)
+    sizes = np.maximum(np.abs([float(v) for v in logs]), 1e-300)
+    found = np.abs(errors(jax.jit(elementary.rough_log)(x), logs)) / sizes
+    assert 1e-13 < found[x != 1].max() < 2e-11
+    for sign in (1, -1):
+        product = sign * x * np.asarray(elementary.rough_inverse(jnp.asarray(sign * x)))
+        assert 1e-13 < np.abs(product - 1).max() < 3e-12
+    product = x * np.asarray(elementary.rougher_inverse(jnp.asarray(x)))
+    assert 0.01 < np.abs(product - 1).max() < 0.06
+    single = jnp.array([0.5, 3.0], jnp.float32)
+    for fun in (elementary.rough_inverse, elementary.rougher_inverse):
+        np.testing.assert_array_equal(fun(single), 1 / single)
+
+
+@pytest.mark.parametrize("name", ["sin_beside_cos", "cos_beside_sin"])
+def test_pairs_can_be_differentiated(name):
+    x = jnp.linspace(-5.0, 5.0, 41)
+    theirs = {"sin_beside_cos": jnp.cos, "cos_beside_sin": lambda x: -jnp.sin(x)}[name]
+    found = jax.vmap(jax.grad(getattr(elementary, name)))(x)
+    np.testing.assert_allclose(found, theirs(x), atol=1e-15)
+
+
 def test_sine_of_small_numbers_keeps_its_digits():
     x = np.exp(np.random.default_rng(1).uniform(np.log(1e-290), np.log(0.1), COUNT))
     error = errors(jax.jit(sin)(x), exact("sin", x))

@@ -126,7 +126,9 @@ def test_steps_can_be_differentiated_through_functions_of_our_own():
 
         z, small = jnp.array([2.0, 0.7]), 1e-6
         slopes = [(end(z + d) - end(z - d)) / (2 * small) for d in small * np.eye(2)]
-        np.testing.assert_allclose(jax.jacfwd(end)(z), np.stack(slopes, axis=1), rtol=1e-8)
+        np.testing.assert_allclose(
+            jax.jacfwd(end)(z), np.stack(slopes, axis=1), rtol=1e-8, atol=1e-9
+        )
 
 
 def test_whole_numbers_are_divided_and_subtracted_as_jax_does():

@@ -35,10 +35,8 @@ __all__ = ["BlockSolver", "Solver", "block_solvers"]
 MAX_DENSE_UNKNOWNS = 16
 """Beyond this the array regime forms no matrix."""
 
-
 MAX_SHORT_PASS = 400
 """Operations of a pass that may be written out more than once."""
-
 
 PLAIN_OPERATIONS = frozenset({"add", "sub", "mul", "neg", "magnitude", "max"})
 """Those of which one costs a processor as little as another."""
@@ -96,7 +94,7 @@ class UnknownRows(NamedTuple):
         guess: where to begin.
         fast: a fixed number of Newton steps, and the residual that they leave.
         linear: the solution of linear equations, and an upper bound of the residual.
-        first_pass: a better approximation, and the size of the correction.
+        first_pass: a better approximation, and the size of the correction, both roughly.
         next_pass: the same, and an upper bound of the residual before it.
         check: the residual that a solution leaves.
         orders: orders of convergence of the first pass and of the next ones.
@@ -145,7 +143,8 @@ class BlockSolver:
             u = components(u)
         else:
             assert self.scalars.unknown, "there are unknowns"
-            u, report = self._solve_scalars(self.scalars.unknown, around, solver)
+            old = np.concatenate(guess)
+            u, report = self._solve_scalars(self.scalars.unknown, old, around, solver)
         return list(u.reshape(len(guess), -1)), report
 
     def _solve_vector(self, guess: jax.Array, around: Surroundings) -> tuple[jax.Array, Report]:
@@ -175,11 +174,10 @@ class BlockSolver:
         return newton.dense_solve if size <= MAX_DENSE_UNKNOWNS else newton.krylov_solve
 
     def _solve_scalars(
-        self, equations: UnknownRows, around: Surroundings, solver: Solver
+        self, equations: UnknownRows, old: np.ndarray, around: Surroundings, solver: Solver
     ) -> tuple[np.ndarray, Report]:
         """Unknowns stay apart, so that nothing is stacked unless the damped loop is entered."""
-        guess = equations.guess(around)
-        dtype = guess[0].dtype
+        dtype = old[0].dtype
 
         def residual(u: tuple[Any, ...]) -> tuple[Any, ...]:
             return newton.as_scalars(equations.residual(vector(u), around), dtype)
@@ -199,7 +197,7 @@ class BlockSolver:
                     lambda u: equations.next_pass(vector(u), around),
                     u,
                     equations.orders,
-                    equations.is_short,
+                    second_is_ahead=equations.is_short and solver is Solver.LOOP,
                 )
             error = newton.checked(report.residual, lambda: equations.check(vector(found), around))
             return found, report._replace(residual=error)
@@ -208,7 +206,8 @@ class BlockSolver:
             found, (steps, _) = solve(u)
             error = newton.relative(*equations.check(vector(found), around))
             is_finite = jnp.isfinite(reduce(jnp.add, map(absolute, found)) + error)
-            start = tuple(lax.select(is_finite, *pair) for pair in zip(found, u, strict=True))
+            pairs = zip(found, newton.as_scalars(old, dtype), strict=True)
+            start = tuple(lax.select(is_finite, *pair) for pair in pairs)
             error = jnp.where(is_finite, error, jnp.ones_like(error))
             found, report = self._damped_newton(start, error, _as_arrays(around))
             return found, report._replace(iterations=report.iterations + steps.astype(dtype))
@@ -219,7 +218,7 @@ class BlockSolver:
 
             return tuple(newton.dense_solve(product_of_vector, jnp.stack(rhs)))
 
-        start = newton.as_scalars(guess, dtype)
+        start = newton.as_scalars(equations.guess(around), dtype)
         if solver is not Solver.BOTH:
             u, report = solve(start)
         else:
@@ -313,7 +312,7 @@ def _programs(
         scalarise(arrays.guess, around),
         _when_called(fast, u, around),
         _when_called(linear, u, around),
-        _when_called(first_pass, u, around),
+        _when_called(first_pass, u, around, is_rough=True),
         _when_called(next_pass, u, around),
         complete_check,
         orders,
@@ -322,11 +321,11 @@ def _programs(
     return ScalarEquations(complete, unknown)
 
 
-def _when_called(fun: Callable[..., Any], *like: Any) -> Callable[..., Any]:
+def _when_called(fun: Callable[..., Any], *like: Any, is_rough: bool = False) -> Callable[..., Any]:
     """A program that is written out when it is called for the first time."""
 
     @cache
     def program() -> Program:
-        return Program(fun, *like)
+        return Program(fun, *like, is_rough=is_rough)
 
     return lambda *args: program()(*args)

@@ -99,8 +99,11 @@ class Program:
         operations: the names of those that paths do not share.
     """
 
-    def __init__(self, fun: Callable[..., Any], *like: Any) -> None:
-        """Write `fun` out for arguments of the shapes and types of `like`."""
+    def __init__(self, fun: Callable[..., Any], *like: Any, is_rough: bool = False) -> None:
+        """Write `fun` out for arguments of the shapes and types of `like`.
+
+        A rough program computes sines and cosines to eight digits only.
+        """
         graph = Graph()
         leaves, tree = jax.tree.flatten(like)
         arrays = [vector(graph.input(x) for _ in range(_size(x))) for x in leaves]
@@ -110,7 +113,10 @@ class Program:
         self._order = _needed(
             x for array in jax.tree.leaves(self._results) for x in np.ravel(array)
         )
-        _pair_sines_and_cosines(self._order)
+        if is_rough:
+            _make_rough(self._order)
+        else:
+            _pair_sines_and_cosines(self._order)
         self.size = len(self._order)
         self.operations = {node.name for node in self._order if not node.is_shared}
         graph.forget()
@@ -173,6 +179,12 @@ def _pair_sines_and_cosines(nodes: list[Expression]) -> None:
     for node in nodes:
         if node.name in paired and node.args in both:
             node.operation = paired[node.name]
+
+
+def _make_rough(nodes: list[Expression]) -> None:
+    rough = {"sin": elementary.rough_sin, "cos": elementary.rough_cos}
+    for node in nodes:
+        node.operation = rough.get(node.name, node.operation)
 
 
 def is_known(x: Any) -> bool:
