@@ -49,7 +49,7 @@ def start(environment, *arguments, **options):
     return child
 
 
-@pytest.mark.parametrize("times", [5, 20])
+@pytest.mark.parametrize("times", [3, 20])
 def test_killed_and_still_the_same_bits(times, tmp_path, environment, undisturbed):
     checkpoint, result = tmp_path / "run.ckpt", tmp_path / "run.npz"
     moments = random.Random(7)
