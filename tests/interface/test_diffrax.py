@@ -50,7 +50,7 @@ SLOW = pytest.mark.slow
     "name", [pytest.param(n, marks=[SLOW] if n in ("heun", "r2", "dirk") else []) for n in SOLVERS]
 )
 def test_a_solution_is_made_of_our_steps(name):
-    path, dt, steps = tree(KUBO), 1 / 8, 8
+    path, dt, steps = tree(KUBO), 1 / 4, 4
     found = solve(KUBO, SOLVERS[name](), path, dt, saveat=diffrax.SaveAt(steps=True))
     q, p = np.array([0.8]), np.array([0.3])
     for k in range(steps):
