@@ -101,6 +101,7 @@ PI = (3.1415926534682512, 1.2154201012607932e-10, 4.044532497591901e-21)
 LN2 = (0.6931471805592082, 7.371002565167799e-13)
 
 MANTISSA_BITS = 52
+# The bits of 1/x are about this number minus those of x; it makes the largest error least.
 INVERSE_BITS = 0x7FDE624000000000
 # The last bits of a sum with this number are those of an integer.
 TO_INTEGER = 1.5 * 2.0**MANTISSA_BITS
@@ -159,8 +160,7 @@ def sin_beside_cos(x: Any) -> Any:
     """Sine, elementwise, where the cosine is wanted too: the two share most of their operations."""
     if x.dtype != np.float64:
         return lax.sin(x)
-    s, c, sign = _half_angle(x)
-    return with_sign(2 * s * c, sign)
+    return _sin_by_half(x, SHORT_SINE, SHORT_COSINE)
 
 
 @jax.custom_jvp
@@ -168,8 +168,7 @@ def cos_beside_sin(x: Any) -> Any:
     """Cosine, elementwise, where the sine is wanted too."""
     if x.dtype != np.float64:
         return lax.cos(x)
-    s, _, sign = _half_angle(x)
-    return with_sign(1 - 2 * s * s, sign)
+    return _cos_by_half(x, SHORT_SINE)
 
 
 sin_beside_cos.defjvps(lambda tangent, _, x: tangent * cos_beside_sin(x))
@@ -180,25 +179,31 @@ def rough_sin(x: Any) -> Any:
     """Sine, elementwise, to within 1e−8."""
     if x.dtype != np.float64:
         return lax.sin(x)
-    s, c, sign = _half_angle(x, ROUGHER_SINE, ROUGHER_COSINE)
-    return with_sign(2 * s * c, sign)
+    return _sin_by_half(x, ROUGHER_SINE, ROUGHER_COSINE)
 
 
 def rough_cos(x: Any) -> Any:
     """Cosine, elementwise, to within 1e−8."""
     if x.dtype != np.float64:
         return lax.cos(x)
-    s, _, sign = _half_angle(x, ROUGHER_SINE, ROUGHER_COSINE)
+    return _cos_by_half(x, ROUGHER_SINE)
+
+
+def _sin_by_half(x: Any, sine: tuple[float, ...], cosine: tuple[float, ...]) -> Any:
+    half, sign = _half_angle(x)
+    return with_sign(2 * sin_near_zero(half, sine) * cos_near_zero(half, cosine), sign)
+
+
+def _cos_by_half(x: Any, sine: tuple[float, ...]) -> Any:
+    half, sign = _half_angle(x)
+    s = sin_near_zero(half, sine)
     return with_sign(1 - 2 * s * s, sign)
 
 
-def _half_angle(
-    x: Any, sine: tuple[float, ...] = SHORT_SINE, cosine: tuple[float, ...] = SHORT_COSINE
-) -> tuple[Any, Any, Any]:
-    """sin t/2, cos t/2 and the sign bit of (−1)ᵏ, x = k π + t, |t| ≤ π/2."""
+def _half_angle(x: Any) -> tuple[Any, Any]:
+    """t/2 and the sign bit of (−1)ᵏ, x = k π + t, |t| ≤ π/2."""
     k = jnp.floor(x * (1 / pi) + 0.5)
-    half = 0.5 * _minus_multiple_of_pi(x, k)
-    return sin_near_zero(half, sine), cos_near_zero(half, cosine), _sign_of_parity(k)
+    return 0.5 * _minus_multiple_of_pi(x, k), _sign_of_parity(k)
 
 
 def sin_near_zero(t: Any, table: tuple[float, ...] = SHORT_SINE) -> Any:

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import dalembert as da
+from dalembert.stepping import plan as planning
 from dalembert.stepping.plan import Node, make_plan
 from dalembert.stepping.stages import stage_system
-from dalembert.stepping.stepper import find_dependence
+from dalembert.stepping.stepper import find_dependence, make_stepper
 
 # All conditions hold, with different weights of H, F, h and f (docs: the DIRK family is not the
 # most general one).
@@ -351,3 +352,26 @@ def test_explanation_refuses_what_a_step_refuses():
         da.explain(ready_made("two_noise"), da.srkw2())
     with pytest.raises(TypeError, match="Call the function to get its tableau"):
         da.explain(ready_made("two_noise"), da.midpoint)
+
+
+# --- rows that were solved for -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "weights"),
+    [
+        (da.midpoint(), {0: -1.0, 1: 2.0}),
+        (da.stormer_verlet(), {1: 1.0}),
+        (da.dirk(), {0: 1.0, 1: -2.0, 2: 2.0}),
+    ],
+    ids=lambda x: getattr(x, "name", ""),
+)
+def test_a_new_momentum_is_made_of_solved_ones(method, weights):
+    plan = make_stepper(da.systems.lenard_bernstein(), method, np.float64).plan
+    assert {node.number: w for node, w in plan.start(plan.new_p).items()} == weights
+
+
+def test_large_weights_of_solved_rows_are_not_used(monkeypatch):
+    stepper = make_stepper(da.systems.lenard_bernstein(), da.midpoint(), np.float64)
+    monkeypatch.setattr(planning, "MAX_WEIGHT", 1.5)
+    assert not make_plan(stage_system(da.midpoint(), 1), stepper.dependence).starts

@@ -9,7 +9,9 @@ import pytest
 
 import dalembert as da
 from dalembert.noise import Increments
+from dalembert.stepping import newton
 from dalembert.stepping.block_solver import Solver
+from dalembert.stepping.expressions import vector
 from dalembert.stepping.stepper import make_stepper
 
 IMPLICIT = {
@@ -711,3 +713,38 @@ def test_every_solver_solves_the_steps_of_particles_that_travelled_far(solver):
 
     info = jax.jit(jax.vmap(step))(q, p, dW)
     assert np.all(info.converged) and np.max(info.residual) < 1e-14
+
+
+# --- passes whose report is foretold -------------------------------------------------------------
+
+
+def _passes(residual, slope, start):
+    """Newton's passes on one equation, and their report."""
+
+    def first(u):
+        d = residual(u[0]) / slope(u[0])
+        return vector([u[0] - d]), vector([jnp.abs(d)])
+
+    def following(u):
+        size = vector([jnp.abs(residual(u[0]))]), vector([jnp.abs(u[0]) + 1.0])
+        return *first(u), *size
+
+    return newton.newton_loop(first, following, (jnp.asarray(start),), (2, 2), True)
+
+
+def test_the_foretold_residual_is_small_where_passes_converge():
+    (root,), report = _passes(lambda u: u**2 - 2.0, lambda u: 2.0 * u, 1.5)
+    assert abs(float(root) - np.sqrt(2.0)) < 1e-15
+    assert float(report.residual) < newton.tolerance(np.float64)
+
+
+@pytest.mark.parametrize("start", [0.3, 1.0])
+def test_the_foretold_residual_is_large_where_passes_do_not_converge(start):
+    """At a cube root Newton's corrections grow, at |u|^½ they go to and fro."""
+    power = 1 / 3 if start == 0.3 else 1 / 2
+
+    def residual(u):
+        return jnp.sign(u) * jnp.abs(u) ** power
+
+    _, report = _passes(residual, lambda u: power * jnp.abs(u) ** (power - 1), start)
+    assert not float(report.residual) < 1e6 * newton.tolerance(np.float64)

@@ -25,6 +25,7 @@ __all__ = [
     "Status",
     "Stretch",
     "accepted",
+    "after",
     "march_fast",
     "march_safe",
     "moving",
@@ -138,14 +139,18 @@ def accepted(stepper: Stepper, state: PathState, moved: Moving) -> tuple[PathSta
     fine = state.status == Status.FINE
     solved = (moved.residual <= tolerance(stepper.dtype)) & stepper.is_finite(moved.q, moved.p)
     done = fine & solved
-    new = state._replace(
+    return jax.tree.map(partial(choose, done), after(state, moved), state), fine & ~solved
+
+
+def after(state: PathState, moved: Moving, numpy: Any = jnp) -> PathState:
+    """The paths after a stretch that all of them have taken."""
+    return state._replace(
         q=moved.q,
         p=moved.p,
-        truncated=state.truncated + moved.truncated,
-        residual=jnp.maximum(state.residual, moved.residual),
-        iterations=jnp.maximum(state.iterations, moved.iterations),
+        truncated=numpy.add(state.truncated, moved.truncated),
+        residual=numpy.maximum(state.residual, moved.residual),
+        iterations=numpy.maximum(state.iterations, moved.iterations),
     )
-    return jax.tree.map(partial(choose, done), new, state), fine & ~solved
 
 
 def march_safe(stepper: Stepper, state: PathState, block: Block, stretch: Stretch) -> PathState:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.ensemble.kernel import Compiled, Kernel, Leg, LegResult, Saves
-from dalembert.ensemble.march import Block, Moving, PathState, Status, accepted
+from dalembert.ensemble.march import Block, Moving, PathState, Status, accepted, after
 from dalembert.ensemble.native import NativeMarch
 from dalembert.ensemble.schedule import Schedule
 from dalembert.stepping.newton import tolerance
@@ -40,7 +40,7 @@ def compile_native(kernel: Kernel, march: NativeMarch) -> Compiled:
                 moved = _start(state)
                 march(path, jax.tree.leaves(moved), seed, shared, first, count)
                 if _all_are_fine(state, moved, limit):
-                    state = _moved(state, moved)
+                    state = after(state, moved, np)
                 else:
                     state, hard = accept(state, moved)
                     is_hard = np.asarray(hard)
@@ -59,22 +59,11 @@ def _start(state: PathState) -> Moving:
 
 
 def _all_are_fine(state: PathState, moved: Moving, limit: float) -> bool:
-    """Whether every path is fine, has solved its equations and is finite: the rule."""
+    """Whether every path is fine, has solved its equations and is finite: as a rule."""
     with np.errstate(all="ignore"):
         size = sum(np.abs(x) for x in (*moved.q, *moved.p))
         solved = np.all(moved.residual <= limit) and np.all(np.isfinite(size))
     return bool(solved and not np.any(np.asarray(state.status) != Status.FINE))
-
-
-def _moved(state: PathState, moved: Moving) -> PathState:
-    """The same as `accepted` where all are fine."""
-    return state._replace(
-        q=moved.q,
-        p=moved.p,
-        truncated=np.asarray(state.truncated) + moved.truncated,
-        residual=np.maximum(state.residual, moved.residual),
-        iterations=np.maximum(state.iterations, moved.iterations),
-    )
 
 
 def _stacked(kernel: Kernel, state: PathState, block: Block, rows: list[Saves]) -> Saves:

@@ -7,6 +7,7 @@ and what no result needs is not computed at all. The rules below leave out what 
 """
 
 from collections.abc import Callable, Iterable
+from functools import reduce
 from typing import Any
 
 import jax
@@ -309,7 +310,7 @@ def mul(x: Any, y: Any) -> Any:
         rest = t if s is None else s
     if a is None and b is None:
         return rest
-    factor = (b if a is None else a) if a is None or b is None else mul(a, b)
+    factor = reduce(mul, (c for c in (a, b) if c is not None))
     if _is(factor, 1) or _is(factor, -1):
         return rest if factor == 1 else neg(rest)
     return _commutative("mul", lax.mul, factor, rest)
