@@ -24,7 +24,7 @@ from jax import lax
 __all__ = [
     "cos",
     "cos_beside_sin",
-    "cos_near_zero",
+    "cos_of_quarter",
     "log",
     "log_of_normal",
     "rough_cos",
@@ -34,7 +34,7 @@ __all__ = [
     "rougher_inverse",
     "sin",
     "sin_beside_cos",
-    "sin_near_zero",
+    "sin_of_quarter",
 ]
 
 # sin t = t + t³ S(t²) on |t| ≤ π/2.
@@ -75,26 +75,39 @@ LOGARITHM = (
     0.15314050539471816,
     0.14795949746504403,
 )
-# The same to ten digits, and to eight.
+# 2 sin t/2 = t S(t²) and cos t/2 = C(t²) on |t| ≤ π/2, to seven digits.
 ROUGH_SINE = (
-    -0.16666666627999047,
-    0.008333328238714612,
-    -0.00019839043770369979,
-    2.716014017004317e-06,
+    0.9999999969263467,
+    -0.041666626747992665,
+    0.0005207523046783329,
+    -3.0475034320418086e-06,
 )
 ROUGH_COSINE = (
-    0.04166666662282821,
-    -0.001388888375342762,
-    2.4799520014125433e-05,
-    -2.721023825219105e-07,
+    0.9999999724233594,
+    -0.12499964173951648,
+    0.0026034391801314473,
+    -2.1227982009986493e-05,
 )
-ROUGHER_SINE = (-0.16666650669292532, 0.008331978663027878, -0.00019495636219816554)
-ROUGHER_COSINE = (0.04166664686644468, -0.001388736751578248, 2.4438451595121096e-05)
+# sin πt/2 = t S(t²) and cos πt/2 = C(t²) on |t| ≤ ½, to nine digits.
+QUARTER_SINE = (
+    1.5707963051996654,
+    -0.6459629410360063,
+    0.0796759231570399,
+    -0.004592331653868213,
+)
+QUARTER_COSINE = (
+    0.9999999999526005,
+    -1.233700540647375,
+    0.2536692039393022,
+    -0.02086007131879485,
+    0.0009036317030559741,
+)
+# log((1 + s)/(1 − s)) = s L(s²), to nine digits.
 ROUGH_LOGARITHM = (
-    0.6666666564545537,
-    0.4000033519108837,
-    0.28537308530280314,
-    0.23582151505260301,
+    1.9999999986144428,
+    0.666668163720094,
+    0.399747567771541,
+    0.2992651457702716,
 )
 # Sums of these are π and ln 2; products of the first ones with small integers are exact.
 PI = (3.1415926534682512, 1.2154201012607932e-10, 4.044532497591901e-21)
@@ -112,8 +125,8 @@ def sin(x: Any) -> Any:
     """Sine, elementwise."""
     if x.dtype != np.float64:
         return lax.sin(x)
-    k = jnp.floor(x * (1 / pi) + 0.5)
-    return _after_half_turns(k, _minus_multiple_of_pi(x, k))
+    k, sign = _nearest(x * (1 / pi))
+    return _after_half_turns(sign, _minus_multiple_of_pi(x, k))
 
 
 @jax.custom_jvp
@@ -121,8 +134,8 @@ def cos(x: Any) -> Any:
     """Cosine, elementwise."""
     if x.dtype != np.float64:
         return lax.cos(x)
-    k = jnp.floor(x * (1 / pi))
-    return _after_half_turns(k, -_minus_multiple_of_pi(x, k + 0.5))
+    k, sign = _nearest(x * (1 / pi) - 0.5)
+    return _after_half_turns(sign, -_minus_multiple_of_pi(x, k + 0.5))
 
 
 # Bits, of which a sign is taken, have no derivative.
@@ -134,16 +147,17 @@ def _minus_multiple_of_pi(x: Any, k: Any) -> Any:
     return ((x - k * PI[0]) - k * PI[1]) - k * PI[2]
 
 
-def _after_half_turns(k: Any, t: Any) -> Any:
-    """sin(k π + t) for |t| ≤ π/2."""
+def _nearest(x: Any) -> tuple[Any, Any]:
+    """The nearest whole number, and the first bit of an integer if it is odd."""
+    k = jnp.floor(x + 0.5)
+    last_bit_first = jnp.full_like(x, 63, np.int64)
+    return k, lax.shift_left(as_bits(k + TO_INTEGER), last_bit_first)
+
+
+def _after_half_turns(sign: Any, t: Any) -> Any:
+    """sin(k π + t) for |t| ≤ π/2, given the sign bit of (−1)ᵏ."""
     z = t * t
-    return with_sign(t + t * (z * _horner(SINE, z)), _sign_of_parity(k))
-
-
-def _sign_of_parity(k: Any) -> Any:
-    """The first bit of an integer if k is odd."""
-    last_bit_first = jnp.full_like(k, 63, np.int64)
-    return lax.shift_left(as_bits(k + TO_INTEGER), last_bit_first)
+    return with_sign(t + t * (z * _horner(SINE, z)), sign)
 
 
 def as_bits(x: Any) -> Any:
@@ -160,7 +174,7 @@ def sin_beside_cos(x: Any) -> Any:
     """Sine, elementwise, where the cosine is wanted too: the two share most of their operations."""
     if x.dtype != np.float64:
         return lax.sin(x)
-    return _sin_by_half(x, SHORT_SINE, SHORT_COSINE)
+    return _sin_by_half(x)
 
 
 @jax.custom_jvp
@@ -168,7 +182,7 @@ def cos_beside_sin(x: Any) -> Any:
     """Cosine, elementwise, where the sine is wanted too."""
     if x.dtype != np.float64:
         return lax.cos(x)
-    return _cos_by_half(x, SHORT_SINE)
+    return _cos_by_half(x)
 
 
 sin_beside_cos.defjvps(lambda tangent, _, x: tangent * cos_beside_sin(x))
@@ -176,46 +190,66 @@ cos_beside_sin.defjvps(lambda tangent, _, x: -tangent * sin_beside_cos(x))
 
 
 def rough_sin(x: Any) -> Any:
-    """Sine, elementwise, to within 1e−8."""
+    """Sine, elementwise, to within 1e−7."""
     if x.dtype != np.float64:
         return lax.sin(x)
-    return _sin_by_half(x, ROUGHER_SINE, ROUGHER_COSINE)
+    sine, cosine, sign = _rough_half(x)
+    return with_sign(sine * cosine, sign)
 
 
 def rough_cos(x: Any) -> Any:
-    """Cosine, elementwise, to within 1e−8."""
+    """Cosine, elementwise, to within 1e−7."""
     if x.dtype != np.float64:
         return lax.cos(x)
-    return _cos_by_half(x, ROUGHER_SINE)
+    sine, _, sign = _rough_half(x)
+    return with_sign(1 - 0.5 * sine * sine, sign)
 
 
-def _sin_by_half(x: Any, sine: tuple[float, ...], cosine: tuple[float, ...]) -> Any:
+def _rough_half(x: Any) -> tuple[Any, Any, Any]:
+    """2 sin t/2, cos t/2 and the sign bit of (−1)ᵏ, x = k π + t, |t| ≤ π/2."""
+    k, sign = _nearest(x * (1 / pi))
+    t = x - k * pi
+    z = t * t
+    return t * _horner(ROUGH_SINE, z), _horner(ROUGH_COSINE, z), sign
+
+
+def sin_of_quarter(t: Any) -> Any:
+    """sin πt/2 for |t| ≤ ½, elementwise, to nine digits in float64."""
+    return t * _horner(QUARTER_SINE, t * t)
+
+
+def cos_of_quarter(t: Any) -> Any:
+    """cos πt/2 for |t| ≤ ½, elementwise, to nine digits in float64."""
+    return _horner(QUARTER_COSINE, t * t)
+
+
+def _sin_by_half(x: Any) -> Any:
     half, sign = _half_angle(x)
-    return with_sign(2 * sin_near_zero(half, sine) * cos_near_zero(half, cosine), sign)
+    return with_sign(2 * _sin_near_zero(half) * _cos_near_zero(half), sign)
 
 
-def _cos_by_half(x: Any, sine: tuple[float, ...]) -> Any:
+def _cos_by_half(x: Any) -> Any:
     half, sign = _half_angle(x)
-    s = sin_near_zero(half, sine)
+    s = _sin_near_zero(half)
     return with_sign(1 - 2 * s * s, sign)
 
 
 def _half_angle(x: Any) -> tuple[Any, Any]:
     """t/2 and the sign bit of (−1)ᵏ, x = k π + t, |t| ≤ π/2."""
-    k = jnp.floor(x * (1 / pi) + 0.5)
-    return 0.5 * _minus_multiple_of_pi(x, k), _sign_of_parity(k)
+    k, sign = _nearest(x * (1 / pi))
+    return 0.5 * _minus_multiple_of_pi(x, k), sign
 
 
-def sin_near_zero(t: Any, table: tuple[float, ...] = SHORT_SINE) -> Any:
+def _sin_near_zero(t: Any) -> Any:
     """Sine of |t| ≤ π/4, elementwise, in float64."""
     z = t * t
-    return t + t * (z * _horner(table, z))
+    return t + t * (z * _horner(SHORT_SINE, z))
 
 
-def cos_near_zero(t: Any, table: tuple[float, ...] = SHORT_COSINE) -> Any:
+def _cos_near_zero(t: Any) -> Any:
     """Cosine of |t| ≤ π/4, elementwise, in float64."""
     z = t * t
-    return 1 + (z * (z * _horner(table, z)) - 0.5 * z)
+    return 1 + (z * (z * _horner(SHORT_COSINE, z)) - 0.5 * z)
 
 
 @jax.custom_jvp
@@ -242,11 +276,10 @@ def log_of_normal(x: Any) -> Any:
 
 
 def rough_log(x: Any) -> Any:
-    """Natural logarithm of positive normal float64 numbers, elementwise, to ten digits."""
+    """Natural logarithm of positive normal float64 numbers, elementwise, to nine digits."""
     k, f = _exponent_and_fraction(x)
     s = f * rough_inverse(2 + f)
-    z = s * s
-    return k * (LN2[0] + LN2[1]) + s * (2 + z * _horner(ROUGH_LOGARITHM, z))
+    return k * (LN2[0] + LN2[1]) + s * _horner(ROUGH_LOGARITHM, s * s)
 
 
 def _exponent_and_fraction(x: Any) -> tuple[Any, Any]:

@@ -111,7 +111,7 @@ def test_pairs_and_rough_functions_keep_their_bounds(name):
         values = exact(name, x)
         assert np.abs(errors(jax.jit(paired)(x), values)).max() < 4e-16
         error = np.abs(errors(jax.jit(rough)(x), values)).max()
-        assert 1e-12 < error < 1e-8
+        assert 1e-9 < error < 1e-7
     single = jnp.linspace(0.1, 30.0, 100, dtype=jnp.float32)
     for fun in (paired, rough):
         np.testing.assert_array_equal(fun(single), getattr(jnp, name)(single))
@@ -123,7 +123,7 @@ def test_rough_logarithm_and_inverses_keep_their_bounds():
     logs = exact("log", x)
     sizes = np.maximum(np.abs([float(v) for v in logs]), 1e-300)
     found = np.abs(errors(jax.jit(elementary.rough_log)(x), logs)) / sizes
-    assert 1e-13 < found[x != 1].max() < 2e-11
+    assert 1e-10 < found[x != 1].max() < 2e-9
     for sign in (1, -1):
         product = sign * x * np.asarray(elementary.rough_inverse(jnp.asarray(sign * x)))
         assert 1e-13 < np.abs(product - 1).max() < 3e-12
@@ -132,6 +132,15 @@ def test_rough_logarithm_and_inverses_keep_their_bounds():
     single = jnp.array([0.5, 3.0], jnp.float32)
     for fun in (elementary.rough_inverse, elementary.rougher_inverse):
         np.testing.assert_array_equal(fun(single), 1 / single)
+
+
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_functions_of_quarters_keep_their_bound(name):
+    t = np.linspace(-0.5, 0.5, COUNT)
+    found = jax.jit(getattr(elementary, f"{name}_of_quarter"))(t)
+    with localcontext(prec=DIGITS):
+        values = [EXACT[name](Decimal(float(x)) * PI / 2) for x in t]
+    assert 1e-12 < np.abs(errors(found, values)).max() < 1.3e-9
 
 
 @pytest.mark.parametrize("name", ["sin_beside_cos", "cos_beside_sin"])

@@ -229,8 +229,13 @@ class NativeMarch:
         self._call(pointers, numbers.ctypes.data, tiles, first, first + count)
 
 
+LIBRARY = ("cos", "exp", "exp2", "log", "pow", "sin", "tan", "tanh")
+"""Functions that are calls to the C library, which may be far away from the code."""
+
+
 def _compile(text: str) -> Any:
-    machine = _machine()
+    is_self_contained = not any(f"llvm.{name}.v" in text for name in LIBRARY)
+    machine = _machine("small" if is_self_contained else "jitdefault")
     module = binding.parse_assembly(text)
     module.verify()
     options = binding.create_pipeline_tuning_options(speed_level=3)
@@ -238,19 +243,22 @@ def _compile(text: str) -> Any:
     options.loop_vectorization = options.slp_vectorization = False
     builder = binding.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
-    engine = binding.create_mcjit_compiler(module, machine)
+    engine = binding.create_mcjit_compiler(module, machine, use_lmm=True)
     engine.finalize_object()
     return engine
 
 
-def _machine() -> Any:
-    """This computer's processor; every engine owns one."""
+def _machine(addresses: str) -> Any:
+    """This computer's processor; every engine owns one.
+
+    With "small" addresses constants are read where they are used.
+    """
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     target = binding.Target.from_default_triple()
     features = binding.get_host_cpu_features().flatten()
     return target.create_target_machine(
-        cpu=binding.get_host_cpu_name(), features=features, opt=3, jit=True
+        cpu=binding.get_host_cpu_name(), features=features, opt=3, jit=True, codemodel=addresses
     )
 
 

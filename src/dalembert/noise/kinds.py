@@ -16,7 +16,7 @@ programs that a compiler has arranged differently.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import isfinite, sqrt
+from math import isfinite
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import jax
@@ -182,22 +182,22 @@ class Gaussian(_Kind):
         dtype = _usable(dtype)
         h = jnp.asarray(dt, dtype)
 
-        def normal(stream: Stream) -> Any:
-            return normal_numbers(stream_words(stream, seed, path, number, noises), dtype)
+        def normal(stream: Stream, scale: Any) -> Any:
+            words = stream_words(stream, seed, path, number, noises)
+            return normal_numbers(words, dtype, scale)
 
-        def truncated(chi: Any) -> Increments:
-            dW = jnp.sqrt(h) * chi
+        def truncated(dW: Any) -> Increments:
             outside = jnp.sum(jnp.abs(dW) > bound, axis=-1, dtype=jnp.int32)
             return Increments(jnp.clip(dW, -bound, bound), truncated=outside)
 
-        def complete(chi: Any, eta: Any) -> Increments:
-            dZ = h * jnp.sqrt(h) / 2 * (chi + eta * (1 / sqrt(3)))
-            return Increments(jnp.sqrt(h) * chi, dZ)
+        def complete(dW: Any, rest: Any) -> Increments:
+            return Increments(dW, h / 2 * (dW + rest))
 
         if self.truncation is not None:
             bound = _bound(self.truncation, dt, dtype)
-            return _each(truncated, normal(Stream.GAUSSIAN))
-        return _each(complete, normal(Stream.GAUSSIAN), normal(Stream.GAUSSIAN_AREA))
+            return _each(truncated, normal(Stream.GAUSSIAN, jnp.sqrt(h)))
+        rest = normal(Stream.GAUSSIAN_AREA, jnp.sqrt(h / 3))
+        return _each(complete, normal(Stream.GAUSSIAN, jnp.sqrt(h)), rest)
 
     def check(self, dt: float, steps: int = 1, paths: int = 1, noises: int = 1) -> None:
         """Refuse a step size or a size of run for which this noise is not defined."""

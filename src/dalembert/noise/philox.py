@@ -15,7 +15,6 @@ Reference: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2
 """
 
 from enum import IntEnum
-from math import pi
 from typing import Any, TypeAlias
 
 import jax
@@ -24,11 +23,9 @@ import numpy as np
 from jax import lax
 
 from dalembert.elementary import (
-    ROUGH_COSINE,
-    ROUGH_SINE,
-    cos_near_zero,
+    cos_of_quarter,
     rough_log,
-    sin_near_zero,
+    sin_of_quarter,
 )
 
 Array: TypeAlias = jax.Array | np.ndarray
@@ -107,41 +104,44 @@ def philox4x32(key: tuple[Any, Any], counter: tuple[Any, Any, Any, Any]) -> Word
     return rounds((k0, k1), (c0, c1, c2, c3))
 
 
-def normal_numbers(words: Words, dtype: Any) -> tuple[Array, Array, Array, Array]:
-    """Four independent N(0, 1) numbers from four words (Box–Muller)."""
+def normal_numbers(words: Words, dtype: Any, scale: Any = 1) -> tuple[Array, ...]:
+    """Four independent N(0, scale²) numbers from four words (Box–Muller)."""
     w0, w1, w2, w3 = words
-    return *_normal_pair(w0, w1, np.dtype(dtype)), *_normal_pair(w2, w3, np.dtype(dtype))
+    kind = np.dtype(dtype)
+    return *_normal_pair(w0, w1, kind, scale), *_normal_pair(w2, w3, kind, scale)
 
 
-def _normal_pair(first: Array, second: Array, dtype: np.dtype) -> tuple[Array, Array]:
-    """Two independent N(0, 1) numbers from two words: 42 bits for the radius, 22 for the angle.
+def _normal_pair(first: Array, second: Array, dtype: np.dtype, scale: Any) -> tuple[Array, Array]:
+    """Two independent normal numbers from two words: 42 bits for the radius, 22 for the angle.
 
     The radius is √(−2 ln u) with u = k/2⁴², 0 < k ≤ 2⁴², so no number is larger than
     √(84 ln 2) = 7.63: of 10¹³ exact normal numbers 0.2 would be. The angle is the middle of one of
     2²² equal parts of the circle: 20 bits choose a place in a quarter, 2 bits the signs. Functions
-    to ten digits are enough for numbers from so many bits.
+    to nine digits are enough for numbers from so many bits.
     """
-    u, t = _fractions(first, second, dtype)
-    radius = jnp.sqrt(-_log(u))
-    cosine = cos_near_zero(t * (pi / 2), ROUGH_COSINE)
-    sine = sin_near_zero(t * (pi / 2), ROUGH_SINE)
+    if dtype == np.float64:
+        first, second = first.astype(jnp.uint64), second.astype(jnp.uint64)
+    u, t = _fractions(first, second)
+    radius = scale * jnp.sqrt(-_log(u))
+    cosine, sine = cos_of_quarter(t), sin_of_quarter(t)
     # The quarter is turned by π/4, from around the first axis to where both numbers are positive;
     # the square root of two in this is left out of the radius.
-    left, below = ((second << np.uint32(k)) & np.uint32(1 << 31) for k in (21, 20))
-    return _signed(radius * (cosine - sine), left), _signed(radius * (cosine + sine), below)
+    return (
+        _signed(radius * (cosine - sine), second, 10),
+        _signed(radius * (cosine + sine), second, 11),
+    )
 
 
-def _fractions(first: Array, second: Array, dtype: np.dtype) -> tuple[Array, Array]:
+def _fractions(first: Array, second: Array) -> tuple[Array, Array]:
     """A number in (0, 1] from 42 bits and one in (−½, ½) from 20 others."""
-    tail, place = second & np.uint32(0x3FF), second >> np.uint32(12)
-    if dtype == np.float64:
-        long, tail, place = (word.astype(jnp.uint64) for word in (first, tail, place))
-        u = _between_1_and_2((long << np.uint64(20)) | (tail << np.uint64(10)))
-        t = _between_1_and_2((place << np.uint64(32)) | np.uint64(1 << 31))
+    tail, place = second & 0x3FF, second >> 12
+    if first.dtype == np.uint64:
+        u = _between_1_and_2((first << 20) | (tail << 10))
+        t = _between_1_and_2((place << 32) | (1 << 31))
         return u - (1 - 2.0**-42), t - 1.5
-    low = ((first & np.uint32(1)) << np.uint32(10)) | tail
-    u = _float(first >> np.uint32(1), dtype) * 2.0**-31 + (_float(low, dtype) + 1) * 2.0**-42
-    return u, (_float(place, dtype) + 0.5) * 2.0**-20 - 0.5
+    low = ((first & 1) << 10) | tail
+    u = _float(first >> 1) * 2.0**-31 + (_float(low) + 1) * 2.0**-42
+    return u, (_float(place) + 0.5) * 2.0**-20 - 0.5
 
 
 def _between_1_and_2(mantissa: Array) -> Array:
@@ -149,20 +149,20 @@ def _between_1_and_2(mantissa: Array) -> Array:
     return lax.bitcast_convert_type(mantissa | np.uint64(0x3FF << 52), np.float64)
 
 
-def _signed(x: Array, sign: Array) -> Array:
-    """x with its sign changed where the first bit of a word, which has no others, is set."""
-    if x.dtype == np.float64:
-        sign = sign.astype(jnp.uint64) << np.uint64(32)
-    return lax.bitcast_convert_type(lax.bitcast_convert_type(x, sign.dtype) ^ sign, x.dtype)
+def _signed(x: Array, word: Array, place: int) -> Array:
+    """x with its sign changed where the bit at a place of a word is set."""
+    first = 8 * word.dtype.itemsize - 1
+    sign = (word << (first - place)) & np.asarray(1 << first, word.dtype)
+    return lax.bitcast_convert_type(lax.bitcast_convert_type(x, word.dtype) ^ sign, x.dtype)
 
 
 def _log(u: Array) -> Array:
     return rough_log(u) if u.dtype == np.float64 else jnp.log(u)
 
 
-def _float(word: Array, dtype: np.dtype) -> Array:
-    """A word below 2³¹ as a float, by way of int32: one instruction on every device."""
-    return word.astype(jnp.int32).astype(dtype)
+def _float(word: Array) -> Array:
+    """A word below 2³¹ as a float32, by way of int32: one instruction on every device."""
+    return word.astype(jnp.int32).astype(jnp.float32)
 
 
 def seed_words(seed: Any) -> Any:

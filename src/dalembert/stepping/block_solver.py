@@ -64,6 +64,8 @@ class Equations(NamedTuple):
     floor: Callable[..., Any]
     check: Callable[..., Any]
     quick_check: Callable[..., Any]
+    sizes: Callable[..., Any]
+    sums: Callable[..., Any]
     complete: Callable[..., Any]
     guess: Callable[..., Any]
     bend: Callable[..., Any]
@@ -93,9 +95,10 @@ class UnknownRows(NamedTuple):
         residual: unknown rows minus what the equations say they are.
         guess: where to begin.
         fast: a fixed number of Newton steps, and the residual that they leave.
-        linear: the solution of linear equations, and an upper bound of the residual.
-        first_pass: a better approximation, and the size of the correction, both roughly.
-        next_pass: the same, and an upper bound of the residual before it.
+        linear: the solution of linear equations.
+        quick_check: an upper bound of the residual that it leaves.
+        first_pass: roughly, a better approximation, the size of the correction, and that of rows.
+        next_pass: a better approximation, and the size of the correction.
         check: the residual that a solution leaves.
         orders: orders of convergence of the first pass and of the next ones.
         is_short: whether a pass has so few operations that the second is written out.
@@ -105,6 +108,7 @@ class UnknownRows(NamedTuple):
     guess: Callable[..., Any]
     fast: Callable[..., Any]
     linear: Callable[..., Any]
+    quick_check: Callable[..., Any]
     first_pass: Callable[..., Any]
     next_pass: Callable[..., Any]
     check: Program
@@ -187,20 +191,25 @@ class BlockSolver:
                 found, worst, scale = equations.fast(vector(u), around)
                 report = Report(jnp.int32(self.fast_iterations), newton.relative(worst, scale))
                 return newton.as_scalars(found, dtype), report
+            bound = jnp.asarray(newton.goal(dtype), dtype)
             if self.affine:
-                found, worst, scale = equations.linear(vector(u), around)
-                found = newton.as_scalars(found, dtype)
-                report = Report(jnp.int32(1), newton.rough_relative(worst, scale))
+                found = newton.as_scalars(equations.linear(vector(u), around), dtype)
+                steps = jnp.int32(1)
+                if len(found) == 1:
+                    # A quotient has no other error than rounding.
+                    return found, Report(steps, bound)
+                bound = newton.rough_relative(*equations.quick_check(vector(found), around))
+                is_solved = bound <= newton.tolerance(dtype)
             else:
-                found, report = newton.newton_loop(
+                found, steps, is_solved = newton.newton_loop(
                     lambda u: equations.first_pass(vector(u), around),
                     lambda u: equations.next_pass(vector(u), around),
                     u,
                     equations.orders,
                     second_is_ahead=equations.is_short and solver is Solver.LOOP,
                 )
-            error = newton.checked(report.residual, lambda: equations.check(vector(found), around))
-            return found, report._replace(residual=error)
+            error = newton.checked(is_solved, bound, lambda: equations.check(vector(found), around))
+            return found, Report(steps, error)
 
         def solve_safely(_: Any, u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Report]:
             found, (steps, _) = solve(u)
@@ -272,8 +281,8 @@ def _programs(
     residual = written_out(arrays.residual, u, around)
     linearise = written_out(arrays.linearise, u, around)
     check = written_out(arrays.check, u, u, around)
-    quick_check = written_out(arrays.quick_check, u, around)
     second = written_out(arrays.bend, u, u, around)
+    sizes, sums = written_out(arrays.sizes, u, around), written_out(arrays.sums, u)
     equations = Program(residual, u, around)
     # Order three pays where functions are costly; in the first pass if it costs nearly nothing.
     is_costly = not equations.operations <= PLAIN_OPERATIONS
@@ -285,21 +294,21 @@ def _programs(
         )
         return found, *check(found, slack, around)
 
-    def linear(guess: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
-        found, _ = newton.fixed_newton(
+    def linear(guess: np.ndarray, around: Surroundings) -> np.ndarray:
+        return newton.fixed_newton(
             lambda u: residual(u, around), lambda u: linearise(u, around), guess, is_linear=True
-        )
-        return found, *quick_check(found, around)
+        )[0]
 
     def one_pass(u: np.ndarray, around: Surroundings, order: int) -> tuple[np.ndarray, ...]:
         bend = (lambda u, d: second(u, d, around)) if order == 3 else None
-        return newton.newton_pass(lambda u: linearise(u, around), bend, u)
+        better, correction = newton.newton_pass(lambda u: linearise(u, around), bend, u)
+        return better, sums(correction)
 
     def first_pass(u: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
-        return one_pass(u, around, orders[0])
+        return *one_pass(u, around, orders[0]), sizes(u, around)
 
     def next_pass(u: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
-        return *one_pass(u, around, orders[1]), *quick_check(u, around)
+        return one_pass(u, around, orders[1])
 
     def full_check(u: np.ndarray, around: Surroundings) -> tuple[np.ndarray, np.ndarray]:
         _, matrix, shift = linearise(u, around)
@@ -312,6 +321,7 @@ def _programs(
         scalarise(arrays.guess, around),
         _when_called(fast, u, around),
         _when_called(linear, u, around),
+        _when_called(written_out(arrays.quick_check, u, around), u, around),
         _when_called(first_pass, u, around, is_rough=True),
         _when_called(next_pass, u, around),
         complete_check,

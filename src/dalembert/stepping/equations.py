@@ -149,9 +149,28 @@ class RowEquations:
 
     def quick_check(self, block: Block, u: Any, around: Surroundings) -> tuple[Any, Any]:
         """Largest residuals, and sizes of the unknown rows, which are no larger than the floors."""
-        old = jnp.concatenate([around.rows[Node(node.kind, 0)] for node in block.unknowns])
         residual = self.residual(block, u, around)
-        return self._largest_of_kinds(block, residual, jnp.abs(u) + jnp.abs(old))
+        return self._largest_of_kinds(
+            block, residual, jnp.abs(u) + jnp.abs(self._old(block, around))
+        )
+
+    def sizes(self, block: Block, u: Any, around: Surroundings) -> Any:
+        """Sums of the magnitudes of the unknown rows and of the old state, q and p apart."""
+        return self.sums(block, u) + self.sums(block, self._old(block, around))
+
+    def sums(self, block: Block, x: Any) -> Any:
+        """Sums of the magnitudes of what belongs to the q rows and to the p rows."""
+        return jnp.stack([sum(jnp.abs(x[i]) for i in places) for places in self._kinds(block)])
+
+    def _old(self, block: Block, around: Surroundings) -> Any:
+        """The old state, as a first approximation to the unknown rows."""
+        return jnp.concatenate([around.rows[Node(node.kind, 0)] for node in block.unknowns])
+
+    def _kinds(self, block: Block) -> list[np.ndarray]:
+        """Places of the q rows and of the p rows among the unknowns, as far as there are any."""
+        kinds = np.repeat([node.kind for node in block.unknowns], self.system.dim)
+        places = [np.flatnonzero(kinds == kind) for kind in ("q", "p")]
+        return [places for places in places if len(places)]
 
     def relative(self, block: Block, residual: Any, floor: Any) -> Any:
         """The largest residual of the q rows and of the p rows, relative to their floors."""
@@ -159,13 +178,10 @@ class RowEquations:
         return jnp.max(worst / scale)
 
     def _largest_of_kinds(self, block: Block, residual: Any, floor: Any) -> tuple[Any, Any]:
-        worst, scales = [], []
-        for kind in ("q", "p"):
-            rows = [i for i, node in enumerate(block.unknowns) if node.kind == kind]
-            if rows:
-                worst.append(self._largest(rows, jnp.abs(residual)))
-                scales.append(self._largest(rows, floor) + jnp.finfo(floor.dtype).tiny)
-        return jnp.stack(worst), jnp.stack(scales)
+        tiny = jnp.finfo(floor.dtype).tiny
+        kinds = self._kinds(block)
+        worst = jnp.stack([jnp.max(jnp.abs(residual)[places]) for places in kinds])
+        return worst, jnp.stack([jnp.max(floor[places]) + tiny for places in kinds])
 
     def _rows_of(self, nodes: Iterable[Node]) -> dict[Node, Row]:
         return {node: self.plan.rows[node] for node in nodes}
@@ -173,10 +189,6 @@ class RowEquations:
     def _at(self, block: Block, around: Surroundings, u: Any, q: Any) -> Any:
         """The residual, with the old positions as an argument of their own."""
         return self.residual(block, u, around._replace(rows=around.rows | {OLD_Q: q}))
-
-    def _largest(self, rows: list[int], x: Any) -> Any:
-        dim = self.system.dim
-        return jnp.max(jnp.stack([jnp.max(x[i * dim : (i + 1) * dim]) for i in rows]))
 
     def _with_unknowns(self, block: Block, u: Any, around: Surroundings) -> Surroundings:
         dim = self.system.dim

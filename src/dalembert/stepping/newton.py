@@ -99,74 +99,75 @@ def newton_pass(
     bend: Callable[[np.ndarray, np.ndarray], np.ndarray] | None,
     u: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One correction of u on scalars, and its size; it need not be exact, because others follow.
+    """A better approximation to u on scalars, and the correction; rough, because others follow.
 
-    Newton's, d, and with bend(u, d) = ½ r″[d, d] that of Chebyshev, which converges with order
-    three. This pays where functions are costly: their derivatives share nearly everything.
+    Newton's correction d, or with bend(u, d) = ½ r″[d, d] that of Chebyshev, which converges with
+    order three. This pays where functions are costly: their derivatives share nearly everything.
     """
     value, matrix, _ = linearise(u)
     solve = _eliminated(matrix, ex.rough_inverse)
     correction = solve(value)
     if bend:
         correction = ex.vector(map(ex.add, correction, solve(bend(u, correction))))
-    largest = reduce(ex.maximum, map(ex.magnitude, correction))
-    return ex.vector(map(ex.sub, u, correction)), ex.vector([largest])
+    return ex.vector(map(ex.sub, u, correction)), correction
 
 
 def newton_loop(
-    first_pass: Callable[[tuple[Any, ...]], tuple[np.ndarray, np.ndarray]],
-    next_pass: Callable[[tuple[Any, ...]], tuple[np.ndarray, ...]],
+    first_pass: Callable[[tuple[Any, ...]], tuple[np.ndarray, np.ndarray, np.ndarray]],
+    next_pass: Callable[[tuple[Any, ...]], tuple[np.ndarray, np.ndarray]],
     guess: tuple[Any, ...],
     orders: tuple[int, int],
     second_is_ahead: bool,
-) -> tuple[tuple[Any, ...], Report]:
-    """As many passes as a path of an ensemble needs: the solution, and a report.
+) -> tuple[tuple[Any, ...], Any, Any]:
+    """As many passes as a path needs: the solution, how many they were, and if it is one for sure.
 
-    The order of convergence foretells from the last two corrections by how much the residual has
-    shrunk since it was measured, in the last pass, and what the next correction would be. A path
-    stops when that would be lost in rounding, or when corrections do not shrink: so what it gets
-    does not depend on the other paths. Every path needs a second pass; written out before the loop,
-    it needs no look at all the paths.
+    The order of convergence foretells from the last two corrections what the next one would be. A
+    path stops when that would be lost in rounding, or when corrections do not shrink: so what it
+    gets does not depend on the other paths. Every path needs a second pass; written out before the
+    loop, it needs no look at all the paths.
 
-    Orders are those of the first pass and of the next ones. A correction d₂ after d₁ foretells
-    d₃/d₂ = (d₂/d₁)ᵏ with the order k of both. A pass of order two tells the second derivative C, by
-    2 d₂ = C d₁², and one of order three leaves C² d₂³/2 after it, which makes k = 4.
+    Corrections are sums of magnitudes, those of q rows and of p rows apart, and relative to the
+    sizes of these rows, which the first pass tells. Orders are those of the first pass and of the
+    next ones. A correction d₂ after d₁ foretells d₃/d₂ = (d₂/d₁)ᵏ with the order k of both. A pass
+    of order two tells the second derivative C, by 2 d₂ = C d₁², and one of order three leaves
+    C² d₂³/2 after it, which makes k = 4.
     """
     dtype = guess[0].dtype
-    u, (before,) = first_pass(guess)
-    rounding = goal(dtype) / 2 * (reduce(jnp.add, map(ex.absolute, guess)) + before)
-    tiny = np.finfo(dtype).tiny
+    rounding = goal(dtype) / 2
+    u, corrections, sizes = first_pass(guess)
+    weights = [rougher_inverse(size) for size in sizes]
+
+    def relative_to_rows(corrections: np.ndarray) -> Any:
+        return reduce(jnp.add, (d * w for d, w in zip(corrections, weights, strict=True)))
 
     def unfinished(state: tuple[Any, ...]) -> Any:
         is_open, passes = state[2], state[-1]
         return (passes < LONG_STEPS) & any_path(is_open)
 
     def improve(state: tuple[Any, ...], order: int = orders[1]) -> tuple[Any, ...]:
-        u, before, is_open, error, steps, passes = state
-        better, (now,), worst, scale = next_pass(u)
-        ratio = now * rougher_inverse(before + tiny)
-        shrinks = ratio < 0.5
-        rate = jnp.where(shrinks, 2 * ratio**order, jnp.ones_like(ratio))
-        left = rate * rough_relative(worst, scale) + np.finfo(dtype).eps
+        u, before, is_open, is_solved, steps, passes = state
+        better, corrections = next_pass(u)
+        now = relative_to_rows(corrections)
+        ratio = now * rougher_inverse(before)
         u = tuple(jnp.where(is_open, y, x) for x, y in zip(u, better, strict=True))
-        error = jnp.where(is_open, left, error)
+        is_solved = is_solved | (is_open & (2 * ratio**order * now <= rounding))
         steps = steps + is_open.astype(jnp.int32)
-        return u, now, is_open & shrinks & (rate * now > rounding), error, steps, passes + 1
+        return u, now, is_open & ~is_solved & (ratio < 0.5), is_solved, steps, passes + 1
 
-    one = jnp.int32(1)
-    state = (as_scalars(u, dtype), before, jnp.array(True), jnp.ones((), dtype), one, one)
+    yes, one = jnp.array(True), jnp.int32(1)
+    state = as_scalars(u, dtype), relative_to_rows(corrections), yes, ~yes, one, one
     if second_is_ahead:
         state = improve(state, 4 if orders == (2, 3) else orders[1])
-    u, _, _, error, steps, _ = lax.while_loop(unfinished, improve, state)
-    return u, Report(steps, error)
+    u, _, _, is_solved, steps, _ = lax.while_loop(unfinished, improve, state)
+    return u, steps, is_solved
 
 
 def as_scalars(u: np.ndarray, dtype: Any) -> tuple[Any, ...]:
     return tuple(jnp.asarray(x, dtype) for x in u)
 
 
-def checked(bound: Any, check: Callable[[], tuple[Any, Any]]) -> Any:
-    """The relative residual: a bound that costs little, or what a check says where it is large."""
+def checked(is_solved: Any, bound: Any, check: Callable[[], tuple[Any, Any]]) -> Any:
+    """The relative residual: a bound where an equation is solved, elsewhere what a check says."""
 
     def is_doubtful(state: tuple[Any, Any]) -> Any:
         return any_path(state[1])
@@ -175,8 +176,7 @@ def checked(bound: Any, check: Callable[[], tuple[Any, Any]]) -> Any:
         bound, doubt = state
         return jnp.where(doubt, relative(*check()), bound), jnp.zeros_like(doubt)
 
-    doubt = ~(bound <= tolerance(bound.dtype))
-    return lax.while_loop(is_doubtful, look_closely, (bound, doubt))[0]
+    return lax.while_loop(is_doubtful, look_closely, (bound, ~is_solved))[0]
 
 
 def rough_relative(worst: Any, scale: Any) -> Any:

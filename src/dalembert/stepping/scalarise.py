@@ -93,6 +93,8 @@ def _apply(eqn: Any, args: list[np.ndarray], budget: _Budget) -> list[np.ndarray
     name = eqn.primitive.name
     budget.spend(sum(int(np.prod(v.aval.shape)) for v in eqn.outvars))
     inner = _known_branch(eqn, args) if name == "cond" else sub_jaxpr(eqn)
+    if eqn.params.get("name") == "rough_inverse":
+        return [_elementwise(ex.rough_inverse, args)]
     if inner is not None:
         args = args[1:] if name == "cond" else args
         return _interpret(inner.jaxpr, [_constant(c) for c in inner.consts], args, budget)

@@ -1,0 +1,84 @@
+"""Every tutorial runs, as a script and as a notebook, and ends with the check that it teaches."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dalembert as da
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs" / "tutorials"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
+# They compile several methods, or start several programs.
+LONG = {"a_million_paths", "inventing_a_tableau", "langevin_temperature", "one_path_many_steps"}
+# One notebook shows that notebooks run; the code of all of them is that of the scripts.
+QUICK_NOTEBOOK = "first_ten_lines"
+
+
+def cases(slow):
+    return [pytest.param(name, marks=[pytest.mark.slow] * slow(name)) for name in NAMES]
+
+
+@pytest.fixture(scope="module")
+def hook():
+    """docs/tutorials_hook.py, which makes notebooks and pages."""
+    spec = importlib.util.spec_from_file_location("hook", ROOT / "docs" / "tutorials_hook.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def environment():
+    """The package that is tested, wherever a tutorial runs, and no traces beside its script."""
+    package = str(Path(da.__file__).parents[1])
+    return os.environ | {"PYTHONPATH": package, "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def test_there_are_seven():
+    assert len(NAMES) == 7
+
+
+@pytest.mark.parametrize("name", cases(lambda name: name in LONG))
+def test_script(name, tmp_path, environment):
+    command = [sys.executable, "-W", "error", str(FOLDER / f"{name}.py")]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert "assert " in (FOLDER / f"{name}.py").read_text("utf-8").rpartition("# %%")[2]
+
+
+@pytest.mark.filterwarnings("ignore")  # those of the notebook machinery are not ours
+@pytest.mark.parametrize("name", cases(lambda name: name != QUICK_NOTEBOOK))
+def test_notebook(name, tmp_path, environment, hook):
+    notebook = hook.nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+    executed = hook.execute(notebook, tmp_path, environment | hook.INLINE)
+    text, pictures = hook.page(executed, name)
+    assert text.startswith("# ") and any(file.endswith(".png") for file in pictures)
+
+
+def test_an_error_in_a_tutorial_is_not_passed_over(tmp_path, environment, hook):
+    script = tmp_path / "wrong.py"
+    script.write_text("# %% [markdown]\n# # Wrong\n\n# %%\nassert 1 == 2\n", "utf-8")
+    with pytest.raises(Exception, match="AssertionError"):
+        hook.execute(hook.notebook(script), tmp_path, environment)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_notebook_is_in_step_with_its_script(name, hook):
+    written = (FOLDER / f"{name}.ipynb").read_text("utf-8")
+    assert written == hook.text_of(hook.notebook(FOLDER / f"{name}.py")), "run `make notebooks`"
+
+
+def test_every_tutorial_has_a_page_and_nothing_else_lies_beside_them():
+    navigation = (ROOT / "mkdocs.yml").read_text("utf-8")
+    assert all(f"tutorials/{name}.md" in navigation for name in NAMES)
+    assert sorted(path.name for path in FOLDER.iterdir() if path.suffix != ".py") == [
+        f"{name}.ipynb" for name in NAMES
+    ]
