@@ -70,6 +70,23 @@ def test_an_error_in_a_tutorial_is_not_passed_over(tmp_path, environment, hook):
         hook.execute(hook.notebook(script), tmp_path, environment)
 
 
+def test_a_page_shows_what_is_left_of_a_line_of_progress(hook):
+    """Nothing: it draws over itself and wipes itself."""
+    pieces = [
+        ("stderr", "\r| 1 %"),
+        ("stderr", "\r| 99 %"),
+        ("stdout", "Run\n  failed paths: none\n"),
+        ("stderr", "\r      \r"),
+    ]
+    outputs = [hook.nbformat.v4.new_output("stream", name=name, text=text) for name, text in pieces]
+    cells = [
+        hook.nbformat.v4.new_markdown_cell("# Title"),
+        hook.nbformat.v4.new_code_cell("print(run)", outputs=outputs),
+    ]
+    text, _ = hook.page(hook.nbformat.v4.new_notebook(cells=cells), "title")
+    assert "%" not in text and "```text\nRun\n  failed paths: none\n```" in text
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_notebook_is_in_step_with_its_script(name, hook):
     written = (FOLDER / f"{name}.ipynb").read_text("utf-8")

@@ -167,8 +167,9 @@ def march_some(march, dtype, first=3, counts=(5, 1, 18)):
     words = np.arange(paths, dtype=np.uint32), np.zeros(paths, np.uint32)
     system = da.systems.lorentz()
     shared = [0.05, *(float(x) for x in jax.tree.leaves(system.params))]
+    steps = march.on(words, state, (7, 0), shared)
     for count in counts:
-        march(words, state, (7, 0), shared, first, count)
+        assert steps(first, count), "a path is not fine"
         first += count
     return state
 

@@ -15,6 +15,7 @@ from dalembert.noise import (
     Gaussian,
     Increments,
     Recorded,
+    Signs,
     ThreePoint,
     Zero,
     brownian_path,
@@ -53,10 +54,13 @@ def sigmas(values, expected):
     return abs(np.mean(values) - expected) / (np.std(values) / np.sqrt(np.size(values)))
 
 
-def sample_fours(noise, paths, noises=1, dt=DT, seed=1, number=7, dtype=np.float64):
-    """Increments of many paths at four steps that share a block; first axis: the steps."""
-    draw = jax.jit(jax.vmap(lambda path: noise.draw_four(seed, path, number, dt, noises, dtype)))
-    return jax.tree.map(lambda *four: np.stack(four), *draw(jnp.arange(paths)))
+def sample_groups(noise, paths, noises=1, dt=DT, seed=1, number=7, dtype=np.float64):
+    """Increments of many paths at the steps that share a block; first axis: the steps."""
+
+    def group(path):
+        return noise.draw_together(seed, path, number, dt, noises, dtype)
+
+    return jax.tree.map(lambda *rows: np.stack(rows), *jax.jit(jax.vmap(group))(jnp.arange(paths)))
 
 
 def assert_close(a, b, dt=DT, ulps=8):
@@ -253,14 +257,17 @@ def test_streams_do_not_share_words():
 
 
 @pytest.mark.parametrize("noise", [Gaussian(), Gaussian(truncation=1), ThreePoint()])
-def test_a_block_serves_the_four_steps_that_its_number_says(noise):
-    for number in (0, 5, 2**30 - 1):
-        four = noise.draw_four(2, 3, number, DT, 2, np.float64)
-        for place, one in enumerate(four):
-            assert_close(noise.draw(2, 3, 4 * number + place, DT, 2, np.float64), one)
-            assert same_bits(pick(place, four), one)
-        drawn = np.stack([one.dW for one in noise.draw_four(2, 3, number, DT, 24, np.float64)])
-        assert all((drawn[i] != drawn[j]).any() for i in range(4) for j in range(i))
+def test_a_block_serves_the_steps_that_its_number_says(noise):
+    together = noise.together
+    assert together == (8 if noise == ThreePoint() else 4)
+    for number in (0, 5, 2**32 // together - 1):
+        group = noise.draw_together(2, 3, number, DT, 2, np.float64)
+        assert len(group) == together
+        for place, one in enumerate(group):
+            assert_close(noise.draw(2, 3, together * number + place, DT, 2, np.float64), one)
+            assert same_bits(pick(place, group), one)
+        drawn = np.stack([one.dW for one in noise.draw_together(2, 3, number, DT, 24, np.float64)])
+        assert all((drawn[i] != drawn[j]).any() for i in range(together) for j in range(i))
 
 
 def test_increments_are_those_of_their_words():
@@ -268,7 +275,7 @@ def test_increments_are_those_of_their_words():
     area = [int(word[1]) for word in stream_words(Stream.GAUSSIAN_AREA, 2, 3, 5, 2)]
     chi = np.concatenate([normals_of(*first[:2]), normals_of(*first[2:])])
     eta = np.concatenate([normals_of(*area[:2]), normals_of(*area[2:])])
-    four = Gaussian().draw_four(2, 3, 5, DT, 2, np.float64)
+    four = Gaussian().draw_together(2, 3, 5, DT, 2, np.float64)
     np.testing.assert_allclose([one.dW[1] for one in four], np.sqrt(DT) * chi, rtol=1e-14)
     dZ = DT**1.5 / 2 * (chi + eta / np.sqrt(3))
     np.testing.assert_allclose([one.dZ[1] for one in four], dZ, rtol=1e-13)
@@ -436,7 +443,7 @@ def test_normals_pass_kolmogorov_smirnov(dtype):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_the_four_steps_of_a_block_are_normal_and_independent(dtype):
     size = 2**18
-    drawn = sample_fours(Gaussian(), size, dt=1.0, seed=14, dtype=dtype)
+    drawn = sample_groups(Gaussian(), size, dt=1.0, seed=14, dtype=dtype)
     chi = drawn.dW[..., 0].astype(np.float64)
     eta = np.sqrt(3) * (2 * drawn.dZ[..., 0].astype(np.float64) - chi)
     every = [*chi, *eta]
@@ -583,38 +590,80 @@ def test_three_point_values_and_probabilities():
     assert stats.chisquare(counts, wrong).pvalue < P_VALUE
 
 
-def test_three_point_probabilities_are_sixths_to_32_bits(monkeypatch):
-    """By the words between which the value changes."""
+def outcomes_of(words):
+    """Three-point variables and the signs of the two-point ones of both steps of some words."""
+
+    def draw(word):
+        four = (word, word, word, word)
+        return [_from_words(four)[place] for place in (0, 1)]
+
+    first, second = jax.vmap(draw)(jnp.asarray(words, jnp.uint32))
+    return [(np.asarray(one.dW), np.asarray(one.mixed)) for one in (first, second)]
+
+
+def _from_words(words):
+    """What a block of words for two noises, all alike, makes of them."""
+    rows = tuple(jnp.stack([word, word]) for word in words)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kinds, "stream_words", lambda *args: rows)
+        return ThreePoint().draw_together(0, 0, 0, 1 / 3, 2, np.float64)
+
+
+def throws(word):
+    """The die and the coin of both steps of a word, in exact arithmetic."""
+    rest, found = int(word), []
+    for _ in range(2):
+        face, rest = divmod(6 * rest, 2**32)
+        coin, rest = divmod(2 * rest, 2**32)
+        found.append((face, coin))
+    return found
+
+
+def test_three_point_variables_are_throws_of_a_die_and_a_coin():
+    """Twice per word; words at the edges of the faces included."""
+    rng = np.random.default_rng(0)
+    edges = [round(k * 2**32 / 72) + shift for k in range(72) for shift in (-3, 3)]
+    words = np.concatenate([rng.integers(0, 2**32, 2000), np.array(edges[1:])]).astype(np.uint32)
+    exact = [throws(word) for word in words]
+    for step, (dW, mixed) in enumerate(outcomes_of(words)):
+        face = np.array([throw[step][0] for throw in exact])
+        coin = np.array([throw[step][1] for throw in exact])
+        value = np.where(face == 0, 1.0, np.where(face == 1, -1.0, 0.0))
+        np.testing.assert_allclose(dW[:, 0], value, atol=1e-15)
+        sign = np.where(coin == 0, 1.0, -1.0)
+        np.testing.assert_allclose(mixed[:, 1, 0], value * sign / np.sqrt(3), atol=1e-15)
+
+
+def test_three_point_probabilities_are_sixths():
+    """By the words between which a value changes: to 32 bits, and after one throw to 28."""
 
     def values(word):
-        words = (jnp.asarray([word], jnp.uint32),) * 4
-        monkeypatch.setattr(kinds, "stream_words", lambda *args: words)
-        four = ThreePoint().draw_four(0, 0, 0, 1 / 3, 1, np.float64)
-        assert len({float(one.dW[0]) for one in four}) == 1
-        return round(float(four[0].dW[0]))
+        return [round(float(dW[0, 0])) for dW, _ in outcomes_of([word])]
 
-    def first_other(low, high):
+    def first_other(low, high, step):
         """The first word in (low, high] whose value is not that of `low`."""
+        start = values(low)[step]
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if values(middle) == values(low) else (low, middle)
+            low, high = (middle, high) if values(middle)[step] == start else (low, middle)
         return high
 
-    plus = first_other(0, 2**31)
-    minus = first_other(plus, ONES) - plus
-    assert [values(word) for word in (0, plus - 1, plus, plus + minus - 1)] == [1, 1, -1, -1]
-    assert [values(word) for word in (plus + minus, 2**31, ONES)] == [0, 0, 0]
+    plus = first_other(0, 2**31, 0)
+    minus = first_other(plus, ONES, 0) - plus
     assert plus == minus and abs(plus / 2**32 - 1 / 6) < 2.0**-32
+    second = first_other(0, round(2**32 / 12) - 1, 1)
+    assert abs(12 * second / 2**32 - 1 / 6) < 2.0**-28
 
 
 def test_mixed_increments_follow_the_antisymmetric_convention():
     noises = 4
     drawn = sample(ThreePoint(), 1000, noises)
-    # Step 7 is the last one of the four of block 1.
-    words = jax.vmap(lambda i: stream_words(Stream.THREE_POINT, 1, i, 1, noises)[3])(
+    # Step 7 is the last one of the eight of block 0: the second of the last word.
+    words = jax.vmap(lambda i: stream_words(Stream.THREE_POINT, 1, i, 0, noises)[3])(
         jnp.arange(1000)
     )
-    two = np.sqrt(DT) * np.where(np.asarray(words) % 2 == 0, 1, -1)
+    coins = [[throws(word)[1][1] for word in row] for row in np.asarray(words)]
+    two = np.sqrt(DT) * np.where(np.array(coins) == 0, 1, -1)
     for k in range(noises):
         for l in range(noises):
             below, above = drawn.dW[:, k] * two[:, l], -drawn.dW[:, l] * two[:, k]
@@ -626,23 +675,27 @@ def test_mixed_increments_follow_the_antisymmetric_convention():
 
 
 def test_signs_are_independent_of_values():
-    drawn = sample_fours(ThreePoint(), 2**16, 2)
+    drawn = sample_groups(ThreePoint(), 2**16, 2)
+    kind = np.sign(drawn.dW)
+    known = (drawn.dW != 0).all(axis=-1)
+    # I_10 = Î_1 Ĩ_0, so where neither variable is zero the sign of Ĩ_0 can be seen.
+    sign = np.where(known, np.sign(drawn.mixed[..., 1, 0]) * kind[..., 1], 0)
 
     def p_value(kind, sign):
-        table = [[np.sum((kind == i) & (sign == j)) for j in (-1, 1)] for i in (-1, 0, 1)]
+        table = [[np.sum((kind == i) & (sign == j)) for j in (-1, 1)] for i in (-1, 1)]
         return stats.chi2_contingency(np.array(table)).pvalue
 
-    words = jax.vmap(lambda i: stream_words(Stream.THREE_POINT, 1, i, 7, 2))(jnp.arange(2**16))
-    sign = np.where(np.asarray(words) % 2 == 0, 1, -1)
-    kind = np.sign(drawn.dW)
-    known = drawn.dW[..., 1] != 0
-    np.testing.assert_array_equal(
-        np.sign(drawn.mixed[..., 1, 0])[known], (kind[..., 1] * sign[..., 0])[known]
-    )
-    assert p_value(kind, sign) > P_VALUE
-    assert p_value(np.roll(kind, 1, axis=0), sign) > P_VALUE
-    spoiled = np.where(np.arange(2**16)[:, None] % 20 == 0, np.where(kind == 1, 1, -1), sign)
-    assert p_value(kind, spoiled) < P_VALUE
+    for other in (kind[..., 0], kind[..., 1], np.roll(kind[..., 0], 1, axis=0)):
+        assert p_value(other, sign) > P_VALUE
+    assert stats.binomtest(int(np.sum(sign == 1)), int(known.sum())).pvalue > P_VALUE
+    spoiled = np.where(known & (np.arange(2**16) % 20 == 0), kind[..., 0], sign)
+    assert p_value(kind[..., 0], spoiled) < P_VALUE
+
+
+def test_signs_of_the_increments_alone():
+    scaled = sample(ThreePoint(), 1000, 1)
+    signs = sample(Signs(), 1000, 1)
+    np.testing.assert_array_equal(np.sign(scaled.dW), signs.dW)
 
 
 # --- enumeration ----------------------------------------------------------------------------------
@@ -711,7 +764,7 @@ def test_recorded_noise_replays_what_was_recorded_bit_for_bit():
             kept = jax.tree.map(lambda x, i=i, n=n: x[i, n], recorded.increments)
             assert same_bits(replay(i, n), kept)
             assert_close(kept, Gaussian().draw(8, i, n, DT, noises, np.float64))
-    past_the_end = recorded.draw_four(0, 0, 1, DT, noises, np.float64)[3]
+    past_the_end = recorded.draw_together(0, 0, 1, DT, noises, np.float64)[3]
     np.testing.assert_array_equal(past_the_end.dW, recorded.increments.dW[0, -1])
     assert recorded.offers == {"dW", "dZ"}
     recorded.check(steps, paths, noises)

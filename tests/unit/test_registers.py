@@ -222,22 +222,29 @@ def test_recorded_noise_and_the_array_regime_are_left_to_xla():
     assert not arrays.is_scalar and not can_use_registers(arrays, da.Zero())
 
 
-def test_runs_through_registers_are_those_through_xla(monkeypatch):
+@pytest.mark.parametrize("case", ["truncated", "maps"])
+def test_runs_through_registers_are_those_through_xla(case, monkeypatch):
     """All of `da.simulate` with the kernel in the place of the fast steps of the CPU."""
-    system, method, dt, noise = CASES["truncated"]
+    by_maps = da.systems.damped_kubo(), da.srkw1(), 0.5, da.ThreePoint()
+    system, method, dt, noise = by_maps if case == "maps" else CASES[case]
     options = {"dt": dt, "t_end": 30 * dt, "paths": 20, "save_every": 7, "keep": "final"}
     options |= {"noise": noise, "progress": False}
     ordinary = da.simulate(system, method, ([1.5], [0.3]), **options)
     assert "Pallas" not in ordinary.provenance["code"]
     make = simulate._make_kernel
-    monkeypatch.setattr(
-        simulate, "_make_kernel", lambda s: dataclasses.replace(make(s), in_registers=True)
-    )
+
+    def make_in_registers(settings):
+        kernel, maps, report = make(settings)
+        assert (maps is not None) == (case == "maps")
+        return dataclasses.replace(kernel, in_registers=True), maps, report
+
+    monkeypatch.setattr(simulate, "_make_kernel", make_in_registers)
     ours = da.simulate(system, method, ([1.5], [0.3]), **options)
     assert "Pallas" in ours.provenance["code"]
     np.testing.assert_allclose(ours.q, ordinary.q, rtol=1e-10)
     np.testing.assert_allclose(ours.mean["energy"], ordinary.mean["energy"], rtol=1e-10)
-    assert ours.truncated == ordinary.truncated > 0 and ours.failed == ordinary.failed == 0
+    assert ours.truncated == ordinary.truncated and ours.failed == ordinary.failed == 0
+    assert (ours.truncated > 0) == (case == "truncated")
 
 
 @pytest.mark.gpu

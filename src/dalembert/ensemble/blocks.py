@@ -21,6 +21,8 @@ from dalembert.ensemble.settings import Settings
 from dalembert.ensemble.tally import Tally, tally_of_block
 from dalembert.noise import seed_words
 from dalembert.precision import cast
+from dalembert.stepping.newton import Report
+from dalembert.stepping.propagator import Maps
 
 __all__ = ["BlockResult", "Pending", "Work", "run_blocks", "worker_count"]
 
@@ -60,8 +62,10 @@ class Work:
     kernel: Kernel
     compiled: Compiled
     starts: InitialStates
-    on_leg: Callable[[int], None]
+    maps: Maps | None
+    report: Report
     remember: bool
+    on_leg: Callable[[int], None] = lambda path_steps: None
     stop: threading.Event = field(default_factory=threading.Event)
     pending: dict[int, Pending] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -146,10 +150,10 @@ def _run_block(work: Work, number: int, device: Any) -> BlockResult | None:
     settings, kernel = work.settings, work.kernel
     schedule, compiled = settings.schedule, work.compiled
     with jax.enable_x64(settings.dtype == np.float64), jax.default_device(device):
-        block = jax.device_put(_block(settings, number), device)
+        block = jax.device_put(_block(work, number), device)
         pending = work.pending.get(number)
         if pending is None:
-            state = kernel.start(*work.starts(_padded(settings, number)))
+            state = kernel.start(*work.starts(_padded(settings, number)), work.report)
             pending = Pending(0, state, None)
         state, unit = jax.device_put(pending.state, device), pending.unit
         saves = [] if pending.saves is None else [pending.saves]
@@ -220,7 +224,8 @@ def _padded(settings: Settings, number: int) -> np.ndarray:
     return np.pad(numbers, (0, settings.block_paths - len(numbers)), mode="edge")
 
 
-def _block(settings: Settings, number: int) -> Block:
+def _block(work: Work, number: int) -> Block:
+    settings = work.settings
     return Block(
         path_words(_padded(settings, number)),
         np.arange(settings.block_paths) < settings.size(number),
@@ -228,6 +233,7 @@ def _block(settings: Settings, number: int) -> Block:
         np.asarray(settings.dt, settings.dtype),
         cast(settings.system.params, settings.dtype),
         cast(settings.noise, settings.dtype),
+        work.maps,
     )
 
 
@@ -276,9 +282,9 @@ def pending_from_record(
     settings = work.settings
     with jax.enable_x64(settings.dtype == np.float64):
         zeros = np.zeros((settings.block_paths, settings.system.dim), settings.dtype)
-        state = work.kernel.start(zeros, zeros)
+        state = work.kernel.start(zeros, zeros, work.report)
         leg = _leg(settings.schedule, 0, 0)
-        result = jax.eval_shape(work.kernel, state, _block(settings, 0), leg)
+        result = jax.eval_shape(work.kernel, state, _block(work, 0), leg)
         like = (result.state, result.saves)
     leaves = [arrays[f"leaf/{i}"] for i in range(len(jax.tree.leaves(like)))]
     restored = jax.tree.unflatten(jax.tree.structure(like), leaves)

@@ -22,6 +22,7 @@ from jax import lax
 
 from dalembert.ensemble.march import (
     Block,
+    Fast,
     PathState,
     Status,
     Stretch,
@@ -32,6 +33,8 @@ from dalembert.ensemble.march import (
 from dalembert.ensemble.registers import march_in_registers
 from dalembert.ensemble.schedule import SAVES_PER_LEG
 from dalembert.ensemble.statistics import Histogram, Moments, count_in_bins, masked_moments
+from dalembert.stepping.newton import Report
+from dalembert.stepping.propagator import Propagator
 from dalembert.stepping.stepper import Stepper
 
 __all__ = ["Compiled", "Kernel", "Leg", "LegResult", "Saves", "compile_kernel"]
@@ -82,6 +85,7 @@ class Kernel:
     needs: frozenset[str]
     keep_all: bool
     in_registers: bool
+    propagator: Propagator | None = None
 
     def __call__(self, state: PathState, block: Block, leg: Leg) -> LegResult:
         """Run the units of a leg; row i of the saves belongs to the i-th save of the leg."""
@@ -127,6 +131,12 @@ class Kernel:
         after = march_safe(self.stepper, before, some, Stretch(first, count, self.needs))
         return jax.tree.map(lambda all_, new: all_.at[places].set(new), state, after)
 
+    def fast(self, block: Block) -> tuple[Fast, Block]:
+        """What takes fast steps, and what it is told."""
+        if self.propagator is None:
+            return self.stepper, block
+        return self.propagator, block._replace(params=block.maps, noise=self.propagator.noise)
+
     def _units_per_save(self, leg: Leg) -> Any:
         return (leg.save_every + leg.chunk - 1) // leg.chunk
 
@@ -137,12 +147,16 @@ class Kernel:
         end = jnp.minimum((segment + 1) * leg.save_every, leg.steps)
         return first, jnp.clip(end - first, 0, leg.chunk)
 
-    def start(self, q: np.ndarray, p: np.ndarray) -> PathState:
-        """Paths at their initial states, shape (paths, dim), as a leg takes them."""
+    def start(self, q: np.ndarray, p: np.ndarray, report: Report) -> PathState:
+        """Paths at their initial states, shape (paths, dim), as a leg takes them.
+
+        What their steps have to report begins with what is known before.
+        """
         paths = len(q)
         zeros, none = np.zeros(paths, np.int32), np.full(paths, -1, np.int32)
-        residual = np.zeros(paths, self.stepper.dtype)
-        return PathState(self._enter(q), self._enter(p), zeros, none, zeros, residual, zeros)
+        residual = np.full(paths, report.residual, self.stepper.dtype)
+        iterations = np.full(paths, report.iterations, np.int32)
+        return PathState(self._enter(q), self._enter(p), zeros, none, zeros, residual, iterations)
 
     def _enter(self, x: np.ndarray) -> Any:
         if not self.stepper.is_scalar:
@@ -163,7 +177,8 @@ class Kernel:
         if not self.stepper.is_scalar:
             return march_safe(self.stepper, state, block, stretch), jnp.zeros_like(block.is_real)
         march = march_in_registers if self.in_registers else march_fast
-        return accepted(self.stepper, state, march(self.stepper, state, block, stretch))
+        stepper, told = self.fast(block)
+        return accepted(self.stepper, state, march(stepper, state, told, stretch))
 
     def _save(
         self, state: PathState, saves: Saves, block: Block, step: Any, row: Any

@@ -7,30 +7,36 @@ state. A path whose result is not accepted stays where it was, and takes these s
 from collections.abc import Callable
 from enum import IntEnum
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from dalembert.noise import Four, Increments, Noise, pick
+from dalembert.noise import Group, Increments, Noise, pick
 from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.newton import tolerance, worse
-from dalembert.stepping.stepper import Stepper
+from dalembert.stepping.propagator import Propagator
+from dalembert.stepping.stepper import StepInfo, Stepper
 
 __all__ = [
     "Block",
+    "Fast",
     "Moving",
     "PathState",
     "Status",
     "Stretch",
     "accepted",
-    "after",
     "march_fast",
     "march_safe",
     "moving",
     "needed",
+    "noted",
 ]
+
+
+Fast: TypeAlias = Stepper | Propagator
+"""What can take fast steps."""
 
 
 class Status(IntEnum):
@@ -42,7 +48,11 @@ class Status(IntEnum):
 
 
 class Block(NamedTuple):
-    """What the paths of a block are told: shape (paths,) for numbers, and what they share."""
+    """What the paths of a block are told: shape (paths,) for numbers, and what they share.
+
+    Attributes:
+        maps: what a `Propagator` is told instead of the parameters, if there is one.
+    """
 
     path: tuple[Any, Any]
     is_real: Any
@@ -50,6 +60,7 @@ class Block(NamedTuple):
     dt: Any
     params: Any
     noise: Noise
+    maps: Any = None
 
 
 class PathState(NamedTuple):
@@ -83,37 +94,36 @@ class Stretch(NamedTuple):
 
 
 def _march(
-    carry: Any, block: Block, stretch: Stretch, stepper: Stepper, step: Callable[..., Any]
+    carry: Any, block: Block, stretch: Stretch, stepper: Fast, step: Callable[..., Any]
 ) -> Any:
     """Take the steps of a stretch; `step(carry, increments, number)` is one step of one path."""
-    end = stretch.first + stretch.count
+    end, together = stretch.first + stretch.count, block.noise.together
     every_path = jax.vmap(step, in_axes=(0, -1, None))
 
-    def four(number: Any, carry: Any) -> Any:
-        def draw(path: Any) -> Four:
+    def group(number: Any, carry: Any) -> Any:
+        def draw(path: Any) -> Group:
             size = stepper.system.noises, stepper.dtype
-            four = block.noise.draw_four(block.seed, path, number, block.dt, *size)
-            return needed(four, stretch.needs)
+            group = block.noise.draw_together(block.seed, path, number, block.dt, *size)
+            return needed(group, stretch.needs)
 
         increments = jax.vmap(draw, out_axes=-1)(block.path)
 
         def one(place: Any, carry: Any) -> Any:
-            return every_path(carry, pick(place, increments), 4 * number + place + 1)
+            return every_path(carry, pick(place, increments), together * number + place + 1)
 
-        begin = jnp.maximum(stretch.first - 4 * number, 0)
-        return lax.fori_loop(begin, jnp.minimum(end - 4 * number, 4), one, carry)
+        begin = jnp.maximum(stretch.first - together * number, 0)
+        return lax.fori_loop(begin, jnp.minimum(end - together * number, together), one, carry)
 
-    return lax.fori_loop(stretch.first // 4, (end + 3) // 4, four, carry)
+    return lax.fori_loop(stretch.first // together, (end + together - 1) // together, group, carry)
 
 
-def needed(four: Four, needs: frozenset[str]) -> Four:
+def needed(group: Group, needs: frozenset[str]) -> Group:
     """Increments without those that a method does not use: a loop computes all that it is given."""
     unused = dict.fromkeys({"dZ", "mixed"} - needs)
-    first, second, third, fourth = (one._replace(**unused) for one in four)
-    return first, second, third, fourth
+    return tuple(one._replace(**unused) for one in group)
 
 
-def march_fast(stepper: Stepper, state: PathState, block: Block, stretch: Stretch) -> Moving:
+def march_fast(stepper: Fast, state: PathState, block: Block, stretch: Stretch) -> Moving:
     """The steps of a stretch by a fixed number of Newton steps each; states have been entered."""
 
     def step(now: Moving, increments: Increments, number: Any) -> Moving:
@@ -121,10 +131,17 @@ def march_fast(stepper: Stepper, state: PathState, block: Block, stretch: Stretc
         truncated = now.truncated
         if increments.truncated is not None:
             truncated += increments.truncated
-        iterations = jnp.maximum(now.iterations, info.iterations)
-        return Moving(q, p, worse(now.residual, info.residual), truncated, iterations)
+        return noted(now, q, p, truncated, info)
 
     return _march(moving(state), block, stretch, stepper, step)
+
+
+def noted(now: Moving, q: Any, p: Any, truncated: Any, info: StepInfo | None) -> Moving:
+    """Paths after a step, with the worst of what its equations had to report so far."""
+    if info is None:
+        return now._replace(q=q, p=p, truncated=truncated)
+    iterations = jnp.maximum(now.iterations, info.iterations)
+    return Moving(q, p, worse(now.residual, info.residual), truncated, iterations)
 
 
 def moving(state: PathState) -> Moving:
@@ -139,18 +156,14 @@ def accepted(stepper: Stepper, state: PathState, moved: Moving) -> tuple[PathSta
     fine = state.status == Status.FINE
     solved = (moved.residual <= tolerance(stepper.dtype)) & stepper.is_finite(moved.q, moved.p)
     done = fine & solved
-    return jax.tree.map(partial(choose, done), after(state, moved), state), fine & ~solved
-
-
-def after(state: PathState, moved: Moving, numpy: Any = jnp) -> PathState:
-    """The paths after a stretch that all of them have taken."""
-    return state._replace(
+    after = state._replace(
         q=moved.q,
         p=moved.p,
-        truncated=numpy.add(state.truncated, moved.truncated),
-        residual=numpy.maximum(state.residual, moved.residual),
-        iterations=numpy.maximum(state.iterations, moved.iterations),
+        truncated=state.truncated + moved.truncated,
+        residual=jnp.maximum(state.residual, moved.residual),
+        iterations=jnp.maximum(state.iterations, moved.iterations),
     )
+    return jax.tree.map(partial(choose, done), after, state), fine & ~solved
 
 
 def march_safe(stepper: Stepper, state: PathState, block: Block, stretch: Stretch) -> PathState:

@@ -6,7 +6,7 @@ XLA writes every intermediate result of a step to memory, and computes many of t
 
 import ctypes
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -14,12 +14,12 @@ import numpy as np
 from llvmlite import binding, ir
 
 from dalembert.ensemble.lanes import Lanes, NoVectorFormError, element_type
-from dalembert.ensemble.march import Block, Moving
+from dalembert.ensemble.march import Block, Fast, Moving
 from dalembert.ensemble.one_path import draw_scalars, is_unrolled, step_scalars
 from dalembert.noise import Noise
 from dalembert.stepping.expressions import vector
+from dalembert.stepping.newton import tolerance
 from dalembert.stepping.scalarise import NotScalarError
-from dalembert.stepping.stepper import Stepper
 
 __all__ = ["NativeMarch", "vector_march"]
 
@@ -30,24 +30,26 @@ long an operation takes, but a step in more dimensions has none to spare."""
 
 
 class PathCode(NamedTuple):
-    """Jaxprs of one path: the increments of four steps, and a step, both of scalars alone.
+    """Jaxprs of one path: the increments of a group of steps, and a step, both of scalars alone.
 
     Attributes:
-        draw: (seed low, seed high, path low, path high, number of the four, dt) → increments.
+        draw: (seed low, seed high, path low, path high, number of the group, dt) → increments.
+        together: steps of a group.
         step: (state, increments of one step, dt, params) → state.
         state: types of the state.
         shared: types of dt and params.
-        is_unrolled: whether four steps are written out.
+        is_unrolled: whether the steps of a group are written out.
     """
 
     draw: Any
+    together: int
     step: Any
     state: list[np.dtype]
     shared: list[np.dtype]
     is_unrolled: bool
 
 
-def trace_path(stepper: Stepper, needs: frozenset[str], noise: Noise, params: Any) -> PathCode:
+def trace_path(stepper: Fast, needs: frozenset[str], noise: Noise, params: Any) -> PathCode:
     """The code of one path, for parameters of the types of `params`."""
     dim, dtype = stepper.system.dim, stepper.dtype
     word, real = jax.ShapeDtypeStruct((), np.uint32), jax.ShapeDtypeStruct((), dtype)
@@ -56,7 +58,7 @@ def trace_path(stepper: Stepper, needs: frozenset[str], noise: Noise, params: An
     drawn = jax.make_jaxpr(
         lambda low, high, *args: draw(vector([low, high]), *args), return_shape=True
     )
-    draw_code, four = drawn(word, word, (word, word), word, real)
+    draw_code, group = drawn(word, word, (word, word), word, real)
     leaves, tree = jax.tree.flatten(_types(params, stepper))
     numbers = [[jax.ShapeDtypeStruct((), x.dtype)] * int(np.prod(x.shape)) for x in leaves]
 
@@ -66,16 +68,19 @@ def trace_path(stepper: Stepper, needs: frozenset[str], noise: Noise, params: An
         return step_scalars(stepper, block, now, chosen)
 
     state = Moving((real,) * dim, (real,) * dim, real, whole, whole)
-    step_code = jax.make_jaxpr(step)(state, four[0], real, numbers)
+    step_code = jax.make_jaxpr(step)(state, group[0], real, numbers)
     types = [np.dtype(x.dtype) for x in jax.tree.leaves(state)]
     shared = [np.dtype(x.dtype) for x in jax.tree.leaves((real, numbers))]
-    return PathCode(draw_code, step_code, types, shared, is_unrolled(stepper))
+    return PathCode(draw_code, noise.together, step_code, types, shared, is_unrolled(stepper))
 
 
 def write_march(code: PathCode, width: int) -> str:
-    """LLVM code of a function march(arrays, shared numbers, tiles, first step, last step)."""
+    """LLVM code of a function march(arrays, shared numbers, tiles, first step, last step).
+
+    It returns the number of tiles in which a path is not finite or has not solved its equations.
+    """
     module = ir.Module("dalembert")
-    kind = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, LONG, WORD, WORD])
+    kind = ir.FunctionType(LONG, [POINTER, POINTER, LONG, WORD, WORD])
     function = ir.Function(module, kind, "march")
     arrays, shared, tiles, first, end = function.args
     b = ir.IRBuilder(function.append_basic_block("entry"))
@@ -95,10 +100,11 @@ def write_march(code: PathCode, width: int) -> str:
     ]
     seed, dt, params = known[:2], known[2], known[3:]
     kinds = [v.aval.dtype for v in code.draw.jaxpr.outvars]
-    per_step = len(kinds) // 4
-    room = [b.alloca(lanes.type(kinds[i]), WORD(4)) for i in range(per_step)]
+    together = code.together
+    per_step = len(kinds) // together
+    room = [b.alloca(lanes.type(kinds[i]), WORD(together)) for i in range(per_step)]
 
-    def tile(number: Any, _: list[Any]) -> list[Any]:
+    def tile(number: Any, bad: list[Any]) -> list[Any]:
         place = b.mul(number, LONG(width))
         spots = [
             element(pointer, place, dtype)
@@ -110,11 +116,13 @@ def write_march(code: PathCode, width: int) -> str:
             for spot, dtype in zip(spots[2:], code.state, strict=True)
         ]
 
-        def four(number: Any, now: list[Any]) -> list[Any]:
-            drawn = lanes.run(code.draw, [*seed, low, high, lanes.spread(number), dt])
+        def group(number: Any, now: list[Any]) -> list[Any]:
+            # Drawn in both branches, so that one of them need not store what is drawn.
+            def draw() -> list[Any]:
+                return lanes.run(code.draw, [*seed, low, high, lanes.spread(number), dt])
 
             def some(now: list[Any]) -> list[Any]:
-                for i, x in enumerate(drawn):
+                for i, x in enumerate(draw()):
                     slot = b.gep(room[i % per_step], [WORD(i // per_step)], source_etype=x.type)
                     b.store(x, slot)
 
@@ -127,30 +135,40 @@ def write_march(code: PathCode, width: int) -> str:
 
                 return _loop(b, from_here, to, now, one)
 
-            def all_four(now: list[Any]) -> list[Any]:
-                for place in range(4):
+            def whole(now: list[Any]) -> list[Any]:
+                drawn = draw()
+                for place in range(together):
                     chosen = drawn[place * per_step : (place + 1) * per_step]
                     now = lanes.run(code.step, [*now, *chosen, dt, *params])
                 return now
 
-            before = b.mul(number, WORD(4))
+            before = b.mul(number, WORD(together))
             from_here = b.select(b.icmp_unsigned(">", first, before), b.sub(first, before), WORD(0))
             rest = b.sub(end, before)
-            to = b.select(b.icmp_unsigned("<", rest, WORD(4)), rest, WORD(4))
+            to = b.select(b.icmp_unsigned("<", rest, WORD(together)), rest, WORD(together))
             if not code.is_unrolled:
                 return some(now)
-            is_whole = b.icmp_unsigned("==", b.sub(to, from_here), WORD(4))
-            return _choose(b, is_whole, all_four, some, now)
+            is_whole = b.icmp_unsigned("==", b.sub(to, from_here), WORD(together))
+            return _choose(b, is_whole, whole, some, now)
 
-        last = b.lshr(b.add(end, WORD(3)), WORD(2))
-        done = _loop(b, b.lshr(first, WORD(2)), last, start, four)
+        last = b.udiv(b.add(end, WORD(together - 1)), WORD(together))
+        done = _loop(b, b.udiv(first, WORD(together)), last, start, group)
         for spot, x, dtype in zip(spots[2:], done, code.state, strict=True):
             b.store(x, spot, align=np.dtype(dtype).itemsize)
-        return []
+        return [b.add(bad[0], b.zext(lanes.any(b.not_(_is_fine(lanes, done))), LONG))]
 
-    _loop(b, LONG(0), tiles, [], tile)
-    b.ret_void()
+    b.ret(_loop(b, LONG(0), tiles, [LONG(0)], tile)[0])
     return str(module)
+
+
+def _is_fine(lanes: Lanes, done: list[Any]) -> Any:
+    """Whether paths are finite and have solved their equations, from what a march changes."""
+    b, (*state, residual, _, _) = lanes.builder, done
+    size = reduce(b.fadd, (lanes.intrinsic("fabs", x) for x in state))
+    dtype = np.dtype(np.float64 if residual.type == lanes.type(np.float64) else np.float32)
+    is_finite = b.fcmp_ordered("<", size, lanes.constant(np.inf, dtype))
+    limit = lanes.constant(tolerance(dtype), dtype)
+    return b.and_(is_finite, b.fcmp_ordered("<=", residual, limit))
 
 
 def _loop(
@@ -205,28 +223,35 @@ def _choose(
 
 
 class NativeMarch:
-    """Compiled steps of many paths; called with arrays that are changed in place."""
+    """Compiled steps of many paths."""
 
     def __init__(self, code: PathCode, width: int) -> None:
         self.width, self._shared = width, code.shared
         self._engine = _compile(write_march(code, width))
         address = self._engine.get_function_address("march")
         pointer, long, word = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint32
-        self._call = ctypes.CFUNCTYPE(None, pointer, pointer, long, word, word)(address)
+        self._call = ctypes.CFUNCTYPE(long, pointer, pointer, long, word, word)(address)
 
-    def __call__(
-        self, path: Any, state: Sequence[np.ndarray], seed: Any, shared: Any, first: int, count: int
-    ) -> None:
-        """Take `count` steps from step `first` on; the number of paths is a multiple of `width`."""
-        arrays = [*path, *state]
+    def on(
+        self, path: Any, moving: Sequence[np.ndarray], seed: Any, shared: Any
+    ) -> Callable[[int, int], bool]:
+        """A function of (first step, number of steps) that takes these steps on these arrays.
+
+        What moves is changed in place; the number of paths is a multiple of `width`. The function
+        says whether all paths are finite and have solved their equations.
+        """
+        arrays = [*path, *moving]
         pointers = (ctypes.c_void_p * len(arrays))(*(x.ctypes.data for x in arrays))
         numbers = np.zeros(2 + len(self._shared), np.uint64)
-        for i, (x, dtype) in enumerate(
-            zip([*seed, *shared], [np.uint32, np.uint32, *self._shared], strict=True)
-        ):
+        types = [np.uint32, np.uint32, *self._shared]
+        for i, (x, dtype) in enumerate(zip([*seed, *shared], types, strict=True)):
             numbers[i : i + 1].view(dtype)[0] = x
         tiles = len(arrays[0]) // self.width
-        self._call(pointers, numbers.ctypes.data, tiles, first, first + count)
+
+        def march(first: int, count: int) -> bool:
+            return self._call(pointers, numbers.ctypes.data, tiles, first, first + count) == 0
+
+        return march
 
 
 LIBRARY = ("cos", "exp", "exp2", "log", "pow", "sin", "tan", "tanh")
@@ -263,7 +288,7 @@ def _machine(addresses: str) -> Any:
 
 
 def vector_march(
-    stepper: Stepper, needs: frozenset[str], noise: Noise, params: Any, paths: int
+    stepper: Fast, needs: frozenset[str], noise: Noise, params: Any, paths: int
 ) -> NativeMarch | None:
     """Vector code for blocks of so many paths, or None if something has no such form."""
     if not stepper.is_scalar:
@@ -275,7 +300,7 @@ def vector_march(
         return None
 
 
-def _types(params: Any, stepper: Stepper) -> Any:
+def _types(params: Any, stepper: Fast) -> Any:
     """The shapes of parameters, and the types in which a run takes them."""
 
     def of(x: Any) -> jax.ShapeDtypeStruct:
@@ -288,7 +313,7 @@ def _types(params: Any, stepper: Stepper) -> Any:
 
 @lru_cache(maxsize=128)
 def _vector_march(
-    stepper: Stepper, needs: frozenset[str], noise: Noise, params: Any, paths: int
+    stepper: Fast, needs: frozenset[str], noise: Noise, params: Any, paths: int
 ) -> NativeMarch:
     leaves, tree = params
     code = trace_path(stepper, needs, noise, jax.tree.unflatten(tree, leaves))

@@ -7,10 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.ensemble.kernel import Compiled, Kernel, Leg, LegResult, Saves
-from dalembert.ensemble.march import Block, Moving, PathState, Status, accepted, after
+from dalembert.ensemble.march import Block, Moving, PathState, Status, accepted
 from dalembert.ensemble.native import NativeMarch
 from dalembert.ensemble.schedule import Schedule
-from dalembert.stepping.newton import tolerance
 
 __all__ = ["compile_native"]
 
@@ -20,13 +19,15 @@ def compile_native(kernel: Kernel, march: NativeMarch) -> Compiled:
     """The kernel with its steps replaced by vector code, for the same legs."""
     observe = jax.jit(kernel.observe_paths)
     accept = jax.jit(partial(accepted, kernel.stepper))
-    limit = tolerance(kernel.stepper.dtype)
 
     def run(state: PathState, block: Block, leg: Leg) -> LegResult:
         schedule = Schedule(int(leg.steps), int(leg.save_every), int(leg.chunk))
-        path = [np.asarray(word) for word in block.path]
-        shared = [x for leaf in jax.tree.leaves((block.dt, block.params)) for x in np.ravel(leaf)]
-        seed = np.asarray(block.seed)
+        told = kernel.fast(block)[1]
+        path = [np.asarray(word) for word in told.path]
+        shared = [x for leaf in jax.tree.leaves((told.dt, told.params)) for x in np.ravel(leaf)]
+        now = jax.tree.map(np.array, state)
+        before = jax.tree.map(np.empty_like, now)
+        march_on = march.on(path, jax.tree.leaves(_moving(now)), np.asarray(told.seed), shared)
         is_hard = np.zeros(len(block.is_real), bool)
         rows: list[Saves] = []
         unit = int(leg.first_unit)
@@ -34,36 +35,34 @@ def compile_native(kernel: Kernel, march: NativeMarch) -> Compiled:
             first = schedule.steps_before(unit)
             count = schedule.steps_before(unit + 1) - first
             if schedule.saves_before(unit + 1) > schedule.saves_before(unit):
-                state, row = observe(state, block, jnp.int32(first))
+                observed, row = observe(now, block, jnp.int32(first))
+                _copy(observed, now)
                 rows.append(row)
             if count:
-                moved = _start(state)
-                march(path, jax.tree.leaves(moved), seed, shared, first, count)
-                if _all_are_fine(state, moved, limit):
-                    state = after(state, moved, np)
-                else:
-                    state, hard = accept(state, moved)
+                _copy(now, before)
+                if not march_on(first, count) or np.any(now.status != Status.FINE):
+                    after, hard = accept(before, _changes(before, now))
+                    _copy(after, now)
                     is_hard = np.asarray(hard)
             unit += 1
-        return LegResult(state, _stacked(kernel, state, block, rows), unit, is_hard)
+        return LegResult(now, _stacked(kernel, now, block, rows), unit, is_hard)
 
     return Compiled("vector code (LLVM)", run, jax.jit(kernel.redo))
 
 
-def _start(state: PathState) -> Moving:
+def _moving(state: PathState) -> Moving:
     """What vector code changes in place."""
-    q, p = (tuple(np.array(x) for x in row) for row in (state.q, state.p))
-    counts = (state.residual, state.truncated, state.iterations)
-    residual, truncated, iterations = (np.zeros(x.shape, x.dtype) for x in counts)
-    return Moving(q, p, residual, truncated, iterations)
+    return Moving(state.q, state.p, state.residual, state.truncated, state.iterations)
 
 
-def _all_are_fine(state: PathState, moved: Moving, limit: float) -> bool:
-    """Whether every path is fine, has solved its equations and is finite: as a rule."""
-    with np.errstate(all="ignore"):
-        size = sum(np.abs(x) for x in (*moved.q, *moved.p))
-        solved = np.all(moved.residual <= limit) and np.all(np.isfinite(size))
-    return bool(solved and not np.any(np.asarray(state.status) != Status.FINE))
+def _changes(before: PathState, now: PathState) -> Moving:
+    """What a stretch has done, with its own count of truncated increments."""
+    return _moving(now)._replace(truncated=now.truncated - before.truncated)
+
+
+def _copy(source: PathState, target: PathState) -> None:
+    for new, old in zip(jax.tree.leaves(source), jax.tree.leaves(target), strict=True):
+        np.copyto(old, new)
 
 
 def _stacked(kernel: Kernel, state: PathState, block: Block, rows: list[Saves]) -> Saves:

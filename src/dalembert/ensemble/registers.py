@@ -17,12 +17,11 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
-from dalembert.ensemble.march import Block, Moving, PathState, Stretch, moving
+from dalembert.ensemble.march import Block, Fast, Moving, PathState, Stretch, moving
 from dalembert.ensemble.one_path import draw_scalars, is_unrolled, step_scalars
-from dalembert.noise import Four, Noise, pick
+from dalembert.noise import Group, Noise, pick
 from dalembert.stepping.expressions import vector
 from dalembert.stepping.scalarise import NotScalarError
-from dalembert.stepping.stepper import Stepper
 
 __all__ = ["can_use_registers", "march_in_registers"]
 
@@ -33,7 +32,7 @@ INTERPRETED = False
 """Run the kernel without a GPU, slowly, for tests."""
 
 
-def can_use_registers(stepper: Stepper, noise: Noise) -> bool:
+def can_use_registers(stepper: Fast, noise: Noise) -> bool:
     """Whether the step and the noise can be written as straight-line code."""
     if not stepper.is_scalar:
         return False
@@ -44,9 +43,7 @@ def can_use_registers(stepper: Stepper, noise: Noise) -> bool:
     return True
 
 
-def march_in_registers(
-    stepper: Stepper, state: PathState, block: Block, stretch: Stretch
-) -> Moving:
+def march_in_registers(stepper: Fast, state: PathState, block: Block, stretch: Stretch) -> Moving:
     """The steps of a stretch, as `march_fast` takes them."""
     start = moving(state)
     lanes, tree = jax.tree.flatten((block.path, start))
@@ -86,33 +83,34 @@ def march_in_registers(
 
 
 def _march_tile(
-    stepper: Stepper, start: Moving, block: Block, draw: Callable[..., Any], steps: Any
+    stepper: Fast, start: Moving, block: Block, draw: Callable[..., Any], steps: Any
 ) -> Moving:
     first, count = steps
-    end = first + count
+    end, together = first + count, block.noise.together
 
-    def four(number: Any, now: Moving) -> Moving:
-        def of_path(path: Any) -> Four:
+    def group(number: Any, now: Moving) -> Moving:
+        def of_path(path: Any) -> Group:
             return draw(block.seed, path, number.astype(jnp.uint32), block.dt)
 
         increments = jax.vmap(of_path)(block.path)
 
         step = jax.vmap(partial(step_scalars, stepper, block))
-        begin, stop = jnp.maximum(first - 4 * number, 0), jnp.minimum(end - 4 * number, 4)
+        begin = jnp.maximum(first - together * number, 0)
+        stop = jnp.minimum(end - together * number, together)
 
         def some(now: Moving) -> Moving:
             return lax.fori_loop(
                 begin, stop, lambda place, now: step(now, pick(place, increments)), now
             )
 
-        def all_four(now: Moving) -> Moving:
+        def whole(now: Moving) -> Moving:
             return reduce(step, increments, now)
 
         if not is_unrolled(stepper):
             return some(now)
-        return lax.cond(stop - begin == 4, all_four, some, now)
+        return lax.cond(stop - begin == together, whole, some, now)
 
-    return lax.fori_loop(first // 4, (end + 3) // 4, four, start)
+    return lax.fori_loop(first // together, (end + together - 1) // together, group, start)
 
 
 def _read(ref: Any, shape: tuple[int, ...]) -> np.ndarray:

@@ -329,7 +329,7 @@ def _check_noise(
 ) -> Noise:
     usual: Noise = ThreePoint() if method.convergence == "weak" else Gaussian()
     chosen = usual if noise is None else noise
-    if isinstance(chosen, type) or not hasattr(chosen, "draw_four"):
+    if isinstance(chosen, type) or not hasattr(chosen, "draw_together"):
         raise TypeError(
             "noise must be a kind of noise such as da.Gaussian() or da.ThreePoint(), "
             f"not {noise!r}."

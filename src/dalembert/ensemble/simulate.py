@@ -24,6 +24,9 @@ from dalembert.ensemble.statistics import Histogram
 from dalembert.ensemble.tally import Tally
 from dalembert.functions import check_function
 from dalembert.noise import Noise
+from dalembert.precision import cast
+from dalembert.stepping.newton import Report
+from dalembert.stepping.propagator import Maps, Propagator, make_maps
 from dalembert.stepping.stepper import make_stepper
 from dalembert.system import System
 
@@ -119,15 +122,16 @@ def simulate(
         whole("workers", workers, 1)
     _check_memory(settings)
     with jax.enable_x64(settings.dtype == np.float64):
-        kernel = _make_kernel(settings)
-        compiled = _compile(kernel, settings)
+        kernel, maps, report = _make_kernel(settings)
+        compiled = _compile(kernel, settings, maps)
         starts = initial_states(system, initial, settings.paths, settings.seed, settings.dtype)
     identity = settings.describe() | {"code": compiled.code}
     file = None
     if checkpoint is not None:
         options = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
         file = CheckpointFile(options, identity, jax.process_index())
-    job = _Job(settings, kernel, compiled, starts, file, on_failure, progress, workers)
+    work = Work(settings, kernel, compiled, starts, maps, report, remember=file is not None)
+    job = _Job(work, file, on_failure, progress, workers)
     done = job.run()
     return _finish(settings, identity, done, started, on_failure)
 
@@ -137,21 +141,17 @@ class _Job:
 
     def __init__(
         self,
-        settings: Settings,
-        kernel: Kernel,
-        compiled: Compiled,
-        starts: Any,
+        work: Work,
         file: CheckpointFile | None,
         on_failure: str,
         shown: bool,
         workers: int | None,
     ) -> None:
-        self.settings, self.file, self.on_failure = settings, file, on_failure
-        self.work = Work(
-            settings, kernel, compiled, starts, lambda n: None, remember=file is not None
-        )
+        self.work, self.settings = work, work.settings
+        self.file, self.on_failure = file, on_failure
+        settings = self.settings
         devices = jax.local_devices(backend=settings.backend)
-        self.workers = worker_count(kernel, devices, workers)
+        self.workers = worker_count(work.kernel, devices, workers)
         self.done = Progress() if file is None else file.read(self.work)
         self.work.pending.update(self.done.pending)
         self.started = time.perf_counter() - self.done.seconds
@@ -268,8 +268,11 @@ class _Job:
         return f"{text}; saved in {self.file.path}. The same call goes on from there."
 
 
-def _make_kernel(settings: Settings) -> Kernel:
+def _make_kernel(settings: Settings) -> tuple[Kernel, Maps | None, Report]:
+    """The kernel, the maps that its steps are if they are that, and a report on them."""
     stepper = make_stepper(settings.system, settings.method, settings.dtype)
+    dt, params = cast((np.asarray(settings.dt), settings.system.params), settings.dtype)
+    maps, report = make_maps(stepper, settings.noise, dt, params) or (None, Report(0, 0.0))
     kernel = Kernel(
         stepper,
         settings.observe,
@@ -277,6 +280,7 @@ def _make_kernel(settings: Settings) -> Kernel:
         frozenset(settings.method.needs(settings.system.noises)),
         settings.keep == "all",
         settings.backend in ("cuda", "gpu") and can_use_registers(stepper, settings.noise),
+        None if maps is None else Propagator(stepper),
     )
     system = settings.system
     for name, fun in settings.observe:
@@ -284,14 +288,15 @@ def _make_kernel(settings: Settings) -> Kernel:
     for name, histogram in settings.histograms:
         for axis in histogram.axes:
             check_function(f"histograms[{name!r}]", axis.of, system.dim, system.params, ())
-    return kernel
+    return kernel, maps, report
 
 
-def _compile(kernel: Kernel, settings: Settings) -> Compiled:
+def _compile(kernel: Kernel, settings: Settings, maps: Maps | None) -> Compiled:
     """The kernel with the fastest steps that this computer can make."""
-    operations = settings.block_paths * settings.save_every * kernel.stepper.size
+    stepper = kernel.propagator or kernel.stepper
+    operations = settings.block_paths * settings.save_every * stepper.size
     if settings.backend == "cpu" and operations >= DENSE_SAVES:
-        march = _vector_march(kernel, settings)
+        march = _vector_march(kernel, settings, maps)
         if march is not None:
             from dalembert.ensemble.native_legs import compile_native
 
@@ -299,13 +304,16 @@ def _compile(kernel: Kernel, settings: Settings) -> Compiled:
     return compile_kernel(kernel)
 
 
-def _vector_march(kernel: Kernel, settings: Settings) -> Any | None:
+def _vector_march(kernel: Kernel, settings: Settings, maps: Maps | None) -> Any | None:
     try:
         from dalembert.ensemble.native import vector_march
     except ImportError:
         return None
-    params = settings.system.params
-    return vector_march(kernel.stepper, kernel.needs, settings.noise, params, settings.block_paths)
+    paths, needs = settings.block_paths, kernel.needs
+    by_maps = kernel.propagator
+    if by_maps is not None:
+        return vector_march(by_maps, needs, by_maps.noise, maps, paths)
+    return vector_march(kernel.stepper, needs, settings.noise, settings.system.params, paths)
 
 
 def _check_memory(settings: Settings) -> None:

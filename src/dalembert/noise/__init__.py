@@ -1,11 +1,12 @@
 """Noise: increments as pure functions of (seed, path number, step number)."""
 
 from dalembert.noise.kinds import (
-    Four,
     Gaussian,
+    Group,
     Increments,
     Noise,
     Recorded,
+    Signs,
     ThreePoint,
     Zero,
     initial_key,
@@ -15,11 +16,12 @@ from dalembert.noise.paths import brownian_path, coarsen, enumerate_three_point
 from dalembert.noise.philox import seed_words
 
 __all__ = [
-    "Four",
     "Gaussian",
+    "Group",
     "Increments",
     "Noise",
     "Recorded",
+    "Signs",
     "ThreePoint",
     "Zero",
     "brownian_path",

@@ -5,7 +5,8 @@ one frozen record per kind of noise (`Gaussian`, `ThreePoint`, `Zero`, `Recorded
 
     offers      the fields of `Increments` that a method may ask for
     draw(...)   the increments of one path and one step; safe under jit, vmap and scan
-    draw_four(...)  those of the steps 4n, …, 4n + 3, which come from the same random words
+    together    how many consecutive steps share random words
+    draw_together(...)  the increments of one path over the n-th group of so many steps
     check(...)  what can be wrong with a run, said before it is compiled
     describe()  one line of provenance
 
@@ -39,11 +40,12 @@ from dalembert.noise.philox import (
 from dalembert.precision import as_dtype, cast
 
 __all__ = [
-    "Four",
     "Gaussian",
+    "Group",
     "Increments",
     "Noise",
     "Recorded",
+    "Signs",
     "ThreePoint",
     "Zero",
     "initial_key",
@@ -67,7 +69,7 @@ class Increments(NamedTuple):
     truncated: Array | None = None
 
 
-Four: TypeAlias = tuple[Increments, Increments, Increments, Increments]
+Group: TypeAlias = tuple[Increments, ...]
 
 
 class Noise(Protocol):
@@ -77,44 +79,44 @@ class Noise(Protocol):
     def offers(self) -> frozenset[str]: ...
 
     @property
+    def together(self) -> int: ...
+
+    @property
     def check(self) -> Callable[..., None]: ...
 
     def draw(
         self, seed: Integer, path: Integer, step: Integer, dt: Any, noises: int, dtype: Any
     ) -> Increments: ...
 
-    def draw_four(
+    def draw_together(
         self, seed: Integer, path: Integer, number: Integer, dt: Any, noises: int, dtype: Any
-    ) -> Four: ...
+    ) -> Group: ...
 
     def describe(self) -> str: ...
 
 
 class _Kind:
-    """One step as one of four."""
+    """One step as one of a group."""
 
-    draw_four: Callable[..., Four]
+    draw_together: Callable[..., Group]
+    together = 4
 
     def draw(
         self, seed: Integer, path: Integer, step: Integer, dt: Any, noises: int, dtype: Any
     ) -> Increments:
         """The increments of one path over one step."""
-        number, place = jnp.divmod(jnp.asarray(step_word(step), jnp.uint32), np.uint32(4))
-        return pick(place, self.draw_four(seed, path, number, dt, noises, dtype))
+        word = jnp.asarray(step_word(step), jnp.uint32)
+        number, place = jnp.divmod(word, np.uint32(self.together))
+        return pick(place, self.draw_together(seed, path, number, dt, noises, dtype))
 
 
-def pick(place: Any, four: Four) -> Increments:
-    """The increments at a place of four, chosen by comparisons: an index would need an array."""
-
-    def one(a: Any, b: Any, c: Any, d: Any) -> Any:
-        return jnp.where(place < 2, jnp.where(place == 0, a, b), jnp.where(place == 2, c, d))
-
-    return jax.tree.map(one, *four)
-
-
-def _each(make: Callable[..., Increments], *rows: Any) -> Four:
-    first, second, third, fourth = map(make, *rows)
-    return first, second, third, fourth
+def pick(place: Any, group: Group) -> Increments:
+    """The increments at a place of a group, by comparisons: an index would need an array."""
+    if len(group) == 1:
+        return group[0]
+    half = len(group) // 2
+    first, second = pick(place, group[:half]), pick(place - half, group[half:])
+    return jax.tree.map(lambda a, b: jnp.where(place < half, a, b), first, second)
 
 
 def check_run(dt: float, steps: int = 1, paths: int = 1, noises: int = 1) -> None:
@@ -175,9 +177,9 @@ class Gaussian(_Kind):
     def offers(self) -> frozenset[str]:
         return frozenset({"dW", "dZ"} if self.truncation is None else {"dW"})
 
-    def draw_four(
+    def draw_together(
         self, seed: Integer, path: Integer, number: Integer, dt: Any, noises: int, dtype: Any
-    ) -> Four:
+    ) -> Group:
         """The increments of one path over four consecutive steps."""
         dtype = _usable(dtype)
         h = jnp.asarray(dt, dtype)
@@ -195,9 +197,9 @@ class Gaussian(_Kind):
 
         if self.truncation is not None:
             bound = _bound(self.truncation, dt, dtype)
-            return _each(truncated, normal(Stream.GAUSSIAN, jnp.sqrt(h)))
+            return tuple(map(truncated, normal(Stream.GAUSSIAN, jnp.sqrt(h))))
         rest = normal(Stream.GAUSSIAN_AREA, jnp.sqrt(h / 3))
-        return _each(complete, normal(Stream.GAUSSIAN, jnp.sqrt(h)), rest)
+        return tuple(map(complete, normal(Stream.GAUSSIAN, jnp.sqrt(h)), rest))
 
     def check(self, dt: float, steps: int = 1, paths: int = 1, noises: int = 1) -> None:
         """Refuse a step size or a size of run for which this noise is not defined."""
@@ -213,42 +215,63 @@ class Gaussian(_Kind):
         return f"Gaussian increments, Philox 4x32-10 and Box-Muller{tail}"
 
 
+def _without_die(word: Any) -> Any:
+    """What is left of a fraction of 2³² after a throw of a die with it, as such a fraction."""
+    return word * np.uint32(6)
+
+
 @dataclass(frozen=True)
 class ThreePoint(_Kind):
     """Î_k = ±√(3h) with probability 1/6 each, else 0; mixed I_kl from Ĩ_k = ±√h.
 
         I_kl = Î_k Ĩ_l for l < k,  −Î_l Ĩ_k for l > k,  0 for l = k
 
-    so I_kl is antisymmetric. One random word serves a step: 31 bits of it for Î_k, so that 1/6 is
-    met to within 2⁻³² (error 1.6e−10), and the last one for Ĩ_k.
+    so I_kl is antisymmetric. A random word is a fraction of 2³²: a die is thrown with it, what is
+    left over is a coin, and what that leaves serves another step. Whatever came before, outcomes
+    have their probabilities to within 2e−8.
     """
 
     check = staticmethod(check_run)
+    together = 8
 
     @property
     def offers(self) -> frozenset[str]:
         return frozenset({"dW", "mixed"})
 
-    def draw_four(
+    def draw_together(
         self, seed: Integer, path: Integer, number: Integer, dt: Any, noises: int, dtype: Any
-    ) -> Four:
-        """The increments of one path over four consecutive steps."""
-        dtype = _usable(dtype)
-        sixth = round(2**31 / 6)
-        h = jnp.asarray(dt, dtype)
-        large, small = jnp.sqrt(3 * h), jnp.sqrt(h)
+    ) -> Group:
+        """The increments of one path over eight consecutive steps."""
+        sixth = round(2**32 / 6)
+        large, small = self._sizes(dt, _usable(dtype))
 
-        def one(word: Any) -> Increments:
-            value, is_odd = word >> np.uint32(1), word & np.uint32(1) == 1
-            lower = jnp.where(value < np.uint32(2 * sixth), -large, jnp.zeros_like(large))
-            three = jnp.where(value < np.uint32(sixth), large, lower)
-            two = jnp.where(is_odd, -small, small)
+        def one(die: Any) -> Increments:
+            lower = jnp.where(die < np.uint32(2 * sixth), -large, jnp.zeros_like(large))
+            three = jnp.where(die < np.uint32(sixth), large, lower)
+            two = jnp.where(_without_die(die) < np.uint32(2**31), small, -small)
             return Increments(three, mixed=mixed_increments(three, two))
 
-        return _each(one, stream_words(Stream.THREE_POINT, seed, path, number, noises))
+        words = stream_words(Stream.THREE_POINT, seed, path, number, noises)
+        return tuple(
+            one(die) for word in words for die in (word, _without_die(word) * np.uint32(2))
+        )
+
+    def _sizes(self, dt: Any, dtype: np.dtype) -> tuple[Any, Any]:
+        """The sizes of Î_k and Ĩ_k."""
+        h = jnp.asarray(dt, dtype)
+        return jnp.sqrt(3 * h), jnp.sqrt(h)
 
     def describe(self) -> str:
         return "three-point increments, Philox 4x32-10"
+
+
+@dataclass(frozen=True)
+class Signs(ThreePoint):
+    """The signs of the variables of `ThreePoint`: 1, −1 and 0."""
+
+    def _sizes(self, dt: Any, dtype: np.dtype) -> tuple[Any, Any]:
+        one = np.ones((), dtype)
+        return one, one
 
 
 @dataclass(frozen=True)
@@ -261,9 +284,9 @@ class Zero(_Kind):
     def offers(self) -> frozenset[str]:
         return frozenset({"dW", "dZ", "mixed"})
 
-    def draw_four(
+    def draw_together(
         self, seed: Integer, path: Integer, number: Integer, dt: Any, noises: int, dtype: Any
-    ) -> Four:
+    ) -> Group:
         """Zeros of the shapes of one path over four consecutive steps."""
         zeros = jnp.zeros(noises, _usable(dtype))
         one = Increments(zeros, zeros, jnp.zeros((noises, noises), zeros.dtype))
@@ -295,9 +318,9 @@ class Recorded(_Kind):
         given = {name for name, field in self.increments._asdict().items() if field is not None}
         return frozenset(given - {"truncated"})
 
-    def draw_four(
+    def draw_together(
         self, seed: Integer, path: Integer, number: Integer, dt: Any, noises: int, dtype: Any
-    ) -> Four:
+    ) -> Group:
         """The recorded increments of one path; seed and dt are not used.
 
         Steps past the end repeat the last one.
@@ -316,7 +339,7 @@ class Recorded(_Kind):
             return Increments(*cast((dW, dZ, mixed), dtype), truncated=truncated)
 
         first = np.uint32(4) * jnp.asarray(step_word(number), jnp.uint32)
-        return _each(one, [first + np.uint32(k) for k in range(4)])
+        return tuple(one(first + np.uint32(k)) for k in range(4))
 
     def check(self, steps: int, paths: int, noises: int, dt: float | None = None) -> None:
         """Refuse a run that asks for more than was recorded."""
@@ -364,5 +387,6 @@ def initial_key(seed: Integer, path: Integer) -> jax.Array:
 # part of the type.
 jax.tree_util.register_dataclass(Gaussian, data_fields=[], meta_fields=["truncation"])
 jax.tree_util.register_dataclass(ThreePoint, data_fields=[], meta_fields=[])
+jax.tree_util.register_dataclass(Signs, data_fields=[], meta_fields=[])
 jax.tree_util.register_dataclass(Zero, data_fields=[], meta_fields=[])
 jax.tree_util.register_dataclass(Recorded, data_fields=["increments"], meta_fields=[])

@@ -39,14 +39,15 @@ def brownian_path(
 def _gaussian_path(
     seed: Any, path: Any, dt: Any, *, steps: int, noises: int, dtype: np.dtype
 ) -> Increments:
-    numbers = jnp.arange(-(-steps // 4), dtype=jnp.uint32)
-    fours = jax.vmap(lambda n: Gaussian().draw_four(seed, path, n, dt, noises, dtype))(numbers)
+    noise = Gaussian()
+    numbers = jnp.arange(-(-steps // noise.together), dtype=jnp.uint32)
+    groups = jax.vmap(lambda n: noise.draw_together(seed, path, n, dt, noises, dtype))(numbers)
 
     def in_order(*rows: Any) -> Any:
-        both = jnp.stack(rows, axis=1)
-        return both.reshape(4 * len(numbers), *both.shape[2:])[:steps]
+        all_rows = jnp.stack(rows, axis=1)
+        return all_rows.reshape(len(rows) * len(numbers), *all_rows.shape[2:])[:steps]
 
-    return jax.tree.map(in_order, *fours)
+    return jax.tree.map(in_order, *groups)
 
 
 def coarsen(increments: Increments, dt: float, factor: int) -> Increments:

@@ -5,7 +5,7 @@ under a 64-bit key. Every number the library draws comes from one block of four 
 
     key      k0, k1   seed: low word, high word
     counter  c0, c1   path number: low word, high word
-             c2       step number / 4: a block serves four consecutive steps
+             c2       step number / 4, or / 8: a block serves so many consecutive steps
              c3       stream tag (high 8 bits) | noise index (low 24 bits)
 
 so two draws share bits only if seed, path, step, noise index and stream all agree. The words are
