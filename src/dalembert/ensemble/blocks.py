@@ -24,7 +24,7 @@ from dalembert.precision import cast
 from dalembert.stepping.newton import Report
 from dalembert.stepping.propagator import Maps
 
-__all__ = ["BlockResult", "Pending", "Work", "run_blocks", "worker_count"]
+__all__ = ["BlockResult", "Pending", "Stopped", "Work", "run_blocks", "worker_count"]
 
 LEG_SECONDS = 1.0
 """About how long a leg should take: how soon a run can stop, and how often it can be saved."""
@@ -37,6 +37,10 @@ LOCAL_PROCESSES = "DALEMBERT_LOCAL_PROCESSES"
 
 IN_FLIGHT = 2
 """Blocks begun or finished out of turn, per worker."""
+
+
+class Stopped(Exception):
+    """Blocks were stopped from outside."""
 
 
 class BlockResult(NamedTuple):
@@ -114,7 +118,7 @@ def run_blocks(
     """Results in the order of the numbers.
 
     Leaving the iteration early, also by an exception such as Ctrl-C, stops every block after its
-    current leg and leaves `work.pending` complete.
+    current leg and leaves `work.pending` complete; so does `work.stop`, with `Stopped`.
     """
     devices = jax.local_devices(backend=work.settings.backend)
     remaining = iter(numbers)
@@ -135,7 +139,8 @@ def run_blocks(
                 while not wait([future], timeout=0.1).done:
                     on_wait()
                 result = future.result()
-                assert result is not None, "only leaving the iteration stops a block"
+                if result is None:
+                    raise Stopped
                 running.popleft()
                 submit()
                 yield number, result

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from dalembert.ensemble.blocks import BlockResult, Work, run_blocks, worker_count
+from dalembert.ensemble.blocks import BlockResult, Stopped, Work, run_blocks, worker_count
 from dalembert.ensemble.checkpoint import Checkpoint, CheckpointFile, Progress
 from dalembert.ensemble.initial import initial_states
 from dalembert.ensemble.kernel import Compiled, Kernel, compile_kernel
@@ -30,7 +30,7 @@ from dalembert.stepping.propagator import Maps, Propagator, make_maps
 from dalembert.stepping.stepper import make_stepper
 from dalembert.system import System
 
-__all__ = ["Interrupted", "simulate"]
+__all__ = ["Interrupted", "Job", "prepare", "simulate"]
 
 DENSE_SAVES = 2**18
 """Operations between saves of a block below which a loop in Python would take the time."""
@@ -100,8 +100,6 @@ def simulate(
     Returns:
         A `Run`: `run.t`, `run.mean["energy"]`, `run.stderr["energy"]`, `run.failed`, …
     """
-    started = time.perf_counter()
-    check_choice("on_failure", on_failure, ("warn", "raise"))
     settings = make_settings(
         system,
         method,
@@ -118,37 +116,52 @@ def simulate(
         keep=keep,
         dtype=dtype,
     )
+    return prepare(settings, checkpoint, on_failure, progress, workers).run()
+
+
+def prepare(
+    settings: Settings,
+    checkpoint: Any = None,
+    on_failure: str = "warn",
+    progress: bool = True,
+    workers: int | None = None,
+) -> "Job":
+    """A run that is ready to begin; for the arguments see `simulate`."""
+    started = time.perf_counter()
+    check_choice("on_failure", on_failure, ("warn", "raise"))
     if workers is not None:
         whole("workers", workers, 1)
     _check_memory(settings)
     with jax.enable_x64(settings.dtype == np.float64):
         kernel, maps, report = _make_kernel(settings)
         compiled = _compile(kernel, settings, maps)
-        starts = initial_states(system, initial, settings.paths, settings.seed, settings.dtype)
+        starts = initial_states(
+            settings.system, settings.initial, settings.paths, settings.seed, settings.dtype
+        )
     identity = settings.describe() | {"code": compiled.code}
     file = None
     if checkpoint is not None:
         options = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
         file = CheckpointFile(options, identity, jax.process_index())
     work = Work(settings, kernel, compiled, starts, maps, report, remember=file is not None)
-    job = _Job(work, file, on_failure, progress, workers)
-    done = job.run()
-    return _finish(settings, identity, done, started, on_failure)
+    return Job(work, identity, started, file, on_failure, progress, workers)
 
 
-class _Job:
-    """The run of all blocks, with its checkpoints and its line of progress."""
+class Job:
+    """A run of all blocks, with its checkpoints and its line of progress."""
 
     def __init__(
         self,
         work: Work,
+        identity: dict[str, Any],
+        prepared: float,
         file: CheckpointFile | None,
         on_failure: str,
         shown: bool,
         workers: int | None,
     ) -> None:
-        self.work, self.settings = work, work.settings
-        self.file, self.on_failure = file, on_failure
+        self.work, self.settings, self.identity = work, work.settings, identity
+        self.file, self.on_failure, self.prepared = file, on_failure, prepared
         settings = self.settings
         devices = jax.local_devices(backend=settings.backend)
         self.workers = worker_count(work.kernel, devices, workers)
@@ -169,8 +182,8 @@ class _Job:
         paths = min(self.done.blocks * settings.block_paths, settings.run_paths)
         return paths * settings.steps
 
-    def run(self) -> Progress:
-        """All blocks that are not done yet."""
+    def run(self) -> Run:
+        """All blocks that are not done yet, and what has come out of the run."""
         try:
             # Leaving the generator stops all blocks and leaves what they have done.
             with closing(self._results()) as results:
@@ -178,11 +191,15 @@ class _Job:
                     self._add(number, result)
                     self._tick()
             self._complete()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Stopped):
             raise Interrupted(self._farewell()) from None
         finally:
             self.bar.close()
-        return self.done
+        return _finish(self.settings, self.identity, self.done, self.prepared, self.on_failure)
+
+    def stop(self) -> None:
+        """End the run soon, as Ctrl-C does; for other threads than that of `run`."""
+        self.work.stop.set()
 
     def _complete(self) -> None:
         """Leave one file, of the complete run, once no process writes beside it any more."""
@@ -381,5 +398,5 @@ def _finish(
         message = _failure_message(run.failures, settings)
         if on_failure == "raise":
             raise RuntimeError(message)
-        warnings.warn(message, RuntimeWarning, stacklevel=3)
+        warnings.warn(message, RuntimeWarning, stacklevel=4)
     return run

@@ -1,18 +1,22 @@
 """A study: methods at step sizes on one system, run as one and kept in one file."""
 
+import os
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from dalembert.ensemble import archive
 from dalembert.ensemble.run import Run
-from dalembert.ensemble.simulate import simulate
+from dalembert.ensemble.settings import make_settings
+from dalembert.ensemble.simulate import Job, prepare
 from dalembert.ensemble.statistics import Histogram
 from dalembert.methods import METHODS
 from dalembert.noise import Noise
@@ -125,21 +129,47 @@ class Study:
     ) -> "Result":
         """Run all cases, one after another on all cores or devices.
 
+        Single paths, which use one core each, run beside the others.
+
         Args:
             folder: where the runs keep their checkpoints, from which they go on.
             on_done: called with every case that is finished.
             progress: show the progress of single runs.
         """
-        runs = {}
-        for part in self.parts:
-            for case in part.cases:
-                run = self._run_case(part, case, folder, progress)
-                runs[part.name, case.label] = run
-                if on_done is not None:
-                    on_done(part, case, run)
-        return Result(self.name, runs)
+        cases = [(part, case) for part in self.parts for case in part.cases]
+        runs: dict[tuple[str, str], Run] = {}
+        jobs: list[Job] = []
 
-    def _run_case(self, part: Part, case: Case, folder: Any, progress: bool) -> Run:
+        def run(part: Part, case: Case, shown: bool) -> Run:
+            jobs.append(self._prepare(part, case, folder, shown))
+            return jobs[-1].run()
+
+        def note(part: Part, case: Case, run: Run) -> None:
+            runs[part.name, case.label] = run
+            if on_done is not None:
+                on_done(part, case, run)
+
+        # Several processes must take up their common work in the same order.
+        is_alone = jax.process_count() == 1
+        beside = [part.paths == 1 and is_alone for part, _ in cases]
+        # Failed paths are part of what a study shows; its result keeps their number.
+        with warnings.catch_warnings(), ThreadPoolExecutor(os.cpu_count()) as pool:
+            warnings.filterwarnings("ignore", message=".* paths failed")
+            single = [which for which, aside in zip(cases, beside, strict=True) if aside]
+            running = {pool.submit(run, *which, False): which for which in single}
+            try:
+                for which, aside in zip(cases, beside, strict=True):
+                    if not aside:
+                        note(*which, run(*which, progress))
+                for future in as_completed(running):
+                    note(*running[future], future.result())
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+                for job in jobs:
+                    job.stop()
+        return Result(self.name, {(p.name, c.label): runs[p.name, c.label] for p, c in cases})
+
+    def _prepare(self, part: Part, case: Case, folder: Any, progress: bool) -> Job:
         every = round(part.save_times / case.dt)
         if every < 1 or abs(every * case.dt - part.save_times) > 1e-9 * part.save_times:
             raise ValueError(
@@ -151,25 +181,24 @@ class Study:
             file = Path(folder) / f"{_file_name(part.name)}-{_file_name(case.label)}.ckpt"
         # One path is a loop of small operations, which a GPU takes longer to start than to do.
         place = jax.default_device(jax.devices("cpu")[0]) if part.paths == 1 else nullcontext()
-        with place, warnings.catch_warnings():
-            # Failed paths are part of what a study shows; its result keeps their number.
-            warnings.filterwarnings("ignore", message=".* paths failed")
-            return simulate(
+        with place:
+            settings = make_settings(
                 self.system,
                 case.tableau,
                 part.initial,
                 dt=case.dt,
                 t_end=part.t_end,
                 paths=part.paths,
+                only=None,
                 seed=self.seed,
                 observe=part.observe,
                 histograms=part.histograms,
                 save_every=every,
                 noise=None if part.noise is None else part.noise(part, case),
                 keep=part.keep,
-                checkpoint=file,
-                progress=progress,
+                dtype=np.float64,
             )
+            return prepare(settings, file, progress=progress)
 
 
 def _file_name(label: str) -> str:
