@@ -188,7 +188,7 @@ def problems() -> tuple[Problem, ...]:
         ),
         Problem(
             "Kubo SRKw2", "kubo", kubo, srkw2, 0.5,
-            _same([2.0, 0.0]), {"cpu": 8_192, "gpu": 81_920}, "none, three matrices",
+            _same([2.0, 0.0]), {"cpu": 65_536, "gpu": 327_680}, "none, three matrices",
             _kubo_maps(srkw2, 0.5, **{k: float(v) for k, v in kubo.params.items()}),
         ),
         Problem(

@@ -130,7 +130,7 @@ def test_version():
     assert call("--version").output.startswith(f"dalembert {da.__version__}")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/start.md"])
 def test_the_first_example_is_shown(page):
     code = (ROOT / "examples" / "first.py").read_text().partition('"""\n\n')[2]
     assert code in (ROOT / page).read_text()

@@ -719,7 +719,7 @@ def test_every_solver_solves_the_steps_of_particles_that_travelled_far(solver):
 
 
 def _passes(residual, slope, start):
-    """Newton's passes on one equation: the solution, and whether it is foretold to be one."""
+    """Newton's passes on one equation: the solution, and the residual that is reported."""
 
     def following(u):
         d = residual(u[0]) / slope(u[0])
@@ -728,25 +728,27 @@ def _passes(residual, slope, start):
     def first(u):
         return *following(u), vector([jnp.abs(u[0])])
 
-    (root,), _, is_solved = newton.newton_loop(
-        first, following, (jnp.asarray(start),), (2, 2), True
-    )
-    return float(root), bool(is_solved)
+    def check(u):
+        return vector([jnp.abs(residual(u[0]))]), vector([jnp.abs(u[0]) + 1.0])
+
+    start = (jnp.asarray(start),)
+    (root,), report = newton.newton_loop(first, following, check, start, (2, 2), True)
+    return float(root), float(report.residual)
 
 
-def test_solutions_are_foretold_where_passes_converge():
-    root, is_solved = _passes(lambda u: u**2 - 2.0, lambda u: 2.0 * u, 1.5)
+def test_a_small_residual_is_foretold_where_passes_converge():
+    root, residual = _passes(lambda u: u**2 - 2.0, lambda u: 2.0 * u, 1.5)
     assert abs(root - np.sqrt(2.0)) < 1e-15
-    assert is_solved
+    assert residual == newton.goal(np.float64)
 
 
 @pytest.mark.parametrize("start", [0.3, 1.0])
-def test_no_solution_is_foretold_where_passes_do_not_converge(start):
+def test_no_small_residual_is_foretold_where_passes_do_not_converge(start):
     """At a cube root Newton's corrections grow, at |u|^½ they go to and fro."""
     power = 1 / 3 if start == 0.3 else 1 / 2
 
     def residual(u):
         return jnp.sign(u) * jnp.abs(u) ** power
 
-    _, is_solved = _passes(residual, lambda u: power * jnp.abs(u) ** (power - 1), start)
-    assert not is_solved
+    _, left = _passes(residual, lambda u: power * jnp.abs(u) ** (power - 1), start)
+    assert not left < 1e6 * newton.tolerance(np.float64)

@@ -25,8 +25,9 @@ from dalembert.stepping.scalarise import NotScalarError
 
 __all__ = ["can_use_registers", "march_in_registers"]
 
-TILE = 128
-WARPS = 4
+TILE, WARPS = 64, 1
+"""Paths of a program and the warps that share them: with one, a look at all paths is cheap, and two
+paths per thread hide how long an operation takes."""
 
 INTERPRETED = False
 """Run the kernel without a GPU, slowly, for tests."""

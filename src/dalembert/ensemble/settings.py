@@ -38,7 +38,7 @@ class Grain(NamedTuple):
 CPU_GRAIN = Grain(4096, 256, 64)
 """What stays in the cache."""
 
-DEVICE_GRAIN = Grain(2**18, 512, 1024)
+DEVICE_GRAIN = Grain(2**18, 2048, 1024)
 """What fills the device."""
 
 LEAST_BLOCK_PATHS = 64

@@ -151,8 +151,7 @@ def _between_1_and_2(mantissa: Array) -> Array:
 
 def _signed(x: Array, word: Array, place: int) -> Array:
     """x with its sign changed where the bit at a place of a word is set."""
-    first = 8 * word.dtype.itemsize - 1
-    sign = (word << (first - place)) & np.asarray(1 << first, word.dtype)
+    sign = (word >> place) << (8 * word.dtype.itemsize - 1)
     return lax.bitcast_convert_type(lax.bitcast_convert_type(x, word.dtype) ^ sign, x.dtype)
 
 

@@ -191,25 +191,22 @@ class BlockSolver:
                 found, worst, scale = equations.fast(vector(u), around)
                 report = Report(jnp.int32(self.fast_iterations), newton.relative(worst, scale))
                 return newton.as_scalars(found, dtype), report
-            bound = jnp.asarray(newton.goal(dtype), dtype)
-            if self.affine:
-                found = newton.as_scalars(equations.linear(vector(u), around), dtype)
-                steps = jnp.int32(1)
-                if len(found) == 1:
-                    # A quotient has no other error than rounding.
-                    return found, Report(steps, bound)
-                bound = newton.rough_relative(*equations.quick_check(vector(found), around))
-                is_solved = bound <= newton.tolerance(dtype)
-            else:
-                found, steps, is_solved = newton.newton_loop(
+            if not self.affine:
+                return newton.newton_loop(
                     lambda u: equations.first_pass(vector(u), around),
                     lambda u: equations.next_pass(vector(u), around),
+                    lambda u: equations.check(vector(u), around),
                     u,
                     equations.orders,
                     second_is_ahead=equations.is_short and solver is Solver.LOOP,
                 )
-            error = newton.checked(is_solved, bound, lambda: equations.check(vector(found), around))
-            return found, Report(steps, error)
+            found = newton.as_scalars(equations.linear(vector(u), around), dtype)
+            if len(found) == 1:
+                # A quotient has no other error than rounding.
+                return found, Report(jnp.int32(1), jnp.asarray(newton.goal(dtype), dtype))
+            bound = newton.rough_relative(*equations.quick_check(vector(found), around))
+            error = newton.checked(bound, lambda: equations.check(vector(found), around))
+            return found, Report(jnp.int32(1), error)
 
         def solve_safely(_: Any, u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Report]:
             found, (steps, _) = solve(u)

@@ -115,16 +115,18 @@ def newton_pass(
 def newton_loop(
     first_pass: Callable[[tuple[Any, ...]], tuple[np.ndarray, np.ndarray, np.ndarray]],
     next_pass: Callable[[tuple[Any, ...]], tuple[np.ndarray, np.ndarray]],
+    check: Callable[[tuple[Any, ...]], tuple[Any, Any]],
     guess: tuple[Any, ...],
     orders: tuple[int, int],
     second_is_ahead: bool,
-) -> tuple[tuple[Any, ...], Any, Any]:
-    """As many passes as a path needs: the solution, how many they were, and if it is one for sure.
+) -> tuple[tuple[Any, ...], Report]:
+    """As many passes as a path of an ensemble needs: the solution, and a report.
 
     The order of convergence foretells from the last two corrections what the next one would be. A
     path stops when that would be lost in rounding, or when corrections do not shrink: so what it
-    gets does not depend on the other paths. Every path needs a second pass; written out before the
-    loop, it needs no look at all the paths.
+    gets does not depend on the other paths. In the first case its residual is rounding, in the
+    second it is computed. Every path needs a second pass, and few need more: written out before the
+    loop, it leaves one look at all the paths.
 
     Corrections are sums of magnitudes, those of q rows and of p rows apart, and relative to the
     sizes of these rows, which the first pass tells. Orders are those of the first pass and of the
@@ -133,41 +135,60 @@ def newton_loop(
     C² d₂³/2 after it, which makes k = 4.
     """
     dtype = guess[0].dtype
-    rounding = goal(dtype) / 2
+    rounding = goal(dtype)
     u, corrections, sizes = first_pass(guess)
     weights = [rougher_inverse(size) for size in sizes]
 
     def relative_to_rows(corrections: np.ndarray) -> Any:
         return reduce(jnp.add, (d * w for d, w in zip(corrections, weights, strict=True)))
 
-    def unfinished(state: tuple[Any, ...]) -> Any:
-        is_open, passes = state[2], state[-1]
-        return (passes < LONG_STEPS) & any_path(is_open)
-
-    def improve(state: tuple[Any, ...], order: int = orders[1]) -> tuple[Any, ...]:
-        u, before, is_open, is_solved, steps, passes = state
-        better, corrections = next_pass(u)
+    def improve(passes: _Passes, order: int = orders[1]) -> _Passes:
+        better, corrections = next_pass(passes.u)
         now = relative_to_rows(corrections)
-        ratio = now * rougher_inverse(before)
-        u = tuple(jnp.where(is_open, y, x) for x, y in zip(u, better, strict=True))
-        is_solved = is_solved | (is_open & (2 * ratio**order * now <= rounding))
-        steps = steps + is_open.astype(jnp.int32)
-        return u, now, is_open & ~is_solved & (ratio < 0.5), is_solved, steps, passes + 1
+        ratio = now * rougher_inverse(passes.correction)
+        is_open = passes.is_open
+        u = tuple(jnp.where(is_open, y, x) for x, y in zip(passes.u, better, strict=True))
+        is_solved = passes.is_solved | (is_open & (2 * ratio**order * now <= rounding / 2))
+        is_open = is_open & ~is_solved & (ratio < 0.5)
+        steps = passes.steps + passes.is_open.astype(jnp.int32)
+        return _Passes(u, now, is_open, is_solved, steps, passes.count + 1)
 
-    yes, one = jnp.array(True), jnp.int32(1)
-    state = as_scalars(u, dtype), relative_to_rows(corrections), yes, ~yes, one, one
+    def unfinished(passes: _Passes) -> Any:
+        return (passes.count < LONG_STEPS) & any_path(passes.is_open)
+
+    def finish(state: tuple[_Passes, Any, Any]) -> tuple[_Passes, Any, Any]:
+        passes, bound, doubt = state
+        passes = lax.while_loop(unfinished, improve, passes)
+        error = jnp.where(passes.is_solved, bound, relative(*check(passes.u)))
+        return passes, error, jnp.zeros_like(doubt)
+
+    yes, no, one = jnp.array(True), jnp.array(False), jnp.int32(1)
+    first = relative_to_rows(corrections)
+    passes = _Passes(as_scalars(u, dtype), first, yes, no, one, one)
     if second_is_ahead:
-        state = improve(state, 4 if orders == (2, 3) else orders[1])
-    u, _, _, is_solved, steps, _ = lax.while_loop(unfinished, improve, state)
-    return u, steps, is_solved
+        passes = improve(passes, 4 if orders == (2, 3) else orders[1])
+    state = passes, jnp.asarray(rounding, dtype), ~passes.is_solved if second_is_ahead else yes
+    passes, error, _ = lax.while_loop(lambda state: any_path(state[2]), finish, state)
+    return passes.u, Report(passes.steps, error)
+
+
+class _Passes(NamedTuple):
+    """Where a path is: approximation, last correction, whether more are needed, or none, counts."""
+
+    u: tuple[Any, ...]
+    correction: Any
+    is_open: Any
+    is_solved: Any
+    steps: Any
+    count: Any
 
 
 def as_scalars(u: np.ndarray, dtype: Any) -> tuple[Any, ...]:
     return tuple(jnp.asarray(x, dtype) for x in u)
 
 
-def checked(is_solved: Any, bound: Any, check: Callable[[], tuple[Any, Any]]) -> Any:
-    """The relative residual: a bound where an equation is solved, elsewhere what a check says."""
+def checked(bound: Any, check: Callable[[], tuple[Any, Any]]) -> Any:
+    """The relative residual: a bound that costs little, or what a check says where it is large."""
 
     def is_doubtful(state: tuple[Any, Any]) -> Any:
         return any_path(state[1])
@@ -176,7 +197,8 @@ def checked(is_solved: Any, bound: Any, check: Callable[[], tuple[Any, Any]]) ->
         bound, doubt = state
         return jnp.where(doubt, relative(*check()), bound), jnp.zeros_like(doubt)
 
-    return lax.while_loop(is_doubtful, look_closely, (bound, ~is_solved))[0]
+    doubt = ~(bound <= tolerance(bound.dtype))
+    return lax.while_loop(is_doubtful, look_closely, (bound, doubt))[0]
 
 
 def rough_relative(worst: Any, scale: Any) -> Any:
