@@ -184,7 +184,7 @@ def problems() -> tuple[Problem, ...]:
         ),
         Problem(
             "Lenard-Bernstein DIRK", "dirk", lb, da.dirk(0.5), 0.15,
-            _bump_on_tail, {"cpu": 8_192, "gpu": 163_840}, "2 per stage, scalar",
+            _bump_on_tail, {"cpu": 8_192, "gpu": 327_680}, "2 per stage, scalar",
         ),
         Problem(
             "Kubo SRKw2", "kubo", kubo, srkw2, 0.5,
@@ -193,7 +193,7 @@ def problems() -> tuple[Problem, ...]:
         ),
         Problem(
             "Lorentz midpoint", "lorentz", da.systems.lorentz(), da.midpoint(), 0.05,
-            _perturbed_maxwellian, {"cpu": 8_192, "gpu": 163_840}, "3, two unknowns",
+            _perturbed_maxwellian, {"cpu": 8_192, "gpu": 327_680}, "3, two unknowns",
         ),
     )  # fmt: skip
 

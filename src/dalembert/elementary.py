@@ -48,22 +48,24 @@ SINE = (
     -7.642712927256417e-13,
     2.7184963661503298e-15,
 )
-# sin t and cos t = 1 − t²/2 + t⁴ C(t²) on |t| ≤ π/4.
-SHORT_SINE = (
-    -0.16666666666666632,
-    0.008333333333322425,
-    -0.00019841269829816966,
-    2.7557313695231825e-06,
-    -2.505075865405815e-08,
-    1.589682797204921e-10,
+# 2 sin t/2 = t + t³ S(t²) and cos t/2 = C(t²) on |t| ≤ π/2.
+HALF_SINE = (
+    -0.04166666666666658,
+    0.0005208333333326516,
+    -3.100198410908901e-06,
+    1.0764575662199932e-08,
+    -2.446363149810366e-11,
+    3.8810615166135764e-14,
 )
-SHORT_COSINE = (
-    0.0416666666666666,
-    -0.0013888888888874138,
-    2.4801587289491847e-05,
-    -2.755731435524804e-07,
-    2.087572368536474e-09,
-    -1.1359669919311246e-11,
+HALF_COSINE = (
+    1.0,
+    -0.125,
+    0.0026041666666666626,
+    -2.170138888886584e-05,
+    9.688120034957753e-08,
+    -2.6911439800046915e-10,
+    5.096612227872251e-13,
+    -6.933392284735868e-16,
 )
 # log((1 + s)/(1 − s)) = 2 s + s³ L(s²) on |s| ≤ (√2 − 1)/(√2 + 1).
 LOGARITHM = (
@@ -125,8 +127,8 @@ def sin(x: Any) -> Any:
     """Sine, elementwise."""
     if x.dtype != np.float64:
         return lax.sin(x)
-    k, sign = _nearest(x * (1 / pi))
-    return _after_half_turns(sign, _minus_multiple_of_pi(x, k))
+    k, sign = _half_turns(x * (1 / pi))
+    return _after_half_turns(sign, _minus_half_turns(x, k))
 
 
 @jax.custom_jvp
@@ -134,8 +136,8 @@ def cos(x: Any) -> Any:
     """Cosine, elementwise."""
     if x.dtype != np.float64:
         return lax.cos(x)
-    k, sign = _nearest(x * (1 / pi) - 0.5)
-    return _after_half_turns(sign, -_minus_multiple_of_pi(x, k + 0.5))
+    k, sign = _half_turns(x * (1 / pi) - 0.5)
+    return _after_half_turns(sign, -_minus_half_turns(x, k + 0.5))
 
 
 # Bits, of which a sign is taken, have no derivative.
@@ -143,15 +145,16 @@ sin.defjvps(lambda tangent, _, x: tangent * cos(x))
 cos.defjvps(lambda tangent, _, x: -tangent * sin(x))
 
 
-def _minus_multiple_of_pi(x: Any, k: Any) -> Any:
-    return ((x - k * PI[0]) - k * PI[1]) - k * PI[2]
-
-
-def _nearest(x: Any) -> tuple[Any, Any]:
-    """The nearest whole number, and the first bit of an integer if it is odd."""
+def _half_turns(x: Any) -> tuple[Any, Any]:
+    """The whole number nearest to x, and the first bit of an integer if it is odd."""
     k = jnp.floor(x + 0.5)
     last_bit_first = jnp.full_like(x, 63, np.int64)
     return k, lax.shift_left(as_bits(k + TO_INTEGER), last_bit_first)
+
+
+def _minus_half_turns(x: Any, k: Any) -> Any:
+    """x − k π"""
+    return ((x - k * PI[0]) - k * PI[1]) - k * PI[2]
 
 
 def _after_half_turns(sign: Any, t: Any) -> Any:
@@ -174,7 +177,8 @@ def sin_beside_cos(x: Any) -> Any:
     """Sine, elementwise, where the cosine is wanted too: the two share most of their operations."""
     if x.dtype != np.float64:
         return lax.sin(x)
-    return _sin_by_half(x)
+    sine, cosine, sign = _halves(x)
+    return with_sign(sine * cosine, sign)
 
 
 @jax.custom_jvp
@@ -182,18 +186,27 @@ def cos_beside_sin(x: Any) -> Any:
     """Cosine, elementwise, where the sine is wanted too."""
     if x.dtype != np.float64:
         return lax.cos(x)
-    return _cos_by_half(x)
+    sine, _, sign = _halves(x)
+    return with_sign(1 - 0.5 * sine * sine, sign)
 
 
 sin_beside_cos.defjvps(lambda tangent, _, x: tangent * cos_beside_sin(x))
 cos_beside_sin.defjvps(lambda tangent, _, x: -tangent * sin_beside_cos(x))
 
 
+def _halves(x: Any) -> tuple[Any, Any, Any]:
+    """2 sin t/2, cos t/2 and the sign bit of (−1)ᵏ, x = k π + t, |t| ≤ π/2."""
+    k, sign = _half_turns(x * (1 / pi))
+    t = _minus_half_turns(x, k)
+    z = t * t
+    return t + t * (z * _horner(HALF_SINE, z)), _horner(HALF_COSINE, z), sign
+
+
 def rough_sin(x: Any) -> Any:
     """Sine, elementwise, to within 1e−7."""
     if x.dtype != np.float64:
         return lax.sin(x)
-    sine, cosine, sign = _rough_half(x)
+    sine, cosine, sign = _rough_halves(x)
     return with_sign(sine * cosine, sign)
 
 
@@ -201,13 +214,12 @@ def rough_cos(x: Any) -> Any:
     """Cosine, elementwise, to within 1e−7."""
     if x.dtype != np.float64:
         return lax.cos(x)
-    sine, _, sign = _rough_half(x)
+    sine, _, sign = _rough_halves(x)
     return with_sign(1 - 0.5 * sine * sine, sign)
 
 
-def _rough_half(x: Any) -> tuple[Any, Any, Any]:
-    """2 sin t/2, cos t/2 and the sign bit of (−1)ᵏ, x = k π + t, |t| ≤ π/2."""
-    k, sign = _nearest(x * (1 / pi))
+def _rough_halves(x: Any) -> tuple[Any, Any, Any]:
+    k, sign = _half_turns(x * (1 / pi))
     t = x - k * pi
     z = t * t
     return t * _horner(ROUGH_SINE, z), _horner(ROUGH_COSINE, z), sign
@@ -221,35 +233,6 @@ def sin_of_quarter(t: Any) -> Any:
 def cos_of_quarter(t: Any) -> Any:
     """cos πt/2 for |t| ≤ ½, elementwise, to nine digits in float64."""
     return _horner(QUARTER_COSINE, t * t)
-
-
-def _sin_by_half(x: Any) -> Any:
-    half, sign = _half_angle(x)
-    return with_sign(2 * _sin_near_zero(half) * _cos_near_zero(half), sign)
-
-
-def _cos_by_half(x: Any) -> Any:
-    half, sign = _half_angle(x)
-    s = _sin_near_zero(half)
-    return with_sign(1 - 2 * s * s, sign)
-
-
-def _half_angle(x: Any) -> tuple[Any, Any]:
-    """t/2 and the sign bit of (−1)ᵏ, x = k π + t, |t| ≤ π/2."""
-    k, sign = _nearest(x * (1 / pi))
-    return 0.5 * _minus_multiple_of_pi(x, k), sign
-
-
-def _sin_near_zero(t: Any) -> Any:
-    """Sine of |t| ≤ π/4, elementwise, in float64."""
-    z = t * t
-    return t + t * (z * _horner(SHORT_SINE, z))
-
-
-def _cos_near_zero(t: Any) -> Any:
-    """Cosine of |t| ≤ π/4, elementwise, in float64."""
-    z = t * t
-    return 1 + (z * (z * _horner(SHORT_COSINE, z)) - 0.5 * z)
 
 
 @jax.custom_jvp
