@@ -18,10 +18,10 @@ export NO_MKDOCS_2_WARNING := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test verify lint format docs bench build clean FORCE
+.PHONY: help demo test verify lint format docs notebooks bench build clean FORCE
 
 help: ## list these targets
-	@awk -F ':[^#]*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':[^#]*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo '  make test ARGS="-k kubo"   passes arguments on to pytest (also for verify)'
 
@@ -49,6 +49,9 @@ docs: $(VENV)/.with-docs $(KATEX)/$(KATEX_VERSION) ## build the documentation in
 	$(PY) -m mkdocs build --strict --site-dir site
 	@echo "The documentation is $(CURDIR)/site/index.html"
 	@echo "Browsers search it only through a server: $(PY) -m http.server -d site"
+
+notebooks: $(VENV)/.with-dev ## make the notebooks of the tutorials from their scripts
+	$(PY) docs/tutorials_hook.py
 
 bench: $(VENV)/.with-all ## compare with C, with other libraries, and how time and memory grow (20 min)
 	$(PY) benchmarks/limit.py $(ARGS)

@@ -29,6 +29,9 @@ TILE, WARPS = 64, 1
 """Paths of a program and the warps that share them: with one, a look at all paths is cheap, and two
 paths per thread hide how long an operation takes."""
 
+SMALL_TILE, MAX_FOR_TWO = 32, 400
+"""One path per thread, for steps of more operations: two would not fit into its registers."""
+
 INTERPRETED = False
 """Run the kernel without a GPU, slowly, for tests."""
 
@@ -49,7 +52,7 @@ def march_in_registers(stepper: Fast, state: PathState, block: Block, stretch: S
     start = moving(state)
     lanes, tree = jax.tree.flatten((block.path, start))
     paths = len(lanes[0])
-    tile = min(TILE, paths)
+    tile = min(TILE if stepper.size <= MAX_FOR_TWO else SMALL_TILE, paths)
     assert paths % tile == 0, "blocks are powers of two"
     numbers = {"steps": jnp.stack([stretch.first, stretch.count]), "seed": block.seed}
     shared, shared_tree = jax.tree.flatten((numbers, block.dt, block.params))

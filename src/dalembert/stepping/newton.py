@@ -165,10 +165,13 @@ def newton_loop(
     yes, no, one = jnp.array(True), jnp.array(False), jnp.int32(1)
     first = relative_to_rows(corrections)
     passes = _Passes(as_scalars(u, dtype), first, yes, no, one, one)
+    bound = jnp.asarray(rounding, dtype)
     if second_is_ahead:
         passes = improve(passes, 4 if orders == (2, 3) else orders[1])
-    state = passes, jnp.asarray(rounding, dtype), ~passes.is_solved if second_is_ahead else yes
-    passes, error, _ = lax.while_loop(lambda state: any_path(state[2]), finish, state)
+        state = passes, bound, ~passes.is_solved
+        passes, error, _ = lax.while_loop(lambda state: any_path(state[2]), finish, state)
+    else:
+        passes, error, _ = finish((passes, bound, yes))
     return passes.u, Report(passes.steps, error)
 
 
