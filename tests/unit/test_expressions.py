@@ -224,6 +224,20 @@ def test_integer_powers(exponent):
     assert ex.power(number(3.0), exponent) == 3.0**exponent
 
 
+def test_products_use_products_that_are_there():
+    """x y, (x z) y and (z x) (z y) need three: x y, its product with z, and that with z again."""
+
+    def products(x):
+        a, b, c = x
+        first = ex.mul(a, b)
+        return ex.vector([first, ex.mul(ex.mul(a, c), b), ex.mul(ex.mul(c, a), ex.mul(c, b))])
+
+    code = Program(products, np.zeros(3))
+    assert code.size == 3
+    expected = [A * B, A * B * C, A * B * C * C]
+    np.testing.assert_allclose(np.array(code(jnp.asarray([A, B, C])), float), expected, rtol=4e-16)
+
+
 def test_whole_numbers_stay_whole():
     seven, two = number(-7, np.int32), number(2, np.int32)
     assert ex.div(seven, two) == lax.div(seven, two) == -3

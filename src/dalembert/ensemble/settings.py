@@ -35,7 +35,7 @@ class Grain(NamedTuple):
     safe_paths: int
 
 
-CPU_GRAIN = Grain(4096, 256, 64)
+CPU_GRAIN = Grain(4096, 1024, 64)
 """What stays in the cache."""
 
 DEVICE_GRAIN = Grain(2**18, 2048, 1024)

@@ -64,7 +64,6 @@ class Equations(NamedTuple):
     floor: Callable[..., Any]
     check: Callable[..., Any]
     quick_check: Callable[..., Any]
-    sizes: Callable[..., Any]
     sums: Callable[..., Any]
     complete: Callable[..., Any]
     guess: Callable[..., Any]
@@ -279,7 +278,7 @@ def _programs(
     linearise = written_out(arrays.linearise, u, around)
     check = written_out(arrays.check, u, u, around)
     second = written_out(arrays.bend, u, u, around)
-    sizes, sums = written_out(arrays.sizes, u, around), written_out(arrays.sums, u)
+    sums = written_out(arrays.sums, u)
     equations = Program(residual, u, around)
     # Order three pays where functions are costly; in the first pass if it costs nearly nothing.
     is_costly = not equations.operations <= PLAIN_OPERATIONS
@@ -302,7 +301,7 @@ def _programs(
         return better, sums(correction)
 
     def first_pass(u: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
-        return *one_pass(u, around, orders[0]), sizes(u, around)
+        return *one_pass(u, around, orders[0]), sums(u)
 
     def next_pass(u: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
         return one_pass(u, around, orders[1])

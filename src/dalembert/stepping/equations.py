@@ -154,10 +154,6 @@ class RowEquations:
             block, residual, jnp.abs(u) + jnp.abs(self._old(block, around))
         )
 
-    def sizes(self, block: Block, u: Any, around: Surroundings) -> Any:
-        """Sums of the magnitudes of the unknown rows and of the old state, q and p apart."""
-        return self.sums(block, u) + self.sums(block, self._old(block, around))
-
     def sums(self, block: Block, x: Any) -> Any:
         """Sums of the magnitudes of what belongs to the q rows and to the p rows."""
         return jnp.stack([sum(jnp.abs(x[i]) for i in places) for places in self._kinds(block)])

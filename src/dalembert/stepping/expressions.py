@@ -8,6 +8,7 @@ and what no result needs is not computed at all. The rules below leave out what 
 
 from collections.abc import Callable, Iterable
 from functools import reduce
+from itertools import combinations
 from typing import Any
 
 import jax
@@ -304,16 +305,49 @@ def mul(x: Any, y: Any) -> Any:
     # Shared factors are brought together, so that there is one product with all of them.
     a, s = (x, None) if is_shared(x) else _factors(x)
     b, t = (y, None) if is_shared(y) else _factors(y)
-    if s is not None and t is not None:
-        rest = _commutative("mul", lax.mul, s, t)
-    else:
-        rest = t if s is None else s
+    rest = (s if t is None else t) if s is None or t is None else _product(s, t)
     if a is None and b is None:
         return rest
     factor = reduce(mul, (c for c in (a, b) if c is not None))
     if _is(factor, 1) or _is(factor, -1):
         return rest if factor == 1 else neg(rest)
     return _commutative("mul", lax.mul, factor, rest)
+
+
+MAX_FACTORS = 6
+"""Products of more factors are left as they are, and so are squares."""
+
+
+def _product(x: Expression, y: Expression) -> Expression:
+    """x·y of what paths do not share, by products that there are already."""
+    factors = _unfolded(x) + _unfolded(y)
+    if x is y or len(factors) > MAX_FACTORS:
+        factors = [x, y]
+    else:
+        while len(factors) > 2 and (known := _oldest_product(factors)):
+            for factor in known.args:
+                factors.remove(factor)
+            factors.append(known)
+    # What is left belongs to this product: the youngest factors first.
+    factors.sort(key=lambda factor: factor.number)
+    while len(factors) > 2:
+        factors.append(_commutative("mul", lax.mul, factors.pop(), factors.pop()))
+    return _commutative("mul", lax.mul, *factors)
+
+
+def _unfolded(x: Expression) -> list[Expression]:
+    """The factors of a product."""
+    if x.name != "mul" or any(map(is_shared, x.args)):
+        return [x]
+    return [factor for arg in x.args for factor in _unfolded(arg)]
+
+
+def _oldest_product(factors: list[Expression]) -> Expression | None:
+    """The first product of two of these factors that was made."""
+    table, dtype = factors[0].graph.table, factors[0].dtype
+    pairs = combinations(sorted(x.number for x in factors), 2)
+    found = [table[key] for pair in pairs if (key := ("mul", *pair, dtype)) in table]
+    return min(found, key=lambda x: x.number, default=None)
 
 
 def div(x: Any, y: Any) -> Any:
