@@ -184,16 +184,16 @@ def problems() -> tuple[Problem, ...]:
         ),
         Problem(
             "Lenard-Bernstein DIRK", "dirk", lb, da.dirk(0.5), 0.15,
-            _bump_on_tail, {"cpu": 8_192, "gpu": 327_680}, "2 per stage, scalar",
+            _bump_on_tail, {"cpu": 16_384, "gpu": 327_680}, "2 per stage, scalar",
         ),
         Problem(
             "Kubo SRKw2", "kubo", kubo, srkw2, 0.5,
-            _same([2.0, 0.0]), {"cpu": 65_536, "gpu": 327_680}, "none, three matrices",
+            _same([2.0, 0.0]), {"cpu": 262_144, "gpu": 327_680}, "none, three matrices",
             _kubo_maps(srkw2, 0.5, **{k: float(v) for k, v in kubo.params.items()}),
         ),
         Problem(
             "Lorentz midpoint", "lorentz", da.systems.lorentz(), da.midpoint(), 0.05,
-            _perturbed_maxwellian, {"cpu": 8_192, "gpu": 327_680}, "3, two unknowns",
+            _perturbed_maxwellian, {"cpu": 16_384, "gpu": 327_680}, "3, two unknowns",
         ),
     )  # fmt: skip
 
