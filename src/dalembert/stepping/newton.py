@@ -128,27 +128,30 @@ def newton_loop(
     second it is computed. Every path needs a second pass, and few need more: written out before the
     loop, it leaves one look at all the paths.
 
-    Corrections are sums of magnitudes, those of q rows and of p rows apart, and relative to the
-    sizes of these rows, which the first pass tells. Orders are those of the first pass and of the
+    Corrections are sums of magnitudes, those of q rows and of p rows apart; the first pass tells
+    the sizes of these rows. Orders are those of the first pass and of the
     next ones. A correction d₂ after d₁ foretells d₃/d₂ = (d₂/d₁)ᵏ with the order k of both. A pass
     of order two tells the second derivative C, by 2 d₂ = C d₁², and one of order three leaves
     C² d₂³/2 after it, which makes k = 4.
     """
     dtype = guess[0].dtype
-    rounding = goal(dtype)
     u, corrections, sizes = first_pass(guess)
+    # What 2 (d₂/d₁)ᵏ d₂ is compared with; q rows and p rows are made comparable by their sizes.
+    least = goal(dtype) / 4 * (sizes[0] if len(sizes) == 1 else 1)
     weights = [rougher_inverse(size) for size in sizes]
 
-    def relative_to_rows(corrections: np.ndarray) -> Any:
+    def largest(corrections: np.ndarray) -> Any:
+        if len(sizes) == 1:
+            return corrections[0]
         return reduce(jnp.add, (d * w for d, w in zip(corrections, weights, strict=True)))
 
     def improve(passes: _Passes, order: int = orders[1]) -> _Passes:
         better, corrections = next_pass(passes.u)
-        now = relative_to_rows(corrections)
+        now = largest(corrections)
         ratio = now * rougher_inverse(passes.correction)
         is_open = passes.is_open
         u = tuple(jnp.where(is_open, y, x) for x, y in zip(passes.u, better, strict=True))
-        is_solved = passes.is_solved | (is_open & (2 * ratio**order * now <= rounding / 2))
+        is_solved = passes.is_solved | (is_open & (ratio**order * now <= least))
         is_open = is_open & ~is_solved & (ratio < 0.5)
         steps = passes.steps + passes.is_open.astype(jnp.int32)
         return _Passes(u, now, is_open, is_solved, steps, passes.count + 1)
@@ -163,9 +166,8 @@ def newton_loop(
         return passes, error, jnp.zeros_like(doubt)
 
     yes, no, one = jnp.array(True), jnp.array(False), jnp.int32(1)
-    first = relative_to_rows(corrections)
-    passes = _Passes(as_scalars(u, dtype), first, yes, no, one, one)
-    bound = jnp.asarray(rounding, dtype)
+    passes = _Passes(as_scalars(u, dtype), largest(corrections), yes, no, one, one)
+    bound = jnp.asarray(goal(dtype), dtype)
     if second_is_ahead:
         passes = improve(passes, 4 if orders == (2, 3) else orders[1])
         state = passes, bound, ~passes.is_solved
