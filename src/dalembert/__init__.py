@@ -16,6 +16,7 @@ from dalembert.ensemble.processes import connect
 from dalembert.ensemble.run import Binned, Run, load
 from dalembert.ensemble.simulate import Interrupted, simulate
 from dalembert.ensemble.statistics import Axis, Histogram
+from dalembert.ensemble.traced import TracedRun
 from dalembert.methods import (
     METHODS,
     ExplicitTableau,
@@ -82,6 +83,7 @@ __all__ = [
     "StepInfo",
     "System",
     "ThreePoint",
+    "TracedRun",
     "WeakTableau",
     "Zero",
     "__version__",

@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jcore
 
-from dalembert.precision import float_hint, is_traced
+from dalembert.precision import float_hint, is_traced, warn_if_rounded
 
 __all__ = ["check_function"]
 
@@ -67,6 +67,7 @@ def check_function(
                 f"{name} takes entry {index} of an axis of length {length}, counted from 0. "
                 f"q and p have shape ({dim},): is dim={dim} right?"
             )
+    warn_if_rounded(name, [*trace.consts, *_literals(trace.jaxpr)])
     if not jnp.issubdtype(out.dtype, np.floating):
         raise TypeError(
             f"{name} returns {out.dtype} values; floating-point numbers are needed. "
@@ -79,6 +80,15 @@ def check_function(
             else ("a scalar, shape ()", "Sum over the components or take one, e.g. p[0]**2 / 2.")
         )
         raise ValueError(f"{name} must return {wanted}, but it returns shape {out.shape}. {hint}")
+
+
+def _literals(jaxpr: Any) -> Iterator[np.ndarray]:
+    """Numbers that a trace has in it."""
+    for eqn in jaxpr.eqns:
+        yield from (_literal(v) for v in eqn.invars if isinstance(v, jcore.Literal))
+        for inner, consts in _inner_traces(eqn):
+            yield from (c for c in consts if c is not None)
+            yield from _literals(inner)
 
 
 def _first_line(error: Exception) -> str:

@@ -5,6 +5,7 @@ global setting of JAX is. With that setting off, a float64 `jax.Array` would sil
 float32 in the caller's next operation, so concrete results are then handed out as NumPy arrays.
 """
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,9 @@ __all__ = [
     "check_real",
     "float_hint",
     "is_traced",
+    "traced_dtype",
     "vector",
+    "warn_if_rounded",
     "with_precision",
 ]
 
@@ -26,6 +29,12 @@ __all__ = [
 def is_traced(*trees: Any) -> bool:
     """True if any leaf belongs to a surrounding jit, vmap or grad."""
     return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
+
+
+def traced_dtype(*trees: Any) -> np.dtype:
+    """The floating type that a surrounding jit, vmap or grad has given its arguments."""
+    traced = [leaf.dtype for leaf in jax.tree.leaves(trees) if isinstance(leaf, Tracer)]
+    return np.result_type(*[kind for kind in traced if np.issubdtype(kind, np.floating)])
 
 
 def as_dtype(dtype: Any) -> np.dtype:
@@ -47,6 +56,21 @@ def check_real(name: str, array: Any) -> None:
             f"{name} has {kind or array.dtype} entries; floating-point numbers are needed. "
             f"{float_hint(array.dtype)}"
         )
+
+
+def warn_if_rounded(name: str, tree: Any) -> None:
+    """Say that float32 numbers have lost digits, unless they are such as 0.5 or 2.0."""
+    for leaf in jax.tree.leaves(tree):
+        if isinstance(leaf, Tracer) or getattr(leaf, "dtype", None) != np.float32:
+            continue
+        if any(float(str(x)) != float(x) for x in np.ravel(np.asarray(leaf))[:100]):
+            warnings.warn(
+                f"{name} has float32 numbers, which carry seven digits into a float64 run. JAX "
+                "makes them unless jax_enable_x64 is on: use NumPy or Python numbers instead, or "
+                "run with dtype=np.float32.",
+                stacklevel=5,
+            )
+            return
 
 
 def float_hint(dtype: Any) -> str:

@@ -184,6 +184,42 @@ def test_float32_states_stay_float32(run, tmp_path):
     np.testing.assert_array_equal(again.q, single.q)
 
 
+@pytest.mark.parametrize("engine", [None, *ENGINES])
+def test_a_run_comes_back_from_xarray(run, tmp_path, engine):
+    data = run.to_xarray()
+    if engine:
+        data = round_trip(data, tmp_path / "run.nc", engine)
+    again = da.Run.from_xarray(data)
+    assert repr(again) == repr(run)
+    assert again.provenance == run.provenance and again.failures == run.failures
+    np.testing.assert_array_equal(again.q, run.q)
+    np.testing.assert_array_equal(again.p, run.p)
+    for name in run.mean:
+        np.testing.assert_array_equal(again.mean[name], run.mean[name])
+        np.testing.assert_allclose(again.stderr[name], run.stderr[name], rtol=1e-12, atol=1e-18)
+        np.testing.assert_array_equal(again.maximum[name], run.maximum[name])
+    for name, histogram in run.histograms.items():
+        np.testing.assert_array_equal(again.histograms[name].counts, histogram.counts)
+        np.testing.assert_array_equal(again.histograms[name].outside, histogram.outside)
+
+
+def test_other_datasets_are_no_runs(run):
+    with pytest.raises(ValueError, match="no dataset of a run"):
+        da.Run.from_xarray(xarray.Dataset({"q": ("x", [1.0])}))
+    with pytest.raises(ValueError, match="no dataset of a run"):
+        da.Run.from_xarray(run.to_xarray().drop_vars("energy_mean"))
+
+
+def test_kept_states_are_chains_for_arviz(run):
+    pytest.importorskip("arviz")
+    samples = run.to_arviz().posterior
+    assert samples.q.dims[:2] == ("chain", "draw")
+    np.testing.assert_array_equal(samples.q, np.swapaxes(run.q, 0, 1))
+    np.testing.assert_array_equal(samples.p, np.swapaxes(run.p, 0, 1))
+    with pytest.raises(ValueError, match='keep="all"'):
+        replace(run, q=run.q[-1], p=run.p[-1]).to_arviz()
+
+
 def band(axes, k=0):
     """Lower and upper ends of a shaded band at each time."""
     points = axes.collections[k].get_paths()[0].vertices

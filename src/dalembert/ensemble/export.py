@@ -1,4 +1,4 @@
-"""Runs for other libraries: xarray and matplotlib."""
+"""Runs for other libraries, and back: xarray, ArviZ and matplotlib."""
 
 import json
 from types import ModuleType
@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from dalembert.ensemble.run import Run
+from dalembert.ensemble.run import Failures, Run
+from dalembert.ensemble.statistics import Moments
 
-__all__ = ["plot", "to_xarray"]
+__all__ = ["from_xarray", "plot", "to_arviz", "to_xarray"]
 
 
 def to_xarray(run: Run) -> Any:
@@ -43,9 +44,69 @@ def to_xarray(run: Run) -> Any:
         "failed": _storable(run.failed),
         "truncated": _storable(run.truncated),
         "residual": run.residual,
+        "iterations": run.iterations,
+        "failures": json.dumps(vars(run.failures)),
+        "observables": json.dumps(list(run.moments)),
         "provenance": json.dumps(dict(run.provenance)),
     }
     return xarray.Dataset(variables, coords=coordinates, attrs=attributes)
+
+
+def from_xarray(dataset: Any) -> Run:
+    """The run that `Run.to_xarray` has made a dataset of, also after it was a NetCDF file.
+
+    Sums of squared deviations come back from standard errors, to rounding.
+
+    Raises:
+        ValueError: if the dataset does not come from a run.
+    """
+    try:
+        of = {name: json.loads(dataset.attrs[name]) for name in ("failures", "provenance")}
+        observables = json.loads(dataset.attrs["observables"])
+        count = np.asarray(dataset["count"], np.float64)
+        return Run(
+            np.asarray(dataset["time"]),
+            {name: _moments(dataset, name, count) for name in observables},
+            {name: _flat_counts(dataset, name) for name in of["provenance"]["histograms"]},
+            Failures(**of["failures"]),
+            int(dataset.attrs["truncated"]),
+            float(dataset.attrs["residual"]),
+            int(dataset.attrs["iterations"]),
+            np.asarray(dataset["q"]) if "q" in dataset else None,
+            np.asarray(dataset["p"]) if "p" in dataset else None,
+            of["provenance"],
+        )
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"this is no dataset of a run: {error!r}") from error
+
+
+def _moments(dataset: Any, name: str, count: np.ndarray) -> Moments:
+    mean, low, high = (np.asarray(dataset[f"{name}_{of}"]) for of in ("mean", "minimum", "maximum"))
+    moments = Moments(count, mean, np.zeros_like(mean), low, high)
+    if f"{name}_stderr" not in dataset:
+        return moments
+    variance = np.asarray(dataset[f"{name}_stderr"]) ** 2 * moments.column
+    return moments._replace(deviations=variance * (moments.column - 1))
+
+
+def _flat_counts(dataset: Any, name: str) -> np.ndarray:
+    """Bins in a row, with what lies outside after them."""
+    outside = np.asarray(dataset[f"{name}_outside"])
+    counts = np.asarray(dataset[f"{name}_counts"]).reshape(*outside.shape, -1)
+    return np.concatenate([counts, outside[..., None]], axis=-1).astype(np.int64)
+
+
+def to_arviz(run: Run) -> Any:
+    """Kept states as samples: every path is a chain, every save a draw."""
+    arviz, xarray = _require("arviz"), _require("xarray")
+    if run.q is None or run.p is None or run.q.ndim != 3:
+        raise ValueError('ArviZ needs the states at all save times: simulate with keep="all".')
+    dims = ("chain", "draw", "component")
+    states = {name: (dims, np.swapaxes(x, 0, 1)) for name, x in (("q", run.q), ("p", run.p))}
+    coordinates = {"chain": np.arange(run.q.shape[1]), "draw": np.arange(len(run.t))}
+    samples = xarray.Dataset(states, coords=coordinates, attrs=to_xarray(run).attrs)
+    convert = getattr(arviz, "convert_to_inference_data", None) or arviz.convert_to_datatree
+    return convert(samples)
 
 
 def _storable(numbers: Any) -> Any:
@@ -82,5 +143,5 @@ def _require(module: str) -> ModuleType:
     except ImportError as error:
         package = module.partition(".")[0]
         raise ImportError(
-            f"this needs {package}: install it with  pip install xarray matplotlib"
+            f"this needs {package}: install it with  pip install {package}"
         ) from error

@@ -38,15 +38,19 @@ def initial_states(
     for name, value in zip(("q0", "p0"), initial, strict=True):
         x = np.asarray(value)
         check_real(name, x)
-        if x.shape not in (shape, (paths, *shape)):
-            raise ValueError(
-                f"{name} must have shape {shape} (all paths alike) or {(paths, *shape)}, "
-                f"not {x.shape}."
-            )
+        check_state_shape(name, x.shape, system.dim, paths)
         if not np.all(np.isfinite(x)):
             raise ValueError(f"{name} contains NaN or infinity.")
         arrays.append(np.broadcast_to(x.astype(dtype), (paths, *shape)))
     return lambda numbers: (arrays[0][numbers], arrays[1][numbers])
+
+
+def check_state_shape(name: str, shape: tuple[int, ...], dim: int, paths: int) -> None:
+    """Refuse initial states of another shape than that of one path or of all."""
+    if shape not in ((dim,), (paths, dim)):
+        raise ValueError(
+            f"{name} must have shape {(dim,)} (all paths alike) or {(paths, dim)}, not {shape}."
+        )
 
 
 def _sampled(sampler: Any, shape: tuple[int, ...], seed: int, dtype: np.dtype) -> InitialStates:

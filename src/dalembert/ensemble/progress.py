@@ -93,4 +93,6 @@ def _columns() -> int:
 def _is_watched() -> bool:
     """True in a terminal and in a notebook."""
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
-    return is_terminal or "ipykernel" in sys.modules
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    return is_terminal or hasattr(shell, "kernel")

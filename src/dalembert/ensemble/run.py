@@ -245,11 +245,32 @@ class Run:
     def to_xarray(self) -> Any:
         """The run as an `xarray.Dataset` with named dimensions (needs the extra `plot`).
 
-        Its `.to_netcdf(FILE)` writes NetCDF.
+        Its `.to_netcdf(FILE)` writes NetCDF; `Run.from_xarray` makes a run of it again.
         """
         from dalembert.ensemble.export import to_xarray
 
         return to_xarray(self)
+
+    @classmethod
+    def from_xarray(cls, dataset: Any) -> "Run":
+        """The run of a dataset that `to_xarray` made, also after it was a NetCDF file.
+
+        Raises:
+            ValueError: if the dataset does not come from a run.
+        """
+        from dalembert.ensemble.export import from_xarray
+
+        return from_xarray(dataset)
+
+    def to_arviz(self) -> Any:
+        """Kept states as samples for ArviZ: every path is a chain, every save a draw.
+
+        Needs keep="all" and the package `arviz`. For sampling from a stationary law, leave out the
+        draws before it is reached, e.g. `.sel(draw=slice(100, None))`.
+        """
+        from dalembert.ensemble.export import to_arviz
+
+        return to_arviz(self)
 
     def plot(self, observable: str | None = None, ax: Any = None) -> Any:
         """Draw a mean with its band of two standard errors; returns the axes (extra `plot`)."""

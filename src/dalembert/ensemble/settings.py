@@ -14,7 +14,7 @@ import numpy as np
 from dalembert.ensemble.schedule import Schedule
 from dalembert.ensemble.statistics import Histogram
 from dalembert.noise import Gaussian, Noise, ThreePoint
-from dalembert.precision import as_dtype
+from dalembert.precision import as_dtype, is_traced, warn_if_rounded
 from dalembert.stepping.step import check_method
 from dalembert.system import System
 
@@ -187,7 +187,7 @@ def _versions() -> dict[str, str]:
 def _digest(fun: Callable[..., Any], *like: Any) -> str:
     """A short name for what a function computes: its traced form with the constants in it."""
     traced = jax.make_jaxpr(fun)(*like)
-    text = re.sub(r" at 0x[0-9a-f]+", "", str(traced))
+    text = re.sub(r" at 0x[0-9a-f]+", "", traced.pretty_print(use_color=False))
     return hashlib.sha256((text + _digest_arrays(traced.consts)).encode()).hexdigest()[:16]
 
 
@@ -218,6 +218,7 @@ def make_settings(
 ) -> Settings:
     """The record of a run, or a clear error about what cannot be run."""
     check_method(system, method)
+    dt, t_end = _number("dt", dt), _number("t_end", t_end)
     steps = _check_schedule(dt, t_end)
     save_every = whole("save_every", save_every, 1)
     paths, seed = whole("paths", paths, 1), whole("seed", seed, 0)
@@ -225,6 +226,9 @@ def make_settings(
     noise = _check_noise(noise, system, method, dt=dt, steps=steps, paths=paths)
     chosen: Any = jax.config.jax_default_device  # type: ignore[attr-defined]
     backend = jax.default_backend() if chosen is None else getattr(chosen, "platform", chosen)
+    if as_dtype(dtype) == np.float64:
+        warn_if_rounded("params", system.params)
+        warn_if_rounded("the initial state", None if callable(initial) else initial)
     return Settings(
         system,
         method,
@@ -261,11 +265,19 @@ def _block_paths(backend: str, paths: int) -> int:
     return min(usual, max(LEAST_BLOCK_PATHS, holding(-(-paths // SHARES))))
 
 
+def _number(name: str, value: Any) -> float:
+    """A positive number; arrays without axes count as numbers."""
+    if is_traced(value):
+        raise TypeError(f"{name} cannot be traced: the number of steps must be known.")
+    array = np.asarray(value)
+    is_number = array.shape == () and array.dtype.kind in "fiu"
+    if not is_number or not np.isfinite(array) or array <= 0:
+        raise ValueError(f"{name} must be a positive number, not {value!r}.")
+    # The digits that it is written with, whatever its type: 0.1 also of np.float32(0.1).
+    return float(str(array[()]))
+
+
 def _check_schedule(dt: float, t_end: float) -> int:
-    for name, value in (("dt", dt), ("t_end", t_end)):
-        number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-        if not number or not np.isfinite(value) or value <= 0:
-            raise ValueError(f"{name} must be a positive number, not {value!r}.")
     steps = round(t_end / dt)
     if steps > MAX_STEPS:
         raise ValueError(f"{steps:,} steps are too many: a run takes at most {MAX_STEPS:,}.")
@@ -278,7 +290,9 @@ def _check_schedule(dt: float, t_end: float) -> int:
 
 
 def whole(name: str, value: Any, least: int) -> int:
-    """A whole number that is large enough, or an error."""
+    """A whole number that is large enough, or an error; 1e4 is one too."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not is_whole or value < least:
         raise ValueError(f"{name} must be a whole number ≥ {least}, not {value!r}.")

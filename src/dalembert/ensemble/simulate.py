@@ -22,9 +22,10 @@ from dalembert.ensemble.run import Failures, Run
 from dalembert.ensemble.settings import Settings, check_choice, make_settings, whole
 from dalembert.ensemble.statistics import Histogram
 from dalembert.ensemble.tally import Tally
+from dalembert.ensemble.traced import simulate_traced
 from dalembert.functions import check_function
 from dalembert.noise import Noise
-from dalembert.precision import cast
+from dalembert.precision import cast, is_traced, traced_dtype
 from dalembert.stepping.newton import Report
 from dalembert.stepping.propagator import Maps, Propagator, make_maps
 from dalembert.stepping.stepper import make_stepper
@@ -94,11 +95,13 @@ def simulate(
         on_failure: "warn" or "raise" if a path fails (overflows, or has a stage equation without
             a solution). Failed paths leave the statistics from then on and are counted.
         progress: show progress of longer runs in a terminal or a notebook.
-        workers: blocks to run at a time; by default one per core, or one per device.
+        workers: blocks to run at a time; by default one per core, or two per device.
         dtype: float64 (default) or float32.
 
     Returns:
-        A `Run`: `run.t`, `run.mean["energy"]`, `run.stderr["energy"]`, `run.failed`, …
+        A `Run`: `run.t`, `run.mean["energy"]`, `run.stderr["energy"]`, `run.failed`, … Inside
+        `jax.jit`, `jax.vmap` or `jax.grad`, with traced parameters or initial states, a
+        `TracedRun` with the same numbers as JAX arrays, in the type of what is traced.
     """
     settings = make_settings(
         system,
@@ -116,6 +119,13 @@ def simulate(
         keep=keep,
         dtype=dtype,
     )
+    given = (system.params, None if callable(initial) else initial)
+    if is_traced(given):
+        for name, value in (("histograms", histograms), ("checkpoint", checkpoint)):
+            if value is not None:
+                raise ValueError(f"{name} cannot be had inside jit, vmap or grad: leave it out.")
+        traced: Any = simulate_traced(settings, traced_dtype(given))
+        return traced
     return prepare(settings, checkpoint, on_failure, progress, workers).run()
 
 
@@ -355,7 +365,10 @@ def _failure_message(failures: Failures, settings: Settings) -> str:
     if failures.first_time == 0:
         advice = "An observable is not finite at an initial state."
     elif make_stepper(settings.system, settings.method, settings.dtype).is_implicit:
-        advice = "A smaller dt or truncated increments, noise=da.Gaussian(truncation=2), may help."
+        truncated = ", or truncated increments, noise=da.Gaussian(truncation=1)," * (
+            settings.dt < 1
+        )
+        advice = f"A smaller dt{truncated} may help."
     else:
         advice = "A smaller dt or an implicit method may help."
     return (

@@ -68,14 +68,16 @@ def merge(a: Moments, b: Moments) -> Moments:
     """Moments of two samples taken together; counts have the shape of the times."""
     n_a, n_b = a.column, b.column
     share = n_b / np.maximum(n_a + n_b, 1)
-    delta = b.mean - a.mean
-    return Moments(
-        a.count + b.count,
-        a.mean + delta * share,
-        a.deviations + b.deviations + delta * delta * n_a * share,
-        np.minimum(a.minimum, b.minimum),
-        np.maximum(a.maximum, b.maximum),
-    )
+    # Where paths run away, sums of squares overflow before the paths do: infinite is right then.
+    with np.errstate(over="ignore", invalid="ignore"):
+        delta = b.mean - a.mean
+        return Moments(
+            a.count + b.count,
+            a.mean + delta * share,
+            a.deviations + b.deviations + delta * delta * n_a * share,
+            np.minimum(a.minimum, b.minimum),
+            np.maximum(a.maximum, b.maximum),
+        )
 
 
 @dataclass(frozen=True)
