@@ -20,7 +20,17 @@ SECTIONS = (
     (
         "Simulating",
         ("system", "ensemble", "stepping"),
-        ("System", "simulate", "Run", "TracedRun", "Failures", "load", "step", "StepInfo", "explain"),
+        (
+            "System",
+            "simulate",
+            "Run",
+            "TracedRun",
+            "Failures",
+            "load",
+            "step",
+            "StepInfo",
+            "explain",
+        ),
     ),
     ("Methods", ("methods",), tuple(da.METHODS)),
     ("Noise", ("noise",), ()),

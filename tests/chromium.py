@@ -101,8 +101,8 @@ class Browser:
             self.errors.append(json.dumps(about["args"]))
         return event
 
-    def open(self, file: Path, width: int = 1280, height: int = 900, **media: str) -> None:
-        """Load a file in a window of this size; media features by name, `_` for `-`."""
+    def open(self, page: Path | str, width: int = 1280, height: int = 900, **media: str) -> None:
+        """Load a file or an address in a window of this size; media features with `_` for `-`."""
         features = [{"name": k.replace("_", "-"), "value": v} for k, v in media.items()]
         self.send("Emulation.setEmulatedMedia", features=features)
         self.send(
@@ -112,7 +112,7 @@ class Browser:
             deviceScaleFactor=1,
             mobile=width < 600,
         )
-        self.send("Page.navigate", url=file.resolve().as_uri())
+        self.send("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         self.run(
             "new Promise(done => document.readyState === 'complete' ? done() : "
             "addEventListener('load', done)).then(() => new Promise(requestAnimationFrame))"
