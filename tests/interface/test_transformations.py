@@ -25,7 +25,14 @@ def simulate(params, method=None, system=KUBO, start=START, **options):
 
 
 @pytest.mark.parametrize(
-    "method", [da.midpoint(), da.heun(), da.srkw1(), da.e1()], ids=lambda m: m.name
+    "method",
+    [
+        da.midpoint(),
+        da.heun(),
+        pytest.param(da.srkw1(), marks=pytest.mark.slow),
+        pytest.param(da.e1(), marks=pytest.mark.slow),
+    ],
+    ids=lambda m: m.name,
 )
 def test_a_compiled_run_is_the_same_run(method):
     """With a last save that is nearer than the others, and some of the paths alone."""
@@ -42,6 +49,7 @@ def test_a_compiled_run_is_the_same_run(method):
         assert int(ours.failed) == theirs.failed == 0
 
 
+@pytest.mark.slow
 def test_a_sampler_and_an_array_of_states_can_be_used():
     params = {"beta": 0.5, "nu": 0.1}
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "tutorials"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
 # They compile several methods, or start several programs.
-LONG = {"a_million_paths", "inventing_a_tableau", "langevin_temperature", "one_path_many_steps"}
+LONG = set(NAMES) - {"your_own_system"}
 # One notebook shows that notebooks run; the code of all of them is that of the scripts.
 QUICK_NOTEBOOK = "first_ten_lines"
 

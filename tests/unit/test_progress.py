@@ -156,8 +156,27 @@ def test_pipes_and_files_stay_silent(clock, shown_on):
     assert pipe.getvalue() == ""
 
 
+def ipython(shell):
+    """The module IPython, with a shell that is running."""
+    module = types.ModuleType("IPython")
+    module.get_ipython = lambda: shell
+    return module
+
+
+def test_what_no_person_looks_at_is_not_watched(clock, shown_on):
+    """Not even where IPython has been imported, or runs without a notebook."""
+    for shell in (None, types.SimpleNamespace()):
+        page = shown_on(io.StringIO(), IPython=ipython(shell))
+        it = bar()
+        it.add(1000)
+        clock.now += 10
+        it.draw()
+        it.close()
+        assert page.getvalue() == ""
+
+
 def test_notebooks_are_watched(clock, shown_on):
-    page = shown_on(io.StringIO(), ipykernel=types.ModuleType("ipykernel"))
+    page = shown_on(io.StringIO(), IPython=ipython(types.SimpleNamespace(kernel=object())))
     it = bar()
     it.add(1000)
     clock.now += 10

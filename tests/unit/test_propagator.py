@@ -12,7 +12,9 @@ from dalembert.stepping.propagator import Propagator, make_maps
 from dalembert.stepping.stepper import make_stepper
 
 WEAK = {"srkw1": da.srkw1(), "srkw1(0)": da.srkw1(0.0), "srkw2": da.srkw2(), "rs2": da.rs2()}
-by_method = pytest.mark.parametrize("name", ["srkw1", "srkw1(0)", "rs2", "srkw2"])
+by_method = pytest.mark.parametrize(
+    "name", ["srkw1", "srkw1(0)", "rs2", pytest.param("srkw2", marks=pytest.mark.slow)]
+)
 
 
 def driven():

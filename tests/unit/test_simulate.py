@@ -275,7 +275,7 @@ def test_merge_is_exact_for_split_samples():
         ({"t_end": -1.0}, "t_end must be a positive number"),
         ({"dt": 0.3}, "not a whole number of steps of dt = 0.3: take t_end = 5.1"),
         ({"paths": 0}, "paths must be a whole number ≥ 1, not 0"),
-        ({"paths": 2.0}, "paths must be a whole number ≥ 1, not 2.0"),
+        ({"paths": 2.5}, "paths must be a whole number ≥ 1, not 2.5"),
         ({"seed": -1}, "seed must be a whole number ≥ 0"),
         ({"save_every": 0}, "save_every must be a whole number ≥ 1"),
         ({"keep": "some"}, "keep must be one of 'nothing', 'final', 'all', not 'some'"),
@@ -303,3 +303,32 @@ def test_bad_input_is_refused_with_a_clear_message(options, message):
 def test_a_method_that_cannot_take_the_noise_is_refused():
     with pytest.raises(ValueError, match="srkw2 takes at most 1 noise"):
         run(da.srkw2(), system=da.systems.two_noise())
+
+
+# --- numbers of other types -----------------------------------------------------------------------
+
+
+def test_numbers_are_taken_as_they_are_written():
+    system, start = da.systems.damped_kubo(), ([2.0], [0.0])
+    plain = da.simulate(system, da.midpoint(), start, dt=0.1, t_end=1.0, paths=20, progress=False)
+    for dt in (np.float32(0.1), np.array(0.1), jnp.asarray(0.1)):
+        run = da.simulate(system, da.midpoint(), start, dt=dt, t_end=1, paths=2e1, progress=False)
+        assert run.t[-1] == 1.0 and run.provenance["dt"] == 0.1
+        np.testing.assert_array_equal(run.mean["energy"], plain.mean["energy"])
+
+
+@jax.numpy_dtype_promotion("standard")
+def test_float32_numbers_that_have_lost_digits_are_pointed_out():
+    system = da.systems.damped_kubo()
+    options = dict(dt=0.5, t_end=1.0, progress=False)
+    lost, exact = np.array([0.1], np.float32), np.array([0.5], np.float32)
+    with pytest.warns(UserWarning, match="the initial state has float32 numbers"):
+        da.simulate(system, da.heun(), (lost, exact), **options)
+    stiff = da.System(H=lambda q, p, k: p[0] ** 2 + k[0] * q[0] ** 2, dim=1, params=lost)
+    with pytest.warns(UserWarning, match="params has float32 numbers"):
+        da.simulate(stiff, da.heun(), ([2.0], [0.0]), **options)
+    with pytest.warns(UserWarning, match="F has float32 numbers"):
+        da.System(H=lambda q, p: p[0] ** 2, F=lambda q, p: -lost * p, dim=1)
+    # No warning, which would be an error here: nothing is lost, or it is what was asked for.
+    da.simulate(system, da.heun(), (exact, exact), **options)
+    da.simulate(system, da.heun(), (lost, exact), dtype=np.float32, **options)
