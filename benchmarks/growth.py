@@ -69,10 +69,10 @@ def points(sweep: str, quick: bool) -> Iterator[Point]:
             yield {"system": "many noises", "noises": noises, "paths": 2**13, "steps": 100}
     elif sweep == "cores":
         for count in (1, cores):
-            yield {"cores": count, "paths": 2**15, "steps": 200 if quick else 2000}
+            yield {"cores": count, "paths": 2**15, "steps": 2000 if quick else 40_000}
     elif sweep == "processes":
         for count in (1, cores):
-            yield {"processes": count, "paths": 2**15, "steps": 200 if quick else 2000}
+            yield {"processes": count, "paths": 2**15, "steps": 2000 if quick else 40_000}
     elif sweep == "devices":
         for count in sorted({1, gpus}) if gpus > 1 else ():
             yield {"devices": count, "paths": 2**22, "steps": 1000}
