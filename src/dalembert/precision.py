@@ -31,10 +31,11 @@ def is_traced(*trees: Any) -> bool:
     return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
 
 
-def traced_dtype(*trees: Any) -> np.dtype:
-    """The floating type that a surrounding jit, vmap or grad has given its arguments."""
-    traced = [leaf.dtype for leaf in jax.tree.leaves(trees) if isinstance(leaf, Tracer)]
-    return np.result_type(*[kind for kind in traced if np.issubdtype(kind, np.floating)])
+def traced_dtype(tree: Any, usual: Any) -> np.dtype:
+    """The floating type of what is traced, or the usual one if only whole numbers are."""
+    traced = [leaf.dtype for leaf in jax.tree.leaves(tree) if isinstance(leaf, Tracer)]
+    kinds = [kind for kind in traced if jax.numpy.issubdtype(kind, np.floating)]
+    return as_dtype(np.result_type(*kinds) if kinds else usual)
 
 
 def as_dtype(dtype: Any) -> np.dtype:

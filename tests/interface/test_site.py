@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -71,13 +72,29 @@ def _is_broken(page: Path, reference: str) -> bool:
     return bool(is_named) and unquote(parts.fragment) not in parsed(target).names | {"__top"}
 
 
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves the site and says nothing."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args, directory=str(SITE))
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
 @pytest.mark.parametrize("page", PAGES)
-def test_pages_are_drawn_without_errors(browser: chromium.Browser, page: str) -> None:
+def test_pages_are_drawn_without_errors(browser: chromium.Browser, address: str, page: str) -> None:
     browser.errors.clear()
-    browser.open(SITE / page)
-    # From a file a browser refuses the worker of the search, which needs a server.
-    errors = [error for error in browser.errors if "worker" not in error.lower()]
-    assert not [error for error in errors if "file:" not in error]
+    browser.open(f"{address}/{page}")
+    assert not browser.errors
     formulas = browser.run("document.querySelectorAll('.arithmatex').length")
     drawn = browser.run("document.querySelectorAll('.arithmatex .katex').length")
     assert drawn >= formulas, "a formula was not drawn"
@@ -95,14 +112,10 @@ def test_nothing_spills_over_on_a_phone(browser: chromium.Browser, page: str) ->
     assert browser.run("parseFloat(getComputedStyle(document.body).fontSize)") >= 10
 
 
-def test_the_search_finds_pages(browser: chromium.Browser) -> None:
-    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(SITE))
-    handler.log_message = lambda *args: None  # type: ignore[attr-defined]
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        browser.open(f"http://127.0.0.1:{server.server_port}/index.html")
-        results = browser.run(
-            """new Promise((found, lost) => {
+def test_the_search_finds_pages(browser: chromium.Browser, address: str) -> None:
+    browser.open(f"{address}/index.html")
+    results = browser.run(
+        """new Promise((found, lost) => {
                 const input = document.querySelector('[data-md-component=search-query]');
                 input.focus();
                 input.value = 'checkpoint';
@@ -117,6 +130,5 @@ def test_the_search_finds_pages(browser: chromium.Browser) -> None:
                 };
                 look();
             })"""
-        )
-        server.shutdown()
+    )
     assert any("ensembles" in link for link in results)

@@ -126,12 +126,13 @@ def test_failed_paths_leave_the_statistics():
     )
     options = dict(
         system=system, start=([0.0], [0.3]), dt=0.05, t_end=2.0, paths=50, save_every=10,
-        observe={"p": lambda q, p, c: jnp.tanh(p[0])},
+        observe={"p": lambda q, p, c: jnp.tanh(p[0])}, keep="all",
     )  # fmt: skip
     ours = jax.jit(lambda k: simulate({"k": k}, da.heun(), **options))(1.0)
     with pytest.warns(RuntimeWarning, match="paths failed"):
         theirs = simulate({"k": 1.0}, da.heun(), **options)
     assert int(ours.failed) == theirs.failed > 0
+    np.testing.assert_array_equal(np.isnan(ours.q), np.isnan(theirs.q))
     np.testing.assert_array_equal(ours.moments["p"].count, theirs.moments["p"].count)
     np.testing.assert_allclose(ours.mean["p"], theirs.mean["p"], rtol=1e-8)
 

@@ -225,3 +225,23 @@ def test_code_of_a_path_has_scalars_only():
     assert isinstance(code, PathCode)
     for closed in (code.draw, code.step):
         assert all(v.aval.shape == () for eqn in closed.jaxpr.eqns for v in eqn.outvars)
+
+
+@pytest.mark.parametrize("friction", [1e-3, 1e3, 1e6])
+def test_linear_equations_of_stiff_friction_are_solved(friction, monkeypatch):
+    """One unknown momentum, far from where it was: the fast steps against those of XLA."""
+    system = da.System(
+        H=lambda q, p: p[0] ** 2 / 2 + jnp.cos(q[0]),
+        F=lambda q, p: -friction * p,
+        h=[lambda q, p: q[0]],
+        dim=1,
+    )
+    options = dict(dt=1.0, t_end=4.0, paths=16, save_every=4, keep="final", progress=False)
+    runs = []
+    for least in (0, np.inf):
+        monkeypatch.setattr(engine, "DENSE_SAVES", least)
+        runs.append(da.simulate(system, da.stormer_verlet(), ([0.3], [1.0]), **options))
+    vector, xla = runs
+    assert vector.provenance["code"] != xla.provenance["code"]
+    np.testing.assert_allclose(vector.p, xla.p, rtol=1e-12)
+    np.testing.assert_allclose(vector.q, xla.q, rtol=1e-12)

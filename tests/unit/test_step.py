@@ -752,3 +752,10 @@ def test_no_small_residual_is_foretold_where_passes_do_not_converge(start):
 
     _, left = _passes(residual, lambda u: power * jnp.abs(u) ** (power - 1), start)
     assert not left < 1e6 * newton.tolerance(np.float64)
+
+
+def test_a_residual_that_is_not_a_number_is_infinite():
+    one, nan = jnp.asarray(1.0), jnp.asarray(jnp.nan)
+    for worst in ((nan, one), (one, nan), (nan, nan)):
+        assert float(newton.relative(vector(worst), vector((one, one)))) == np.inf
+    assert float(newton.relative(vector((one, 2 * one)), vector((one, one)))) == 2.0

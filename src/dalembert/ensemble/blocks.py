@@ -24,7 +24,7 @@ from dalembert.precision import cast
 from dalembert.stepping.newton import Report
 from dalembert.stepping.propagator import Maps
 
-__all__ = ["BlockResult", "Pending", "Stopped", "Work", "run_blocks", "worker_count"]
+__all__ = ["BlockResult", "Pending", "Stopped", "Work", "cores", "run_blocks", "worker_count"]
 
 LEG_SECONDS = 1.0
 """About how long a leg should take: how soon a run can stop, and how often it can be saved."""
@@ -102,10 +102,11 @@ def worker_count(kernel: Kernel, devices: list[Any], wanted: int | None) -> int:
     if devices[0].platform != "cpu":
         return wanted or 2 * len(devices)
     # Matrix-free solves call LAPACK, whose calls from several threads can block each other.
-    return (wanted or _cores()) if kernel.stepper.is_scalar else 1
+    return (wanted or cores()) if kernel.stepper.is_scalar else 1
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Cores that this process may use, if it shares them fairly."""
     share = int(os.environ.get(LOCAL_PROCESSES, "1"))
     if hasattr(os, "sched_getaffinity"):
         return max(len(os.sched_getaffinity(0)) // share, 1)

@@ -119,12 +119,14 @@ def simulate(
         keep=keep,
         dtype=dtype,
     )
-    given = (system.params, None if callable(initial) else initial)
+    given = (system.params, settings.noise, None if callable(initial) else initial)
     if is_traced(given):
-        for name, value in (("histograms", histograms), ("checkpoint", checkpoint)):
+        unusual = {"histograms": histograms, "checkpoint": checkpoint}
+        unusual["on_failure"] = None if on_failure == "warn" else on_failure
+        for name, value in unusual.items():
             if value is not None:
                 raise ValueError(f"{name} cannot be had inside jit, vmap or grad: leave it out.")
-        traced: Any = simulate_traced(settings, traced_dtype(given))
+        traced: Any = simulate_traced(settings, traced_dtype(given, settings.dtype))
         return traced
     return prepare(settings, checkpoint, on_failure, progress, workers).run()
 
@@ -148,7 +150,7 @@ def prepare(
         starts = initial_states(
             settings.system, settings.initial, settings.paths, settings.seed, settings.dtype
         )
-    identity = settings.describe() | {"code": compiled.code}
+    identity = settings.describe() | {"code": compiled.code, "by_maps": maps is not None}
     file = None
     if checkpoint is not None:
         options = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)

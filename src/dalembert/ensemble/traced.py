@@ -8,7 +8,7 @@ solution.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -46,7 +46,7 @@ class TracedRun:
         residual: the largest relative residual of a stage equation that was met.
         iterations: the largest number of Newton iterations that was met.
         q: kept positions, (paths, dim) for keep="final", (times, paths, dim) for keep="all".
-        p: kept momenta, likewise.
+        p: kept momenta, likewise. From its failure on, a path is NaN in both.
     """
 
     t: Any
@@ -94,15 +94,20 @@ def simulate_traced(settings: Settings, dtype: np.dtype) -> TracedRun:
         increments = noise.draw(seed, words, number, dt, system.noises, dtype)
         q, p, info = stepper.advance(now.q, now.p, dt, increments, params, Solver.BOTH)
         fine = now.is_fine & info.converged
-        # A path that has failed stays where it was, so that its derivatives stay finite.
+        # A path that has failed stays where it was.
         q, p = jax.tree.map(partial(jnp.where, fine), (q, p), (now.q, now.p))
         residual = jnp.where(fine, jnp.maximum(now.residual, info.residual), now.residual)
         return _Path(q, p, fine, residual, jnp.maximum(now.iterations, info.iterations))
 
-    def observe(now: _Path) -> tuple[dict[str, Any], Any, Any, Any]:
+    def observe(now: _Path) -> tuple[_Path, tuple[dict[str, Any], Any, Any, Any]]:
+        """A path whose observables are not finite has failed by now; states become NaN then."""
         q, p = stepper.leave(now.q), stepper.leave(now.p)
         values = {name: system.evaluate(fun, q, p, params) for name, fun in settings.observe}
-        return jax.tree.map(lambda x: jnp.asarray(x, dtype), values), q, p, now.is_fine
+        values = jax.tree.map(lambda x: jnp.asarray(x, dtype), values)
+        finite = [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(values)]
+        now = now._replace(is_fine=reduce(jnp.logical_and, finite, now.is_fine))
+        q, p = (jnp.where(now.is_fine, x, jnp.nan) for x in (q, p))
+        return now, (values, q, p, now.is_fine)
 
     def path(words: Any, q: Any, p: Any) -> tuple[Any, _Path]:
         start = _Path(
@@ -118,15 +123,18 @@ def simulate_traced(settings: Settings, dtype: np.dtype) -> TracedRun:
             return lax.scan(lambda now, n: (step(words, now, n), None), now, numbers)[0]
 
         def to_next_save(now: _Path, first: Any) -> tuple[_Path, Any]:
-            return until(now, first, settings.save_every), observe(now)
+            now, row = observe(now)
+            return until(now, first, settings.save_every), row
 
         full = settings.steps // settings.save_every
         firsts = (settings.save_every * np.arange(full)).astype(np.uint32)
         now, rows = lax.scan(to_next_save, start, firsts)
-        ends = [observe(now)]
+        now, row = observe(now)
+        ends = [row]
         if full * settings.save_every < settings.steps:
             now = until(now, np.uint32(saves[-2]), int(saves[-1] - saves[-2]))
-            ends.append(observe(now))
+            now, row = observe(now)
+            ends.append(row)
         rows = jax.tree.map(lambda many, *one: jnp.concatenate([many, jnp.stack(one)]), rows, *ends)
         return rows, now
 

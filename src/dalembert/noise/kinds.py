@@ -212,7 +212,7 @@ class Gaussian(_Kind):
 
     def describe(self) -> str:
         tail = "" if self.truncation is None else f", truncated with k = {self.truncation:g}"
-        return f"Gaussian increments, Philox 4x32-10 and Box-Muller{tail}"
+        return f"Gaussian increments, Philox 4x32-10 and Box-Muller to nine digits{tail}"
 
 
 def _without_die(word: Any) -> Any:
@@ -262,7 +262,7 @@ class ThreePoint(_Kind):
         return jnp.sqrt(3 * h), jnp.sqrt(h)
 
     def describe(self) -> str:
-        return "three-point increments, Philox 4x32-10"
+        return "three-point increments, Philox 4x32-10, eight steps a block"
 
 
 @dataclass(frozen=True)
@@ -287,10 +287,10 @@ class Zero(_Kind):
     def draw_together(
         self, seed: Integer, path: Integer, number: Integer, dt: Any, noises: int, dtype: Any
     ) -> Group:
-        """Zeros of the shapes of one path over four consecutive steps."""
+        """Zeros of the shapes of one path over a group of steps."""
         zeros = jnp.zeros(noises, _usable(dtype))
         one = Increments(zeros, zeros, jnp.zeros((noises, noises), zeros.dtype))
-        return one, one, one, one
+        return (one,) * self.together
 
     def describe(self) -> str:
         return "zero noise"
@@ -338,8 +338,8 @@ class Recorded(_Kind):
             )
             return Increments(*cast((dW, dZ, mixed), dtype), truncated=truncated)
 
-        first = np.uint32(4) * jnp.asarray(step_word(number), jnp.uint32)
-        return tuple(one(first + np.uint32(k)) for k in range(4))
+        first = np.uint32(self.together) * jnp.asarray(step_word(number), jnp.uint32)
+        return tuple(one(first + np.uint32(k)) for k in range(self.together))
 
     def check(self, steps: int, paths: int, noises: int, dt: float | None = None) -> None:
         """Refuse a run that asks for more than was recorded."""

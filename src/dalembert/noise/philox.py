@@ -8,8 +8,8 @@ under a 64-bit key. Every number the library draws comes from one block of four 
              c2       step number / 4, or / 8: a block serves so many consecutive steps
              c3       stream tag (high 8 bits) | noise index (low 24 bits)
 
-so two draws share bits only if seed, path, step, noise index and stream all agree. The words are
-the same on every device and with x64 on or off.
+so two blocks are the same only if seed, path, group of steps, noise index and stream all agree. The
+words are the same on every device and with x64 on or off.
 
 Reference: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
 """

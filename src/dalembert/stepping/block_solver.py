@@ -201,7 +201,7 @@ class BlockSolver:
                 )
             found = newton.as_scalars(equations.linear(vector(u), around), dtype)
             if len(found) == 1:
-                # A quotient has no other error than rounding.
+                # A quotient has no error but rounding.
                 return found, Report(jnp.int32(1), jnp.asarray(newton.goal(dtype), dtype))
             bound = newton.rough_relative(*equations.quick_check(vector(found), around))
             error = newton.checked(bound, lambda: equations.check(vector(found), around))
@@ -291,8 +291,10 @@ def _programs(
         return found, *check(found, slack, around)
 
     def linear(guess: np.ndarray, around: Surroundings) -> np.ndarray:
+        # From zero the solution of one equation is a quotient, without a difference.
+        start = guess if len(guess) > 1 else vector([np.zeros((), guess[0].dtype)[()]])
         return newton.fixed_newton(
-            lambda u: residual(u, around), lambda u: linearise(u, around), guess, is_linear=True
+            lambda u: residual(u, around), lambda u: linearise(u, around), start, is_linear=True
         )[0]
 
     def one_pass(u: np.ndarray, around: Surroundings, order: int) -> tuple[np.ndarray, ...]:
@@ -301,7 +303,8 @@ def _programs(
         return better, sums(correction)
 
     def first_pass(u: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
-        return *one_pass(u, around, orders[0]), sums(u)
+        better, correction = one_pass(u, around, orders[0])
+        return better, correction, sums(better)
 
     def next_pass(u: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
         return one_pass(u, around, orders[1])

@@ -3,7 +3,7 @@
 An entry of an array of scalars is either a NumPy number, known while the program is written, or an
 `Expression`. Equal expressions are one object, so what a function computes twice is computed once,
 and what no result needs is not computed at all. The rules below leave out what a compiler may not
-(XLA keeps 0·x because x could be infinite) and change no result by more than one rounding.
+(XLA keeps 0·x because x could be infinite) and change no result by more than a few roundings.
 """
 
 from collections.abc import Callable, Iterable
@@ -104,7 +104,7 @@ class Program:
     def __init__(self, fun: Callable[..., Any], *like: Any, is_rough: bool = False) -> None:
         """Write `fun` out for arguments of the shapes and types of `like`.
 
-        A rough program computes sines and cosines to eight digits only.
+        A rough program computes sines and cosines to seven digits only.
         """
         graph = Graph()
         leaves, tree = jax.tree.flatten(like)

@@ -212,12 +212,13 @@ def rough_relative(worst: Any, scale: Any) -> Any:
 
 
 def relative(worst: Any, scale: Any) -> Any:
-    """The largest of some residuals relative to their floors."""
-    return reduce(worse, map(jnp.divide, worst, scale))
+    """The largest of some residuals relative to their floors; infinite if one is not a number."""
+    ratios = [x / y for x, y in zip(worst, scale, strict=True)]
+    return reduce(worse, [jnp.where(x == x, x, jnp.inf).astype(x.dtype) for x in ratios])
 
 
 def worse(residual: Any, other: Any) -> Any:
-    """The larger residual; one that is not a number is the worst."""
+    """The larger residual; none of them is NaN, or else the second one is the worst."""
     return jnp.where(other <= residual, residual, other)
 
 

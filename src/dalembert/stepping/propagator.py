@@ -93,7 +93,8 @@ def make_maps(stepper: Stepper, noise: Noise, dt: Any, params: Any) -> tuple[Map
     if not (stepper.is_scalar and _is_affine(stepper)):
         return None
     outcomes, _ = enumerate_three_point(1, float(dt))
-    maps, report = jax.tree.map(np.asarray, _compiled(stepper)(dt, params, outcomes))
+    with jax.ensure_compile_time_eval():
+        maps, report = jax.tree.map(np.asarray, _compiled(stepper)(dt, params, outcomes))
     if not report.residual <= tolerance(stepper.dtype) or not np.isfinite(maps.matrix).all():
         return None
     return (maps if maps.shift.any() else maps._replace(shift=None)), report
@@ -124,11 +125,14 @@ def _compiled(stepper: Stepper) -> Any:
         return jnp.stack([*q, *p]), info
 
     def maps(dt: Any, params: Any, outcomes: Increments) -> tuple[Maps, Report]:
-        points = jnp.concatenate([jnp.zeros((1, 2 * dim)), jnp.eye(2 * dim)]).astype(dtype)
-        every_point = jax.vmap(partial(image, dt, params), in_axes=(None, 0))
-        images, info = jax.vmap(every_point, in_axes=(0, None))(outcomes, points)
-        shift = images[:, 0]
-        matrix = jnp.swapaxes(images[:, 1:] - shift[:, None], -1, -2)
+        def of(outcome: Increments) -> tuple[Any, Any, StepInfo]:
+            step = partial(image, dt, params, outcome)
+            matrix, _ = jax.jacfwd(step, has_aux=True)(jnp.zeros(2 * dim, dtype))
+            points = jnp.concatenate([jnp.zeros((1, 2 * dim)), jnp.eye(2 * dim)]).astype(dtype)
+            images, info = jax.vmap(step)(points)
+            return matrix, images[0], info
+
+        matrix, shift, info = jax.vmap(of)(outcomes)
         report = Report(jnp.max(info.iterations), jnp.max(info.residual))
         return Maps(matrix, shift), report
 

@@ -1,7 +1,7 @@
 """A study: methods at step sizes on one system, run as one and kept in one file."""
 
-import os
 import re
+import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from dalembert.ensemble import archive
+from dalembert.ensemble.blocks import cores
 from dalembert.ensemble.run import Run
 from dalembert.ensemble.settings import make_settings
 from dalembert.ensemble.simulate import Job, prepare
@@ -139,10 +140,14 @@ class Study:
         cases = [(part, case) for part in self.parts for case in part.cases]
         runs: dict[tuple[str, str], Run] = {}
         jobs: list[Job] = []
+        is_over = threading.Event()
 
         def run(part: Part, case: Case, shown: bool) -> Run:
-            jobs.append(self._prepare(part, case, folder, shown))
-            return jobs[-1].run()
+            job = self._prepare(part, case, folder, shown)
+            jobs.append(job)
+            if is_over.is_set():
+                job.stop()
+            return job.run()
 
         def note(part: Part, case: Case, run: Run) -> None:
             runs[part.name, case.label] = run
@@ -153,7 +158,7 @@ class Study:
         is_alone = jax.process_count() == 1
         beside = [part.paths == 1 and is_alone for part, _ in cases]
         # Failed paths are part of what a study shows; its result keeps their number.
-        with warnings.catch_warnings(), ThreadPoolExecutor(os.cpu_count()) as pool:
+        with warnings.catch_warnings(), ThreadPoolExecutor(cores()) as pool:
             warnings.filterwarnings("ignore", message=".* paths failed")
             single = [which for which, aside in zip(cases, beside, strict=True) if aside]
             running = {pool.submit(run, *which, False): which for which in single}
@@ -165,6 +170,7 @@ class Study:
                     note(*running[future], future.result())
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
+                is_over.set()
                 for job in jobs:
                     job.stop()
         return Result(self.name, {(p.name, c.label): runs[p.name, c.label] for p, c in cases})
