@@ -13,11 +13,17 @@ Needs diffrax (`pip install 'dalembert[diffrax]'`).
 
 from typing import Any, ClassVar
 
-import diffrax
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-import lineax
+
+try:
+    import diffrax
+    import equinox as eqx
+    import lineax
+except ImportError as error:
+    raise ImportError(
+        "dalembert.diffrax needs diffrax: install it with  pip install diffrax"
+    ) from error
 
 from dalembert import methods
 from dalembert.noise import Increments
