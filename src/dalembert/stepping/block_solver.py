@@ -64,6 +64,7 @@ class Equations(NamedTuple):
     floor: Callable[..., Any]
     check: Callable[..., Any]
     quick_check: Callable[..., Any]
+    sizes: Callable[..., Any]
     sums: Callable[..., Any]
     complete: Callable[..., Any]
     guess: Callable[..., Any]
@@ -278,7 +279,7 @@ def _programs(
     linearise = written_out(arrays.linearise, u, around)
     check = written_out(arrays.check, u, u, around)
     second = written_out(arrays.bend, u, u, around)
-    sums = written_out(arrays.sums, u)
+    sizes, sums = written_out(arrays.sizes, u, around), written_out(arrays.sums, u)
     equations = Program(residual, u, around)
     # Order three pays where functions are costly; in the first pass if it costs nearly nothing.
     is_costly = not equations.operations <= PLAIN_OPERATIONS
@@ -304,7 +305,7 @@ def _programs(
 
     def first_pass(u: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
         better, correction = one_pass(u, around, orders[0])
-        return better, correction, sums(better)
+        return better, correction, sizes(better, around)
 
     def next_pass(u: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
         return one_pass(u, around, orders[1])

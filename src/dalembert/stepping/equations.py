@@ -154,12 +154,16 @@ class RowEquations:
             block, residual, jnp.abs(u) + jnp.abs(self._old(block, around))
         )
 
+    def sizes(self, block: Block, u: Any, around: Surroundings) -> Any:
+        """Sums of the sizes of the unknown q rows and of the p rows."""
+        return self.sums(block, u) + self.sums(block, self._old(block, around))
+
     def sums(self, block: Block, x: Any) -> Any:
         """Sums of the magnitudes of what belongs to the q rows and to the p rows."""
         return jnp.stack([sum(jnp.abs(x[i]) for i in places) for places in self._kinds(block)])
 
     def _old(self, block: Block, around: Surroundings) -> Any:
-        """The old state, as a first approximation to the unknown rows."""
+        """The old state, in the order of the unknown rows."""
         return jnp.concatenate([around.rows[Node(node.kind, 0)] for node in block.unknowns])
 
     def _kinds(self, block: Block) -> list[np.ndarray]:

@@ -129,10 +129,10 @@ def newton_loop(
     loop, it leaves one look at all the paths.
 
     Corrections are sums of magnitudes, those of q rows and of p rows apart; the first pass tells
-    the sizes of these rows. Orders are those of the first pass and of the
-    next ones. A correction d₂ after d₁ foretells d₃/d₂ = (d₂/d₁)ᵏ with the order k of both. A pass
-    of order two tells the second derivative C, by 2 d₂ = C d₁², and one of order three leaves
-    C² d₂³/2 after it, which makes k = 4.
+    the sizes of these rows, which are no larger than the floors of their residuals. Orders are
+    those of the first pass and of the next ones. A correction d₂ after d₁ foretells
+    d₃/d₂ = (d₂/d₁)ᵏ with the order k of both. A pass of order two tells the second derivative C, by
+    2 d₂ = C d₁², and one of order three leaves C² d₂³/2 after it, which makes k = 4.
     """
     dtype = guess[0].dtype
     u, corrections, sizes = first_pass(guess)
