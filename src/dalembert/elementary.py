@@ -136,8 +136,8 @@ def cos(x: Any) -> Any:
     """Cosine, elementwise."""
     if x.dtype != np.float64:
         return lax.cos(x)
-    k, sign = _half_turns(x * (1 / pi) - 0.5)
-    return _after_half_turns(sign, -_minus_half_turns(x, k + 0.5))
+    k, sign = _half_turns((x - pi / 2) * (1 / pi))
+    return _after_half_turns(sign, -_minus_half_turns(x, 0.5 * (2 * k + 1)))
 
 
 # Bits, of which a sign is taken, have no derivative.
@@ -146,10 +146,15 @@ cos.defjvps(lambda tangent, _, x: -tangent * sin(x))
 
 
 def _half_turns(x: Any) -> tuple[Any, Any]:
-    """The whole number nearest to x, and the first bit of an integer if it is odd."""
-    k = jnp.floor(x + 0.5)
-    last_bit_first = jnp.full_like(x, 63, np.int64)
-    return k, lax.shift_left(as_bits(k + TO_INTEGER), last_bit_first)
+    """The whole number nearest to x, and the first bit of an integer if it is odd.
+
+    Compilers may draw a constant that is added to x, or to the whole number, into its rounding.
+    """
+    bits, last_bit_first = as_bits(x + TO_INTEGER), jnp.full_like(x, 63, np.int64)
+    # This bit is always set; that it is set again keeps compilers from undoing the sum.
+    same_bits = lax.bitwise_or(bits, jnp.full_like(bits, _bits(2.0)))
+    k = lax.bitcast_convert_type(same_bits, np.float64) - TO_INTEGER
+    return k, lax.shift_left(bits, last_bit_first)
 
 
 def _minus_half_turns(x: Any, k: Any) -> Any:
