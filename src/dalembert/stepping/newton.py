@@ -8,6 +8,7 @@ function theorem, so they cost one linear solve and do not depend on how the sol
 
 from collections.abc import Callable
 from functools import reduce
+from math import ceil, log2
 from typing import Any, NamedTuple
 
 import jax
@@ -105,7 +106,7 @@ def newton_pass(
     order three. This pays where functions are costly: their derivatives share nearly everything.
     """
     value, matrix, _ = linearise(u)
-    solve = _eliminated(matrix, ex.rough_inverse)
+    solve = _by_determinant(matrix) if len(u) == 2 else _eliminated(matrix, ex.rough_inverse)
     correction = solve(value)
     if bend:
         correction = ex.vector(map(ex.add, correction, solve(bend(u, correction))))
@@ -136,9 +137,8 @@ def newton_loop(
     """
     dtype = guess[0].dtype
     u, corrections, sizes = first_pass(guess)
-    # What 2 (d₂/d₁)ᵏ d₂ is compared with; q rows and p rows are made comparable by their sizes.
-    least = goal(dtype) / 4 * (sizes[0] if len(sizes) == 1 else 1)
-    weights = [rougher_inverse(size) for size in sizes]
+    # q rows and p rows are made comparable by their sizes.
+    size, weights = sizes[0] if len(sizes) == 1 else 1, [rougher_inverse(size) for size in sizes]
 
     def largest(corrections: np.ndarray) -> Any:
         if len(sizes) == 1:
@@ -148,11 +148,14 @@ def newton_loop(
     def improve(passes: _Passes, order: int = orders[1]) -> _Passes:
         better, corrections = next_pass(passes.u)
         now = largest(corrections)
-        ratio = now * rougher_inverse(passes.correction)
+        # 2 (d₂/d₁)ᵏ d₂ is compared with roundings, with the kth root of their inverse in d₂/d₁.
+        exponent = ceil(-log2(goal(dtype) / 4) / order)
+        ratio = now * rougher_inverse(passes.correction, exponent)
+        foretold = ratio ** (order - order // 2) * (ratio ** (order // 2) * now)
         is_open = passes.is_open
         u = tuple(jnp.where(is_open, y, x) for x, y in zip(passes.u, better, strict=True))
-        is_solved = passes.is_solved | (is_open & (ratio**order * now <= least))
-        is_open = is_open & ~is_solved & (ratio < 0.5)
+        is_solved = passes.is_solved | (is_open & (foretold <= size))
+        is_open = is_open & ~is_solved & (ratio < 2.0 ** (exponent - 1))
         steps = passes.steps + passes.is_open.astype(jnp.int32)
         return _Passes(u, now, is_open, is_solved, steps, passes.count + 1)
 
@@ -278,6 +281,19 @@ def _eliminated(
                 x[i] = ex.sub(x[i], ex.mul(a[i, j], x[j]))
             x[i] = ex.mul(x[i], a[i, i])
         return x
+
+    return solve
+
+
+def _by_determinant(matrix: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """The same for two unknowns, roughly, with one inverse instead of two."""
+    (a, b), (c, d) = matrix
+    inverse = ex.rough_inverse(ex.sub(ex.mul(a, d), ex.mul(b, c)))
+
+    def solve(rhs: np.ndarray) -> np.ndarray:
+        x, y = rhs
+        first, second = ex.sub(ex.mul(d, x), ex.mul(b, y)), ex.sub(ex.mul(a, y), ex.mul(c, x))
+        return ex.vector([ex.mul(first, inverse), ex.mul(second, inverse)])
 
     return solve
 
