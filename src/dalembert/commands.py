@@ -56,19 +56,21 @@ def options(
 @app.command("list")
 def list_everything() -> None:
     """Show the methods, systems and experiments."""
-    methods = Table("method", "kind", "stages", "keeps", "order: one noise", "any noise", box=None)
-    for name, make in da.METHODS.items():
+    orders = ("one noise", "additive", "any")
+    methods = Table("method", "kind", "stages", "keeps", *orders, box=None)
+    for name, make in (da.METHODS | da.BEYOND).items():
         certificate = da.certify(make())
         methods.add_row(
             name,
             certificate.convergence,
             _stages(make()),
-            "structure" if certificate.lagrange_dalembert else "-",
-            _order(certificate.order["one"]),
-            _order(certificate.order["general"]),
+            _kept(certificate),
+            *(_order(certificate.order[kind]) for kind in ("one", "additive", "general")),
         )
     console.print(methods)
     console.print("\n a + b stages: a for the drift and b for each noise")
+    console.print(" structure: Lagrange–d'Alembert; symplectic: when the forces vanish")
+    console.print(" one noise, additive, any: order of convergence by kind of noise")
     systems = Table("system", "dim", "noises", "what it is", box=None)
     for name, make in da.SYSTEMS.items():
         system = make()
@@ -90,6 +92,12 @@ def _stages(method: Any) -> str:
     return f"{method.stages} + {np.count_nonzero(of_noise)}"
 
 
+def _kept(certificate: da.Certificate) -> str:
+    if not certificate.keeps_structure:
+        return "-"
+    return "structure" if certificate.lagrange_dalembert else "symplectic"
+
+
 def _order(order: float | None) -> str:
     return "-" if order is None else f"{order:g}"
 
@@ -99,7 +107,7 @@ def certify(
     method: Annotated[str | None, typer.Argument(help="A method's name; all if left out.")] = None,
 ) -> None:
     """Show which structure a method keeps. Every condition is listed with its residual."""
-    for name in [method] if method else da.METHODS:
+    for name in [method] if method else (da.METHODS | da.BEYOND):
         console.print(str(da.certify(_method(name))), markup=False, soft_wrap=True)
         console.print()
 
@@ -258,9 +266,10 @@ def _one_of_several() -> Iterator[None]:
 
 
 def _method(name: str) -> Any:
-    if name not in da.METHODS:
-        raise _fail(f"no method {name!r}; there are {', '.join(da.METHODS)}")
-    return da.METHODS[name]()
+    methods = da.METHODS | da.BEYOND
+    if name not in methods:
+        raise _fail(f"no method {name!r}; there are {', '.join(methods)}")
+    return methods[name]()
 
 
 def _system(name: str) -> da.System:

@@ -19,11 +19,16 @@ from dalembert.precision import vector, with_precision
 
 __all__ = ["System", "Term"]
 
-Term = tuple[str, int]
-"""One term of the equations: a kind (H_p, H_q, F, h_p, h_q, f) and the noise it belongs to."""
+Bracket = tuple[Any, Any]
+"""[A, B] = DB·A − DA·B of two fields: 0 is the drift, r noise number r, or brackets again."""
+
+Term = tuple[str, int | Bracket]
+"""One term of the equations: a kind (H_p, H_q, F, h_p, h_q, f) and the noise it belongs to, or the
+position or momentum part (bracket_q, bracket_p) of a bracket of fields."""
 
 DRIFT_TERMS = ("H_p", "H_q", "F")
 NOISE_TERMS = ("h_p", "h_q", "f")
+BRACKET_TERMS = ("bracket_q", "bracket_p")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -108,6 +113,10 @@ class System:
     def term(self, term: Term) -> Callable[[Any, Any, Any], Any] | None:
         """One term of the equations as a function of (q, p, params), or None if it is zero."""
         kind, i = term
+        if kind in BRACKET_TERMS:
+            part = BRACKET_TERMS.index(kind)
+            return lambda q, p, params: self._bracket_or_field(i, q, p, params)[part]
+        assert isinstance(i, int), "only brackets have more than one number"
         source = {
             "H_p": self.H,
             "H_q": self.H,
@@ -165,6 +174,20 @@ class System:
         dq = jnp.zeros_like(q) if velocity is None else velocity(q, p, params)
         dp = sum((force(q, p, params) for force in forces if force), jnp.zeros_like(p))
         return dq, dp
+
+    def _bracket_or_field(self, which: Any, q: Any, p: Any, params: Any) -> tuple[Any, Any]:
+        """The field of number `which`, drift first, or a bracket of two of them."""
+        if isinstance(which, int):
+            kinds, number = (NOISE_TERMS, which - 1) if which else (DRIFT_TERMS, 0)
+            return self._field(kinds, number, q, p, params)
+
+        def field(which: Any) -> Callable[..., tuple[Any, Any]]:
+            return lambda q, p: self._bracket_or_field(which, q, p, params)
+
+        a, b = map(field, which)
+        along_a = jax.jvp(b, (q, p), a(q, p))[1]
+        along_b = jax.jvp(a, (q, p), b(q, p))[1]
+        return along_a[0] - along_b[0], along_a[1] - along_b[1]
 
     def _diffusion(self, q: Any, p: Any, params: Any) -> tuple[Any, Any]:
         fields = [self._field(NOISE_TERMS, i, q, p, params) for i in range(self.noises)]

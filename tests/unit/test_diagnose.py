@@ -364,12 +364,21 @@ def test_recommendations():
         "paths, long runs": "midpoint",
         "large steps": "dirk",
         "expectations": "srkw2",
+        "accurate paths": "bracket_gauss",
     }
     assert advice("van_der_pol")["paths, long runs"] == "stormer_verlet"
     assert advice("lenard_bernstein")["paths, long runs"] == "stormer_verlet"
-    assert advice("langevin") == {"paths, long runs": "midpoint", "expectations": "srkw1"}
+    assert advice("langevin") == {
+        "paths, long runs": "midpoint",
+        "expectations": "srkw1",
+        "accurate paths": "additive_midpoint",
+        "sampling": "baoab",
+    }
     assert advice("pendulum")["expectations"] == "srkw2"
     assert advice("two_noise")["expectations"] == "srkw1"
+    assert advice("two_noise")["accurate paths"] == "bracket_midpoint"
+    assert advice("two_noise")["accurate expectations"] == "ninomiya_victoir"
+    assert "sampling" not in advice("van_der_pol")
     assert advice("planar")["paths, long runs"] == "midpoint"
 
 

@@ -537,7 +537,7 @@ def test_truncated_variance_is_the_closed_form():
 def test_truncation_is_off_by_default_and_said_in_offers():
     assert Gaussian().truncation is None
     assert Gaussian().draw(0, 0, 0, DT, 1, np.float64).truncated is None
-    assert Gaussian().offers == {"dW", "dZ"} and Gaussian(truncation=1).offers == {"dW"}
+    assert Gaussian().offers == {"dW", "dZ", "coin"} and Gaussian(truncation=1).offers == {"dW"}
 
 
 # --- the three-point law --------------------------------------------------------------------------
@@ -747,7 +747,8 @@ def test_zero_noise_offers_everything_and_is_zero(dtype):
     assert (drawn.dW.shape, drawn.dZ.shape, drawn.mixed.shape) == ((2,), (2,), (2, 2))
     fields = (drawn.dW, drawn.dZ, drawn.mixed)
     assert all(field.dtype == dtype and not field.any() for field in fields)
-    assert Zero().offers == {"dW", "dZ", "mixed"} and drawn.truncated is None
+    assert Zero().offers == {"dW", "dZ", "mixed", "area", "coin"} and drawn.truncated is None
+    assert drawn.area.shape == (2, 2) and not drawn.area.any() and drawn.coin == 1
 
 
 def test_recorded_noise_replays_what_was_recorded_bit_for_bit():
@@ -766,7 +767,7 @@ def test_recorded_noise_replays_what_was_recorded_bit_for_bit():
             assert_close(kept, Gaussian().draw(8, i, n, DT, noises, np.float64))
     past_the_end = recorded.draw_together(0, 0, 1, DT, noises, np.float64)[3]
     np.testing.assert_array_equal(past_the_end.dW, recorded.increments.dW[0, -1])
-    assert recorded.offers == {"dW", "dZ"}
+    assert recorded.offers == {"dW", "dZ", "coin"}
     recorded.check(steps, paths, noises)
 
 

@@ -20,6 +20,7 @@ from dalembert.stepping.propagator import Propagator
 from dalembert.stepping.stepper import StepInfo, Stepper
 
 __all__ = [
+    "OPTIONAL",
     "Block",
     "Fast",
     "Moving",
@@ -34,6 +35,9 @@ __all__ = [
     "noted",
 ]
 
+
+OPTIONAL = frozenset({"dZ", "mixed", "area", "coin"})
+"""Increments that only some methods use."""
 
 Fast: TypeAlias = Stepper | Propagator
 """What can take fast steps."""
@@ -119,7 +123,7 @@ def _march(
 
 def needed(group: Group, needs: frozenset[str]) -> Group:
     """Increments without those that a method does not use: a loop computes all that it is given."""
-    unused = dict.fromkeys({"dZ", "mixed"} - needs)
+    unused = dict.fromkeys(OPTIONAL - needs)
     return tuple(one._replace(**unused) for one in group)
 
 

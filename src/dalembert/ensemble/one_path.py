@@ -41,8 +41,14 @@ def draw_scalars(stepper: Fast, noise: Noise, needs: frozenset[str]) -> Callable
 
 def step_scalars(stepper: Fast, block: Block, now: Moving, chosen: Increments) -> Moving:
     """One step, with as many Newton steps as it needs."""
-    dW, dZ, mixed = (_as_array(f, stepper.system.noises) for f in chosen[:3])
-    increments = Increments(dW, dZ, mixed)
+    noises = stepper.system.noises
+    increments = Increments(
+        _as_array(chosen.dW, noises),
+        _as_array(chosen.dZ, noises),
+        _as_array(chosen.mixed, noises),
+        area=_as_array(chosen.area, noises),
+        coin=chosen.coin,
+    )
     q, p, info = stepper.advance(now.q, now.p, block.dt, increments, block.params, Solver.LOOP)
     truncated = now.truncated
     if chosen.truncated is not None:

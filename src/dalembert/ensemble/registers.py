@@ -17,7 +17,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
-from dalembert.ensemble.march import Block, Fast, Moving, PathState, Stretch, moving
+from dalembert.ensemble.march import OPTIONAL, Block, Fast, Moving, PathState, Stretch, moving
 from dalembert.ensemble.one_path import draw_scalars, is_unrolled, step_scalars
 from dalembert.noise import Group, Noise, pick
 from dalembert.stepping.expressions import vector
@@ -41,7 +41,7 @@ def can_use_registers(stepper: Fast, noise: Noise) -> bool:
     if not stepper.is_scalar:
         return False
     try:
-        draw_scalars(stepper, noise, frozenset({"dZ", "mixed"}) & noise.offers)
+        draw_scalars(stepper, noise, OPTIONAL & noise.offers)
     except NotScalarError:
         return False
     return True

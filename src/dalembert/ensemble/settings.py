@@ -13,7 +13,7 @@ import numpy as np
 
 from dalembert.ensemble.schedule import Schedule
 from dalembert.ensemble.statistics import Histogram
-from dalembert.noise import Gaussian, Noise, ThreePoint
+from dalembert.noise import Noise, usual_noise
 from dalembert.precision import as_dtype, is_traced, warn_if_rounded
 from dalembert.stepping.step import check_method
 from dalembert.system import System
@@ -341,8 +341,7 @@ def _name(what: str, name: Any) -> str:
 def _check_noise(
     noise: Noise | None, system: System, method: Any, dt: float, steps: int, paths: int
 ) -> Noise:
-    usual: Noise = ThreePoint() if method.convergence == "weak" else Gaussian()
-    chosen = usual if noise is None else noise
+    chosen = usual_noise(method, system.noises, dt) if noise is None else noise
     if isinstance(chosen, type) or not hasattr(chosen, "draw_together"):
         raise TypeError(
             "noise must be a kind of noise such as da.Gaussian() or da.ThreePoint(), "

@@ -2,6 +2,22 @@
 
 from collections.abc import Callable
 
+from dalembert.methods.additive import (
+    AdditiveTableau,
+    additive_dirk,
+    additive_gauss,
+    additive_midpoint,
+)
+from dalembert.methods.bracket import BracketTableau, bracket_gauss, bracket_midpoint
+from dalembert.methods.composition import (
+    LangevinSplitting,
+    NinomiyaVictoirTableau,
+    aboba,
+    baoab,
+    ninomiya_victoir,
+    obabo,
+    quasi_symplectic,
+)
 from dalembert.methods.dirk import dirk
 from dalembert.methods.e1 import e1
 from dalembert.methods.heun import heun
@@ -20,7 +36,7 @@ from dalembert.methods.tableau import (
     WeakTableau,
 )
 
-#: Every named method: name -> function that needs no arguments.
+#: The paper's methods and those it compares them with: name -> function that needs no arguments.
 METHODS: dict[str, Callable[[], Method]] = {
     "midpoint": midpoint,
     "stormer_verlet": stormer_verlet,
@@ -34,17 +50,46 @@ METHODS: dict[str, Callable[[], Method]] = {
     "rs2": rs2,
 }
 
+#: Methods beyond the paper, of higher order or for some systems only, in the same way.
+BEYOND: dict[str, Callable[[], Method]] = {
+    "additive_midpoint": additive_midpoint,
+    "additive_dirk": additive_dirk,
+    "additive_gauss": additive_gauss,
+    "bracket_gauss": bracket_gauss,
+    "bracket_midpoint": bracket_midpoint,
+    "ninomiya_victoir": ninomiya_victoir,
+    "baoab": baoab,
+    "aboba": aboba,
+    "obabo": obabo,
+    "quasi_symplectic": quasi_symplectic,
+}
+
 __all__ = [
+    "BEYOND",
     "METHODS",
+    "AdditiveTableau",
+    "BracketTableau",
     "ExplicitTableau",
     "ExplicitWeakTableau",
+    "LangevinSplitting",
     "MeanSquareTableau",
     "Method",
+    "NinomiyaVictoirTableau",
     "WeakTableau",
+    "aboba",
+    "additive_dirk",
+    "additive_gauss",
+    "additive_midpoint",
+    "baoab",
+    "bracket_gauss",
+    "bracket_midpoint",
     "dirk",
     "e1",
     "heun",
     "midpoint",
+    "ninomiya_victoir",
+    "obabo",
+    "quasi_symplectic",
     "r2",
     "rs1",
     "rs2",

@@ -70,7 +70,7 @@ def columns(text: str) -> int:
 
 
 class Tableau:
-    """Base of the four families; a subclass is a frozen dataclass that names its arrays.
+    """Base of the families; a subclass is a frozen dataclass that names its arrays.
 
     Two tableaus are equal, and hash alike, when type, name and every coefficient agree bit for
     bit, so a tableau can be a cache key or a static argument of ``jax.jit``.
@@ -81,6 +81,8 @@ class Tableau:
     #: The family in words, and the sense in which its members converge.
     family: ClassVar[str]
     convergence: ClassVar[Convergence]
+    #: What a system must be for the method, beyond the number of noises.
+    requires: ClassVar[frozenset[str]] = frozenset()
     # The s x s matrices, the weight vectors, and the sums that consistency asks of the weights.
     # Every family has the vector alpha; its length is the number of stages.
     _matrices: ClassVar[tuple[str, ...]]
@@ -116,7 +118,7 @@ class Tableau:
         return {key: getattr(self, key) for key in self._matrices + self._vectors}
 
     def needs(self, noises: int = 1) -> frozenset[str]:
-        """Increments that one step reads: "dW", and "dZ" or "mixed" where the family uses them."""
+        """Increments that one step reads: "dW", and others where the family uses them."""
         del noises
         return frozenset({"dW"})
 

@@ -11,7 +11,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dalembert.methods.additive import AdditiveTableau
+from dalembert.methods.bracket import BracketTableau
 from dalembert.methods.coefficients import Matrix, Tableau, Vector
+from dalembert.methods.composition import LangevinSplitting, NinomiyaVictoirTableau
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -231,5 +234,9 @@ class ExplicitWeakTableau(Tableau):
         return super().needs(noises) | ({"mixed"} if uses_mixed else set())
 
 
+#: A method of one of the paper's families, or of those that they are compared with.
+ClassicMethod = MeanSquareTableau | WeakTableau | ExplicitTableau | ExplicitWeakTableau
 #: Any method that the library can step.
-Method = MeanSquareTableau | WeakTableau | ExplicitTableau | ExplicitWeakTableau
+Method = (
+    ClassicMethod | AdditiveTableau | BracketTableau | NinomiyaVictoirTableau | LangevinSplitting
+)

@@ -11,6 +11,7 @@ from dalembert.noise.kinds import (
     Zero,
     initial_key,
     pick,
+    usual_noise,
 )
 from dalembert.noise.paths import brownian_path, coarsen, enumerate_three_point
 from dalembert.noise.philox import seed_words
@@ -30,4 +31,5 @@ __all__ = [
     "initial_key",
     "pick",
     "seed_words",
+    "usual_noise",
 ]

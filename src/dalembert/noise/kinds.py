@@ -17,7 +17,8 @@ programs that a compiler has arranged differently.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import isfinite
+from itertools import combinations
+from math import ceil, isfinite, sqrt
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import jax
@@ -50,7 +51,11 @@ __all__ = [
     "Zero",
     "initial_key",
     "pick",
+    "usual_noise",
 ]
+
+
+MAX_AREA_TERMS = 2**16
 
 
 class Increments(NamedTuple):
@@ -61,12 +66,16 @@ class Increments(NamedTuple):
         dZ: (…, m) ΔZ = ∫(W − W_k) dt over the step, or None.
         mixed: (…, m, m) the I_kl of Rößler's class, zero on the diagonal, or None.
         truncated: (…) how many components of dW were truncated, or None if none can be.
+        area: (…, m, m) Lévy areas A_ij = ½ (∫∫ dW_i dW_j − ∫∫ dW_j dW_i), or None.
+        coin: (…) 1 or −1 with equal probabilities, or None.
     """
 
     dW: Array
     dZ: Array | None = None
     mixed: Array | None = None
     truncated: Array | None = None
+    area: Array | None = None
+    coin: Array | None = None
 
 
 Group: TypeAlias = tuple[Increments, ...]
@@ -161,9 +170,16 @@ class Gaussian(_Kind):
     implicit methods whose equations need bounded increments (Milstein, Repin, Tretyakov 2002), and
     counts how often. It bounds ΔW alone: the ΔZ of the same path would no longer have the joint law
     that a method relies on, so truncated noise offers no ΔZ.
+
+    areas=K (off by default) adds Lévy areas of pairs of noises: K terms of Lévy's Fourier series,
+    and for the rest of it normal numbers that have its covariance given ΔW, as Wiktorsson (2001)
+    does. Given ΔW, the covariance is exact; what is wrong with the law of an area is of the size
+    h/K. Mean-square order 1 needs K of about 1/√h, which is the default of a method that reads
+    areas. They cost 2Km + m(m + 1)/2 normal numbers a step.
     """
 
     truncation: float | None = None
+    areas: int = 0
 
     def __post_init__(self) -> None:
         k = self.truncation
@@ -172,10 +188,17 @@ class Gaussian(_Kind):
                 f"truncation={k}: the bound sqrt(2 k dt |ln dt|) needs k >= 1; "
                 "write truncation=1 or more, or None for no truncation"
             )
+        plain_integer(self.areas, "areas", MAX_AREA_TERMS + 1)
+        if self.areas and k is not None:
+            raise ValueError(
+                "truncated increments have no areas: write Gaussian(areas=…) without truncation"
+            )
 
     @property
     def offers(self) -> frozenset[str]:
-        return frozenset({"dW", "dZ"} if self.truncation is None else {"dW"})
+        if self.truncation is not None:
+            return frozenset({"dW"})
+        return frozenset({"dW", "dZ", "coin"} | ({"area"} if self.areas else set()))
 
     def draw_together(
         self, seed: Integer, path: Integer, number: Integer, dt: Any, noises: int, dtype: Any
@@ -192,14 +215,22 @@ class Gaussian(_Kind):
             outside = jnp.sum(jnp.abs(dW) > bound, axis=-1, dtype=jnp.int32)
             return Increments(jnp.clip(dW, -bound, bound), truncated=outside)
 
-        def complete(dW: Any, rest: Any) -> Increments:
-            return Increments(dW, h / 2 * (dW + rest))
+        def complete(dW: Any, rest: Any, word: Any, *of_area: Any) -> Increments:
+            coin = jnp.where(word[0] < np.uint32(2**31), h / h, -h / h)
+            area = _area(dW, h, self.areas, *of_area) if of_area else None
+            return Increments(dW, h / 2 * (dW + rest), area=area, coin=coin)
 
         if self.truncation is not None:
             bound = _bound(self.truncation, dt, dtype)
             return tuple(map(truncated, normal(Stream.GAUSSIAN, jnp.sqrt(h))))
         rest = normal(Stream.GAUSSIAN_AREA, jnp.sqrt(h / 3))
-        return tuple(map(complete, normal(Stream.GAUSSIAN, jnp.sqrt(h)), rest))
+        fields = [normal(Stream.GAUSSIAN, jnp.sqrt(h)), rest]
+        fields.append(stream_words(Stream.COIN, seed, path, number, 1))
+        if self.areas:
+            count = 2 * self.areas * noises + noises * (noises + 1) // 2
+            words = stream_words(Stream.LEVY_AREA, seed, path, number, count)
+            fields.append(normal_numbers(words, dtype))
+        return tuple(map(complete, *fields))
 
     def check(self, dt: float, steps: int = 1, paths: int = 1, noises: int = 1) -> None:
         """Refuse a step size or a size of run for which this noise is not defined."""
@@ -212,7 +243,36 @@ class Gaussian(_Kind):
 
     def describe(self) -> str:
         tail = "" if self.truncation is None else f", truncated with k = {self.truncation:g}"
+        tail += f", areas from {self.areas} terms" if self.areas else ""
         return f"Gaussian increments, Philox 4x32-10 and Box-Muller to nine digits{tail}"
+
+
+def _area(dW: Any, h: Any, terms: int, normal: Any) -> Any:
+    """Lévy areas of shape (m, m) from independent standard normal numbers.
+
+        A_ij = h/2π Σ_k 1/k [X_jk (Y_ik + √(2/h) ΔW_i) − X_ik (Y_jk + √(2/h) ΔW_j)]
+
+    The terms beyond the last one have, given ΔW, the covariance of one more with Y replaced by
+    independent numbers for every pair, times Σ 1/k² of what is left out.
+    """
+    m = len(dW)
+    x, y = normal[: 2 * terms * m].reshape(2, terms, m)
+    of_tail, of_pairs = normal[2 * terms * m :][:m], normal[2 * terms * m + m :]
+    weights = 1 / np.arange(1, terms + 1)
+    left = np.pi**2 / 6 - np.sum(weights**2)
+    along = jnp.sqrt(2 / h) * dW
+    upper = sum(
+        w * (x[k][None, :] * (y[k] + along)[:, None]) for k, w in enumerate(weights.tolist())
+    )
+    places = list(combinations(range(m), 2))
+    zero = jnp.zeros_like(h)
+    rows = [
+        [sqrt(2) * of_pairs[places.index((i, j))] if i < j else zero for j in range(m)]
+        for i in range(m)
+    ]
+    pairs = jnp.stack([jnp.stack(row) for row in rows])
+    upper = upper + sqrt(left) * (of_tail[None, :] * along[:, None] + pairs)
+    return h / (2 * np.pi) * (upper - upper.T)
 
 
 def _without_die(word: Any) -> Any:
@@ -236,7 +296,7 @@ class ThreePoint(_Kind):
 
     @property
     def offers(self) -> frozenset[str]:
-        return frozenset({"dW", "mixed"})
+        return frozenset({"dW", "mixed", "coin"})
 
     def draw_together(
         self, seed: Integer, path: Integer, number: Integer, dt: Any, noises: int, dtype: Any
@@ -249,7 +309,9 @@ class ThreePoint(_Kind):
             lower = jnp.where(die < np.uint32(2 * sixth), -large, jnp.zeros_like(large))
             three = jnp.where(die < np.uint32(sixth), large, lower)
             two = jnp.where(_without_die(die) < np.uint32(2**31), small, -small)
-            return Increments(three, mixed=mixed_increments(three, two))
+            # No mixed increment contains the last of the two-point variables.
+            coin = jnp.sign(two[-1]) if noises else None
+            return Increments(three, mixed=mixed_increments(three, two), coin=coin)
 
         words = stream_words(Stream.THREE_POINT, seed, path, number, noises)
         return tuple(
@@ -282,14 +344,15 @@ class Zero(_Kind):
 
     @property
     def offers(self) -> frozenset[str]:
-        return frozenset({"dW", "dZ", "mixed"})
+        return frozenset({"dW", "dZ", "mixed", "area", "coin"})
 
     def draw_together(
         self, seed: Integer, path: Integer, number: Integer, dt: Any, noises: int, dtype: Any
     ) -> Group:
         """Zeros of the shapes of one path over a group of steps."""
         zeros = jnp.zeros(noises, _usable(dtype))
-        one = Increments(zeros, zeros, jnp.zeros((noises, noises), zeros.dtype))
+        pairs = jnp.zeros((noises, noises), zeros.dtype)
+        one = Increments(zeros, zeros, pairs, area=pairs, coin=jnp.ones((), zeros.dtype))
         return (one,) * self.together
 
     def describe(self) -> str:
@@ -333,10 +396,8 @@ class Recorded(_Kind):
 
         def one(step: Any) -> Increments:
             index = (step,) if is_shared else (path, step)
-            dW, dZ, mixed, truncated = (
-                None if field is None else jnp.asarray(field)[index] for field in self.increments
-            )
-            return Increments(*cast((dW, dZ, mixed), dtype), truncated=truncated)
+            found = jax.tree.map(lambda field: jnp.asarray(field)[index], self.increments)
+            return cast(found._replace(truncated=None), dtype)._replace(truncated=found.truncated)
 
         first = np.uint32(self.together) * jnp.asarray(step_word(number), jnp.uint32)
         return tuple(one(first + np.uint32(k)) for k in range(self.together))
@@ -368,6 +429,7 @@ class Recorded(_Kind):
                 f"recorded dW has shape {shape}, so {shape[-1]} noises, and the system has {noises}"
             )
         wanted = {"dZ": shape, "mixed": (*shape, noises), "truncated": shape[:-1]}
+        wanted |= {"area": (*shape, noises), "coin": shape[:-1]}
         for name, needed in wanted.items():
             field = getattr(self.increments, name)
             if field is not None and np.shape(field) != needed:
@@ -375,6 +437,13 @@ class Recorded(_Kind):
                     f"recorded {name} has shape {np.shape(field)}: beside dW of shape {shape} it "
                     f"must have shape {needed}"
                 )
+
+
+def usual_noise(method: Any, noises: int, dt: float) -> Noise:
+    """The noise that a method is run with unless another one is asked for."""
+    if method.convergence == "weak":
+        return ThreePoint()
+    return Gaussian(areas=max(ceil(1 / sqrt(dt)), 4) if "area" in method.needs(noises) else 0)
 
 
 def initial_key(seed: Integer, path: Integer) -> jax.Array:
@@ -385,7 +454,7 @@ def initial_key(seed: Integer, path: Integer) -> jax.Array:
 
 # Kinds of noise travel into compiled functions as arguments: recorded arrays as data, the rest as
 # part of the type.
-jax.tree_util.register_dataclass(Gaussian, data_fields=[], meta_fields=["truncation"])
+jax.tree_util.register_dataclass(Gaussian, data_fields=[], meta_fields=["truncation", "areas"])
 jax.tree_util.register_dataclass(ThreePoint, data_fields=[], meta_fields=[])
 jax.tree_util.register_dataclass(Signs, data_fields=[], meta_fields=[])
 jax.tree_util.register_dataclass(Zero, data_fields=[], meta_fields=[])

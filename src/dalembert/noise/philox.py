@@ -49,6 +49,8 @@ class Stream(IntEnum):
     THREE_POINT = 1
     INITIAL = 2
     GAUSSIAN_AREA = 3
+    LEVY_AREA = 4
+    COIN = 5
 
 
 def x64_is_on() -> bool:

@@ -18,16 +18,19 @@ from jax import lax
 from dalembert.stepping import newton
 from dalembert.stepping.dependence import Degree, degree
 from dalembert.stepping.equations import (
+    LANGEVIN_INCREMENTS,
     OLD_P,
     OLD_Q,
     SHARED_INCREMENTS,
     RowEquations,
     Surroundings,
+    increment_names,
 )
 from dalembert.stepping.expressions import Program, Shared, absolute, components, vector
 from dalembert.stepping.newton import Report
 from dalembert.stepping.plan import Block, Dependence, Node, Plan
 from dalembert.stepping.scalarise import scalarise, stack, written_out
+from dalembert.stepping.stages import Increment
 from dalembert.system import System, Term
 
 __all__ = ["BlockSolver", "Solver", "block_solvers"]
@@ -245,9 +248,7 @@ def block_solvers(
     scalar: bool,
 ) -> tuple[BlockSolver, ...]:
     functions = RowEquations(system, plan, dependence)
-    one, same = jax.ShapeDtypeStruct((), z.dtype), Shared((), z.dtype)
-    names = {entry.increment for row in plan.rows.values() for entry in row}
-    increments = {name: same if name in SHARED_INCREMENTS else one for name in names}
+    increments = {name: _type_of(name, z) for name in increment_names(plan)}
     params = jax.tree.map(lambda x: Shared(x.shape, x.dtype), system.params)
     rows: dict[Node, Any] = {OLD_Q: z, OLD_P: z}
     solvers = []
@@ -266,6 +267,11 @@ def block_solvers(
         relative = partial(functions.relative, block)
         solvers.append(BlockSolver(block, affine and shortcuts, arrays, relative, programs))
     return tuple(solvers)
+
+
+def _type_of(name: Increment, z: Any) -> Any:
+    kind = Shared if name[0] in SHARED_INCREMENTS else jax.ShapeDtypeStruct
+    return kind(z.shape if name[0] in LANGEVIN_INCREMENTS else (), z.dtype)
 
 
 def _programs(

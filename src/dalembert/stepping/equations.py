@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import groupby
+from math import sqrt
 from typing import Any, NamedTuple
 
 import jax
@@ -11,22 +12,28 @@ import numpy as np
 
 from dalembert.noise import Increments
 from dalembert.stepping.dependence import Degree
+from dalembert.stepping.expressions import vector
 from dalembert.stepping.plan import Block, Dependence, Node, Plan
 from dalembert.stepping.stages import Entry, Increment, Row
 from dalembert.system import System, Term
 
 __all__ = [
+    "LANGEVIN_INCREMENTS",
     "OLD_P",
     "OLD_Q",
     "SHARED_INCREMENTS",
     "RowEquations",
     "Surroundings",
+    "increment_names",
     "increment_values",
 ]
 
 OLD_Q, OLD_P = Node("q", 0), Node("p", 0)
-SHARED_INCREMENTS: frozenset[Increment] = frozenset({("dt",), ("sqrt_dt",)})
+SHARED_INCREMENTS = frozenset({"dt", "sqrt_dt", "double bracket", "friction"})
 """Those that are the same for all paths and steps."""
+
+LANGEVIN_INCREMENTS = frozenset({"friction", "thermostat"})
+"""Those that depend on the friction of a system, one number for every momentum."""
 
 
 class Surroundings(NamedTuple):
@@ -201,10 +208,19 @@ def _given(term: Callable[..., Any] | None) -> Callable[..., Any]:
     return term
 
 
+def increment_names(plan: Plan) -> set[Increment]:
+    """What the entries of a plan are multiplied by."""
+    return {entry.increment for row in plan.rows.values() for entry in row}
+
+
 def increment_values(
-    names: set[Increment], dt: Any, increments: Increments, dtype: Any
+    names: set[Increment],
+    dt: Any,
+    increments: Increments,
+    dtype: Any,
+    damping: Mapping[int, Any] | None = None,
 ) -> dict[Increment, Any]:
-    """The numbers that the entries of a step are multiplied by."""
+    """What the entries of a step are multiplied by; `damping` serves Langevin equations."""
     dt = jnp.asarray(dt, dtype)
 
     def value(name: Increment) -> Any:
@@ -219,6 +235,33 @@ def increment_values(
                 return increments.dZ[r] / dt
             case ("mixed", k, other) if increments.mixed is not None:
                 return increments.mixed[k, other] / jnp.sqrt(dt)
+            case ("drift bracket", r) if increments.dZ is not None:
+                return dt * increments.dW[r] / 2 - increments.dZ[r]
+            case ("double bracket",):
+                return dt * dt / 12
+            case ("area", i, j) if increments.area is not None:
+                return increments.area[i, j]
+            case ("heads" | "tails" as side, r) if increments.coin is not None:
+                coin = increments.coin if side == "heads" else -increments.coin
+                return increments.dW[r] * ((1 + coin) / 2)
+            case ("friction", n) if damping is not None:
+                return damping[n][0]
+            case ("thermostat", k, r) if damping is not None:
+                return _scaled(damping[2 if k else 1][1], part_of_noise(k, r))
         raise ValueError(f"the increments lack {name}.")
 
+    def part_of_noise(k: int, r: int) -> Any:
+        """Independent halves of a Wiener increment, as near to those of the path as ΔZ tells."""
+        if k == 0:
+            return increments.dW[r]
+        assert increments.dZ is not None, "the method has asked for it"
+        difference = sqrt(3) * (increments.dZ[r] / dt - increments.dW[r] / 2)
+        return increments.dW[r] / 2 + (difference if k == 1 else -difference)
+
     return {name: value(name) for name in sorted(names)}
+
+
+def _scaled(values: Any, factor: Any) -> Any:
+    """Products, for an array or for a NumPy array of scalars."""
+    is_scalars = isinstance(values, np.ndarray)
+    return vector(value * factor for value in values) if is_scalars else values * factor

@@ -1,10 +1,13 @@
 """Say in words how a step is computed and why it may be computed that way."""
 
+from typing import Any
+
 from dalembert.stepping.block_solver import MAX_DENSE_UNKNOWNS, BlockSolver
 from dalembert.stepping.dependence import Degree
 from dalembert.stepping.plan import Node
 from dalembert.stepping.stages import stage_system
 from dalembert.stepping.stepper import Stepper
+from dalembert.system import Term
 
 __all__ = ["describe"]
 
@@ -33,8 +36,8 @@ def describe(stepper: Stepper) -> str:
 def _terms(stepper: Stepper) -> str:
     words = {Degree.ZERO: "", Degree.CONSTANT: "", Degree.AFFINE: "linear", Degree.NONLINEAR: ""}
     parts = []
-    for (kind, r), dependence in stepper.dependence.items():
-        name = kind if kind[0] in "HF" else f"{kind[0]}{r + 1}{kind[1:]}"
+    for term, dependence in stepper.dependence.items():
+        name = _term_name(term)
         if dependence.vanishes:
             parts.append(f"{name} = 0")
             continue
@@ -45,6 +48,20 @@ def _terms(stepper: Stepper) -> str:
         ]
         parts.append(f"{name}({', '.join(arguments)})" if arguments else f"{name} constant")
     return "; ".join(parts)
+
+
+def _term_name(term: Term) -> str:
+    kind, r = term
+    if isinstance(r, tuple):
+        return f"{_bracket(r)}_{kind[-1]}"
+    return kind if kind[0] in "HF" else f"{kind[0]}{r + 1}{kind[1:]}"
+
+
+def _bracket(which: Any) -> str:
+    """[V0,V1] and the like; 0 is the drift."""
+    if isinstance(which, tuple):
+        return f"[{','.join(map(_bracket, which))}]"
+    return f"V{which}"
 
 
 def _block(solver: BlockSolver, stepper: Stepper) -> str:

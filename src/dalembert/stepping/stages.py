@@ -7,15 +7,35 @@ increment (dt, dW_r, …). The new state is the last row of each kind. Row 0 is 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any, NamedTuple
 
-from dalembert.methods import ExplicitTableau, ExplicitWeakTableau, MeanSquareTableau, WeakTableau
-from dalembert.system import DRIFT_TERMS, NOISE_TERMS, Term
+from dalembert.methods import (
+    AdditiveTableau,
+    BracketTableau,
+    ExplicitTableau,
+    ExplicitWeakTableau,
+    LangevinSplitting,
+    MeanSquareTableau,
+    NinomiyaVictoirTableau,
+    WeakTableau,
+)
+from dalembert.system import BRACKET_TERMS, DRIFT_TERMS, NOISE_TERMS, Bracket, Term
 
 __all__ = ["Entry", "Increment", "Row", "StageSystem", "stage_system"]
 
 Increment = tuple[str, *tuple[int, ...]]
-"""What multiplies a term: ("dt",), ("dW", r), ("dZ/dt", r), ("sqrt_dt",) or ("mixed", k, l)."""
+"""What multiplies a term, a number unless it says otherwise:
+
+    ("dt",), ("sqrt_dt",), ("dW", r), ("dZ/dt", r), ("mixed", k, l)
+    ("drift bracket", r)    dt dW/2 − dZ
+    ("double bracket",)     dt²/12
+    ("area", i, j)          A_ij
+    ("heads", r)            dW if the coin is 1, else 0; ("tails", r) the other way round
+    ("friction", n)         what a friction makes of a force in the n-th part of a step, (dim,)
+    ("thermostat", k, r)    noise r while there is friction, (dim,): in all of a step for k = 0, in
+                            its first or second half for k = 1 and 2
+"""
 
 
 class Entry(NamedTuple):
@@ -51,6 +71,14 @@ def stage_system(method: Any, noises: int) -> StageSystem:
             return _explicit(method, noises)
         case ExplicitWeakTableau():
             return _explicit_weak(method, noises)
+        case AdditiveTableau():
+            return _additive(method, noises)
+        case BracketTableau():
+            return _bracket(method, noises)
+        case NinomiyaVictoirTableau():
+            return _ninomiya_victoir(method, noises)
+        case LangevinSplitting():
+            return _langevin(method, noises)
     raise TypeError(
         f"method must be a tableau such as da.midpoint(), not {method!r}."
         + (" Call the function to get its tableau." if callable(method) else "")
@@ -60,7 +88,7 @@ def stage_system(method: Any, noises: int) -> StageSystem:
 class _Field(NamedTuple):
     """A field (drift if noise is None) at a stage, with weights for its H_p, H_q and F parts."""
 
-    noise: int | None
+    noise: int | Bracket | None
     stage: int
     increment: Increment
     weights: tuple[float, float, float]
@@ -73,8 +101,14 @@ def _assemble(stages: Sequence[Iterable[_Field]]) -> StageSystem:
     for fields in stages:
         q_row, p_row = [], []
         for noise, stage, increment, (w_velocity, w_gradient, w_force) in fields:
+            at = stage + 1
+            if isinstance(noise, tuple):
+                q_part, p_part = BRACKET_TERMS
+                q_row.append(Entry((q_part, noise), at, at, increment, float(w_velocity)))
+                p_row.append(Entry((p_part, noise), at, at, increment, float(w_gradient)))
+                continue
             velocity, gradient, force = DRIFT_TERMS if noise is None else NOISE_TERMS
-            r, at = noise or 0, stage + 1
+            r = noise or 0
             q_row.append(Entry((velocity, r), at, at, increment, float(w_velocity)))
             p_row.append(Entry((gradient, r), at, at, increment, float(w_gradient)))
             p_row.append(Entry((force, r), at, at, increment, float(w_force)))
@@ -175,3 +209,87 @@ def _explicit_weak(t: ExplicitWeakTableau, noises: int) -> StageSystem:
         for j in range(s)
     ]
     return _assemble([*stages, drift(t.alpha) + noise(lambda _: t.beta1) + correction])
+
+
+def _additive(t: AdditiveTableau, noises: int) -> StageSystem:
+    def fields(a: Any, stage: int, *noise: tuple[str, float]) -> list[_Field]:
+        drift = [_Field(None, j, ("dt",), _same(a[j])) for j in range(t.stages)]
+        return drift + [
+            _Field(r, stage, (name, r), _same(weight))
+            for r in range(noises)
+            for name, weight in noise
+        ]
+
+    stages = [fields(t.a[i], i, ("dW", t.omega[i]), ("dZ/dt", t.zeta[i])) for i in range(t.stages)]
+    return _assemble([*stages, fields(t.alpha, 0, ("dW", 1.0))])
+
+
+def _bracket(t: BracketTableau, noises: int) -> StageSystem:
+    parts: list[tuple[int | Bracket | None, Increment]] = [(None, ("dt",))]
+    parts += [(r, ("dW", r)) for r in range(noises)]
+    if t.brackets == "drift" and noises:
+        parts += [((0, 1), ("drift bracket", 0)), ((1, (1, 0)), ("double bracket",))]
+    if t.brackets == "noise":
+        pairs = combinations(range(noises), 2)
+        parts += [((i + 1, j + 1), ("area", i, j)) for i, j in pairs]
+
+    def fields(a: Any) -> list[_Field]:
+        return [
+            _Field(which, j, increment, _same(a[j]))
+            for which, increment in parts
+            for j in range(t.stages)
+        ]
+
+    return _assemble([*map(fields, t.a), fields(t.alpha)])
+
+
+def _ninomiya_victoir(t: NinomiyaVictoirTableau, noises: int) -> StageSystem:
+    half_step = (None, ("dt",), [[0.25]], [0.5])
+    first = [(r, ("heads", r), t.a, t.alpha) for r in range(noises - 1)]
+    last = [(r, ("tails", r), t.a, t.alpha) for r in reversed(range(noises - 1))]
+    middle = [(r, ("dW", r), t.a, t.alpha) for r in range(noises)[-1:]]
+    stages: list[list[_Field]] = []
+    done: list[_Field] = []
+    for which, increment, a, alpha in [half_step, *first, *middle, *last, half_step]:
+        begin = len(stages)
+
+        def flow(
+            weights: Any, which: Any = which, increment: Any = increment, begin: int = begin
+        ) -> list[_Field]:
+            return [_Field(which, begin + j, increment, _same(w)) for j, w in enumerate(weights)]
+
+        stages += [[*done, *flow(row)] for row in a]
+        done += flow(alpha)
+    return _assemble([*stages, done])
+
+
+def _langevin(t: LangevinSplitting, noises: int) -> StageSystem:
+    velocity, gradient, force = ((kind, 0) for kind in DRIFT_TERMS)
+    q_rows: list[Row] = [()]
+    p_rows: list[Row] = [()]
+
+    def entry(term: Term, increment: Increment, weight: float = 1.0) -> Entry:
+        return Entry(term, len(q_rows) - 1, len(p_rows) - 1, increment, weight)
+
+    def noise(*increment: Any) -> Row:
+        _, *kinds = NOISE_TERMS
+        return tuple(entry((k, r), (*increment, r)) for k in kinds for r in range(noises))
+
+    def of_letter(letter: str, number: int, count: int) -> Row:
+        match letter:
+            case "A":
+                return (entry(velocity, ("dt",), 1 / count),)
+            case "B":
+                return (entry(gradient, ("dt",), 1 / count),)
+            case "C":
+                return (entry(gradient, ("dt",)), *noise("dW"))
+            case "D":
+                return (entry(force, ("friction", count)),)
+        part = number if count > 1 else 0
+        return (entry(force, ("friction", count)), *noise("thermostat", part))
+
+    for place, letter in enumerate(t.word):
+        rows = q_rows if letter == "A" else p_rows
+        number = t.word[: place + 1].count(letter)
+        rows.append((*rows[-1], *of_letter(letter, number, t.word.count(letter))))
+    return StageSystem(tuple(q_rows), tuple(p_rows))

@@ -9,6 +9,7 @@ import numpy as np
 
 from dalembert.noise import Increments
 from dalembert.precision import as_dtype, cast, is_traced, vector, with_precision
+from dalembert.stepping.requirements import check_requirements
 from dalembert.stepping.stepper import StepInfo, Stepper, make_stepper
 from dalembert.system import System
 
@@ -87,6 +88,7 @@ def check_method(system: System, method: Any) -> None:
         hint = " Call the function to get its tableau." if callable(method) else ""
         raise TypeError(f"method must be a tableau such as da.midpoint(), not {method!r}.{hint}")
     method.check_noises(system.noises)
+    check_requirements(system, method)
 
 
 def _is_positive(x: Any) -> bool:
@@ -111,7 +113,7 @@ def as_increments(system: System, method: Any, dW: Any) -> Increments:
             f"{system.name!r}, not {given.shape}."
         )
     found = {"dW": given}
-    shapes = {"dZ": (noises,), "mixed": (noises, noises)}
+    shapes = {"dZ": (noises,), "mixed": (noises, noises), "area": (noises, noises), "coin": ()}
     for name in sorted(method.needs(noises) - {"dW"}):
         value = getattr(record, name)
         if value is None:

@@ -5,7 +5,7 @@ of scalars and a step is straight-line code; in the array regime values are arra
 and implicit blocks are solved matrix-free.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache, reduce
@@ -18,18 +18,19 @@ import numpy as np
 from dalembert.noise import Increments
 from dalembert.stepping import newton
 from dalembert.stepping.block_solver import BlockSolver, Solver, block_solvers
-from dalembert.stepping.dependence import Degree, degree
 from dalembert.stepping.equations import (
     OLD_P,
     OLD_Q,
     Surroundings,
+    increment_names,
     increment_values,
 )
-from dalembert.stepping.expressions import absolute, components, vector
+from dalembert.stepping.expressions import Shared, absolute, components, vector
 from dalembert.stepping.plan import Dependence, Node, Plan, make_plan
-from dalembert.stepping.scalarise import NotScalarError
+from dalembert.stepping.requirements import damping, find_dependence
+from dalembert.stepping.scalarise import NotScalarError, scalarise
 from dalembert.stepping.stages import stage_system
-from dalembert.system import DRIFT_TERMS, NOISE_TERMS, System, Term
+from dalembert.system import System, Term
 
 __all__ = ["StepInfo", "Stepper", "make_stepper"]
 
@@ -61,6 +62,7 @@ class Stepper:
     plan: Plan
     dependence: Mapping[Term, Dependence]
     solvers: tuple[BlockSolver, ...]
+    damping: Callable[[Any, Any], Any] | None
     notice: str
     dtype: np.dtype
 
@@ -107,10 +109,10 @@ class Stepper:
         solver: Solver = Solver.BOTH,
     ) -> tuple[Any, Any, StepInfo]:
         """One step of one path, for states that have been entered."""
-        names = {entry.increment for row in self.plan.rows.values() for entry in row}
-        around = Surroundings(
-            {OLD_Q: q, OLD_P: p}, increment_values(names, dt, increments, self.dtype), params
-        )
+        names = increment_names(self.plan)
+        damping = self.damping(dt, params) if self.damping else None
+        values = increment_values(names, dt, increments, self.dtype, damping)
+        around = Surroundings({OLD_Q: q, OLD_P: p}, values, params)
         if self.is_scalar:
             rows = {OLD_Q: vector(q), OLD_P: vector(p)}
             around = jax.tree.map(components, around._replace(rows={}))._replace(rows=rows)
@@ -132,21 +134,6 @@ class Stepper:
         is_finite = self.is_finite(q, p)
         solved = (residual <= newton.tolerance(self.dtype)) & is_finite
         return q, p, StepInfo(solved, iterations, residual)
-
-
-def find_dependence(system: System, like: tuple[Any, Any, Any]) -> dict[Term, Dependence]:
-    """How every term of the equations depends on q and p."""
-    terms = [(kind, 0) for kind in DRIFT_TERMS]
-    terms += [(kind, r) for r in range(system.noises) for kind in NOISE_TERMS]
-    found = {}
-    for term in terms:
-        fun = system.term(term)
-        found[term] = (
-            Dependence(Degree.ZERO, Degree.ZERO)
-            if fun is None
-            else Dependence(degree(fun, like, (0,)), degree(fun, like, (1,)))
-        )
-    return found
 
 
 @dataclass(frozen=True)
@@ -185,7 +172,8 @@ def _make_stepper(key: _Key, method: Any, dtype: np.dtype, shortcuts: bool) -> S
     stages = stage_system(method, system.noises)
     method.check_noises(system.noises)
     z = jax.ShapeDtypeStruct((system.dim,), dtype)
-    dependence = find_dependence(system, (z, z, system.params))
+    terms = {entry.term for row in (*stages.q_rows, *stages.p_rows) for entry in row}
+    dependence = find_dependence(system, (z, z, system.params), terms)
     plan = make_plan(stages, dependence, shortcuts)
     largest = system.dim * max(len(block.unknowns) for block in plan.blocks)
     notice = ""
@@ -199,7 +187,27 @@ def _make_stepper(key: _Key, method: Any, dtype: np.dtype, shortcuts: bool) -> S
             notice = f"no straight-line form for: {error}"
     if notice:
         solvers = block_solvers(system, plan, dependence, z, shortcuts, scalar=False)
-    return Stepper(system, method, plan, dependence, solvers, notice, dtype)
+    damping = _damping(system, plan, z, scalar=not notice)
+    return Stepper(system, method, plan, dependence, solvers, damping, notice, dtype)
+
+
+def _damping(system: System, plan: Plan, z: Any, scalar: bool) -> Callable[[Any, Any], Any] | None:
+    """What friction does in the parts of a step that the plan of a Langevin equation names."""
+    parts: set[int] = set()
+    for name in increment_names(plan):
+        match name:
+            case ("friction", n):
+                parts.add(n)
+            case ("thermostat", k, _):
+                parts.add(2 if k else 1)
+    if not parts:
+        return None
+
+    def run(dt: Any, params: Any) -> Any:
+        return damping(system, dt, params, tuple(sorted(parts)))
+
+    params = jax.tree.map(lambda x: Shared(x.shape, x.dtype), system.params)
+    return scalarise(run, Shared((), z.dtype), params) if scalar else run
 
 
 def _with_types(system: System, params: Any) -> System:

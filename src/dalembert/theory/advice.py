@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from dalembert.methods import MeanSquareTableau, WeakTableau, baoab
 from dalembert.methods.coefficients import number_text
-from dalembert.methods.tableau import MeanSquareTableau, WeakTableau
+from dalembert.stepping.step import check_method
 from dalembert.stepping.stepper import make_stepper
+from dalembert.system import System
 from dalembert.theory.certify import certify
+from dalembert.theory.elementary_weights import SeriesMethod
 from dalembert.theory.order_conditions import weak_order
 
 if TYPE_CHECKING:
@@ -86,16 +89,17 @@ def judge(d: "Diagnosis", method: Any) -> Verdict:
     kept = certificate.lagrange_dalembert
     quadratic = kept and _treats_all_alike(method)
     try:
-        method.check_noises(d.system.noises)
+        check_method(d.system, method)
     except ValueError as error:
         return Verdict(method, str(error), None, None, kept, quadratic, ())
+    is_series = isinstance(method, SeriesMethod)
     if d.noise_kind == "none":
-        strong = weak = float(weak_order(method, "none").order)
+        strong = weak = float(weak_order(method, "none").order) if is_series else 2.0
     else:
         strong, weak = (_best(d, orders) for orders in (certificate.order, certificate.weak_order))
         if method.convergence == "weak":
             strong = None
-        if weak == 1 and d.straight_drift and _only_curvature_stops(method):
+        if weak == 1 and d.straight_drift and is_series and _only_curvature_stops(method):
             weak = 2.0
     with jax.enable_x64(True):
         solvers = make_stepper(d.system, method, np.float64).solvers
@@ -147,6 +151,36 @@ def advise(d: "Diagnosis") -> tuple[Advice, ...]:
         method, reasons = _for_expectations(d, structured, others)
         advice.append(Advice("expectations", method, tuple(reasons)))
     return tuple(advice)
+
+
+def advise_beyond(d: "Diagnosis") -> tuple[Advice, ...]:
+    """Methods beyond the paper's, where they have something to offer."""
+    found = []
+    if d.noise_kind == "additive" and d.straight_drift:
+        why = "mean-square order 2: the drift is affine along the additive noise"
+        found.append(("accurate paths", "additive_midpoint", why))
+    elif d.noise_kind == "additive":
+        found.append(("accurate paths", "additive_dirk", "mean-square order 3/2, structure kept"))
+    elif d.noise_kind == "one":
+        why = "mean-square order 3/2, symplectic without forces"
+        found.append(("accurate paths", "bracket_gauss", why))
+    elif d.noise_kind == "general":
+        why = "mean-square order 1 where others have 1/2, with Lévy areas"
+        found.append(("accurate paths", "bracket_midpoint", why))
+        why = "weak order 2 although the noises do not commute"
+        found.append(("accurate expectations", "ninomiya_victoir", why))
+    if d.noise_kind == "additive" and _is_langevin(d.system):
+        why = "one force a step and no equations; exact positions of harmonic oscillators"
+        found.append(("sampling", "baoab", why))
+    return tuple(Advice(purpose, method, (why,)) for purpose, method, why in found)
+
+
+def _is_langevin(system: System) -> bool:
+    try:
+        check_method(system, baoab())
+    except ValueError:
+        return False
+    return True
 
 
 def _is_multiplicative(d: "Diagnosis") -> bool:

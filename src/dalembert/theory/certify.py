@@ -1,16 +1,18 @@
 """Certificates: what a tableau provably keeps and how fast it converges, from its numbers alone."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 
 from dalembert.methods.coefficients import Convergence, number_text
 from dalembert.methods.tableau import (
+    ClassicMethod,
     ExplicitTableau,
     ExplicitWeakTableau,
     MeanSquareTableau,
     Method,
     WeakTableau,
 )
+from dalembert.theory.certify_beyond import LAGRANGE_DALEMBERT, BeyondMethod, findings
 from dalembert.theory.elementary_weights import expand
 from dalembert.theory.order_conditions import TOLERANCE, WeakOrder, order_conditions, weak_order
 from dalembert.theory.structure_conditions import (
@@ -45,6 +47,7 @@ class Certificate:
             coefficients do not decide.
         weak_order: the same for weak convergence, up to two.
         notes: what the numbers do not say.
+        structure: what the residuals are about.
     """
 
     method: Method
@@ -55,6 +58,13 @@ class Certificate:
     order: Orders
     weak_order: Orders
     notes: tuple[str, ...]
+    structure: str = LAGRANGE_DALEMBERT
+
+    @property
+    def keeps_structure(self) -> bool:
+        """Whether what ``structure`` names is kept."""
+        counted = (v for label, v in self.residuals.items() if label not in self.not_counted)
+        return all(value <= STRUCTURE_TOLERANCE for value in counted)
 
     @property
     def convergence(self) -> Convergence:
@@ -96,15 +106,15 @@ class Certificate:
             values = (orders[kind] for kind in NOISE_KINDS)
             return ["-" if value is None else number_text(value) for value in values]
 
-        kept = "kept" if self.lagrange_dalembert else "NOT kept"
+        kept = "kept" if self.keeps_structure else "NOT kept"
         orders: list[tuple[str, ...]] = [("", *NOISE_KINDS)]
         if self.convergence == "mean-square":
             orders.append(("mean-square", *texts(self.order)))
         orders.append(("weak", *texts(self.weak_order)))
         structure, sums = self.residuals, self.convergence_residuals
         return [
-            (f"Lagrange–d'Alembert structure: {kept}", rows(structure, STRUCTURE_TOLERANCE)),
-            (f"Convergence ({self.convergence})", rows(sums, TOLERANCE)),
+            (f"{self.structure}: {kept}", rows(structure, STRUCTURE_TOLERANCE)),
+            *([(f"Convergence ({self.convergence})", rows(sums, TOLERANCE))] if sums else []),
             ("Order by kind of noise", orders),
         ]
 
@@ -114,8 +124,9 @@ def certify(method: Method) -> Certificate:
 
     Works for the named methods and for tableaus of your own alike.
     """
-    families = (MeanSquareTableau, WeakTableau, ExplicitTableau, ExplicitWeakTableau)
-    if not isinstance(method, families):
+    if isinstance(method, BeyondMethod):
+        return _certify_beyond(method)
+    if not isinstance(method, ClassicMethod):
         raise TypeError(
             f"certify needs a tableau, got {method!r}; write for example certify(midpoint()) "
             "or certify(MeanSquareTableau(...))"
@@ -146,11 +157,28 @@ def certify(method: Method) -> Certificate:
     )
 
 
+def _certify_beyond(method: BeyondMethod) -> Certificate:
+    found = findings(method)
+    certificate = Certificate(
+        method=method,
+        lagrange_dalembert=False,
+        residuals=found.residuals,
+        not_counted=frozenset(),
+        convergence_residuals=found.sums,
+        order=found.order,
+        weak_order=found.weak_order,
+        notes=found.notes,
+        structure=found.structure,
+    )
+    is_kept = certificate.keeps_structure and found.structure == LAGRANGE_DALEMBERT
+    return replace(certificate, lagrange_dalembert=is_kept)
+
+
 def _takes_one_noise(method: Method) -> bool:
     return isinstance(method, WeakTableau) and method.max_noises == 1
 
 
-def _structure_notes(method: Method, not_counted: frozenset[str]) -> tuple[str, ...]:
+def _structure_notes(method: ClassicMethod, not_counted: frozenset[str]) -> tuple[str, ...]:
     if not_counted:
         return (f"condition 4 couples different noises; {method.name} takes one noise only",)
     if isinstance(method, (ExplicitTableau, ExplicitWeakTableau)):
@@ -182,7 +210,7 @@ def _weak_sums(method: WeakTableau | ExplicitWeakTableau) -> dict[str, float]:
     return sums
 
 
-def _weak_orders(method: Method) -> tuple[Orders, tuple[str, ...]]:
+def _weak_orders(method: ClassicMethod) -> tuple[Orders, tuple[str, ...]]:
     found = {"one": weak_order(method, "one"), "additive": weak_order(method, "additive")}
     notes: list[str] = []
     if not _takes_one_noise(method):

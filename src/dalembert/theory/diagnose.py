@@ -8,7 +8,7 @@ from typing import Any
 from dalembert.methods import METHODS
 from dalembert.methods.coefficients import Array
 from dalembert.system import System
-from dalembert.theory.advice import Advice, Verdict, advise, judge
+from dalembert.theory.advice import Advice, Verdict, advise, advise_beyond, judge
 from dalembert.theory.diagnosis_text import KIND_IN_WORDS, page
 from dalembert.theory.facts import TRACED, Evidence, Gap, Invariant, Probe, Spot, every
 from dalembert.theory.linear import nonlinear_terms
@@ -93,7 +93,8 @@ def diagnose(
     found = _facts(system, Probe(system, points, seed))
     chosen = [build() for build in METHODS.values()] if methods is None else methods
     found = replace(found, methods=tuple(judge(found, method) for method in chosen))
-    return replace(found, recommendation=advise(found))
+    beyond = advise_beyond(found) if methods is None else ()
+    return replace(found, recommendation=advise(found) + beyond)
 
 
 def _facts(system: System, probe: Probe) -> Diagnosis:

@@ -24,10 +24,11 @@ from typing import Any
 
 import numpy as np
 
+from dalembert.methods import AdditiveTableau, NinomiyaVictoirTableau
 from dalembert.methods.coefficients import Array
-from dalembert.methods.tableau import ExplicitWeakTableau, Method
+from dalembert.methods.tableau import ClassicMethod, ExplicitWeakTableau
 from dalembert.stepping.stages import stage_system
-from dalembert.system import DRIFT_TERMS, NOISE_TERMS
+from dalembert.system import DRIFT_TERMS, NOISE_TERMS, Term
 
 #: A rooted tree: the index of the channel at its root, and its subtrees in ascending order.
 Tree = tuple[int, tuple["Tree", ...]]
@@ -87,7 +88,11 @@ def mixed_variables(I: Array, I_tilde: Array) -> Array:
     return lower - lower.swapaxes(1, 2)
 
 
-def expand(method: Method, noises: int, mixed: Mixed = mixed_variables) -> Expansion:
+#: Methods whose step is a B-series: all of their rows are sums of fields.
+SeriesMethod = ClassicMethod | AdditiveTableau | NinomiyaVictoirTableau
+
+
+def expand(method: SeriesMethod, noises: int, mixed: Mixed = mixed_variables) -> Expansion:
     """Write one step of ``method`` with ``noises`` noises and h = 1 as an ``Expansion``."""
     increments, probabilities = _increments(method, noises, mixed)
     rows = stage_system(method, noises)
@@ -95,7 +100,7 @@ def expand(method: Method, noises: int, mixed: Mixed = mixed_variables) -> Expan
     terms = [[(kind, 0) for kind in DRIFT_TERMS]]
     terms += [[(kind, r) for kind in NOISE_TERMS] for r in range(noises)]
     size = (len(probabilities), stages + 1, stages)
-    tables = {term: np.zeros(size) for kinds in terms for term in kinds}
+    tables: dict[Term, Array] = {term: np.zeros(size) for kinds in terms for term in kinds}
     for i, entries in enumerate(zip(rows.q_rows[1:], rows.p_rows[1:], strict=True)):
         for entry in (*entries[0], *entries[1]):
             if entry.weight:
@@ -111,17 +116,21 @@ def expand(method: Method, noises: int, mixed: Mixed = mixed_variables) -> Expan
     return Expansion(tuple(channels), probabilities, odd_vanish)
 
 
-def _increments(method: Method, noises: int, mixed: Mixed) -> tuple[dict[Any, Array], Array]:
+def _increments(method: SeriesMethod, noises: int, mixed: Mixed) -> tuple[dict[Any, Array], Array]:
     """All outcomes of the increments of a step with h = 1, and their probabilities."""
     needs = method.needs(noises)
-    second = _COIN if "mixed" in needs else _GAUSS if "dZ" in needs else ((0.0, 1.0),)
-    pairs = list(product(*[_GAUSS] * noises, *[second] * noises))
-    outcomes = np.array(pairs).reshape(len(pairs), 2 * noises, 2)
-    first, other = np.split(outcomes[..., 0], 2, axis=1)
+    nothing = ((0.0, 1.0),)
+    second = _COIN if "mixed" in needs else _GAUSS if "dZ" in needs else nothing
+    coins = _COIN if "coin" in needs else nothing
+    pairs = list(product(*[_GAUSS] * noises, *[second] * noises, coins))
+    outcomes = np.array(pairs).reshape(len(pairs), 2 * noises + 1, 2)
+    first, other, coin = np.split(outcomes[..., 0], [noises, 2 * noises], axis=1)
     one, dZ = np.ones(len(outcomes)), (first + other / sqrt(3)) / 2
-    values = {("dt",): one, ("sqrt_dt",): one}
+    values: dict[Any, Array] = {("dt",): one, ("sqrt_dt",): one}
     for r in range(noises):
         values |= {("dW", r): first[:, r], ("dZ/dt", r): dZ[:, r]}
+        for side, sign in (("heads", 1), ("tails", -1)):
+            values[side, r] = first[:, r] * (1 + sign * coin[:, 0]) / 2
     if "mixed" in needs:
         table = mixed(first, other)
         values |= {("mixed", k, l): table[:, k, l] for k in range(noises) for l in range(noises)}

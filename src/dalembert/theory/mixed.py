@@ -103,6 +103,7 @@ class MixedStep:
         """H_d⁺ with the stages as arguments of their own."""
         H_d = p_next @ (q + self._sum(POSITION_TERMS, Q, P)[-1])
         for weights, velocity, (kind, i) in self._terms(POSITION_TERMS, Q, P):
+            assert isinstance(i, int), "a method of the paper's families has no brackets"
             H = hamiltonian(self.system, None if kind in DRIFT_TERMS else i)
             legendre = jnp.sum(P * velocity, axis=1) - jax.vmap(H, (0, 0, None))(Q, P, self.params)
             H_d = H_d - weights[-1] @ legendre

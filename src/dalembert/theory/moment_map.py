@@ -16,12 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.methods.coefficients import Array
-from dalembert.noise import Increments, Noise
+from dalembert.noise import Increments, Noise, usual_noise
 from dalembert.stepping.step import check_method
 from dalembert.stepping.stepper import Stepper
 from dalembert.system import System
 from dalembert.theory.linear import LinearFields, linear_fields
-from dalembert.theory.paths import call, check_dt, default_noise, one_step
+from dalembert.theory.paths import call, check_dt, one_step
 from dalembert.theory.quadrature import Rule, increment_rules
 
 MAX_DIM = 24
@@ -79,7 +79,7 @@ def method_map(system: System, method: Any, dt: float, noise: Noise | None) -> M
     check_method(system, method)
     check_dt(dt)
     fields = _fields(system)
-    law = default_noise(method) if noise is None else noise
+    law = usual_noise(method, system.noises, dt) if noise is None else noise
     needs = method.needs(system.noises)
     if needs - law.offers:
         raise ValueError(
@@ -87,7 +87,7 @@ def method_map(system: System, method: Any, dt: float, noise: Noise | None) -> M
             f"{type(law).__name__} noise does not offer."
         )
     additive = not np.any(fields.noises[:, :, 1:])
-    rules = increment_rules(law, system.noises, dt, needs_dZ="dZ" in needs, affine=additive)
+    rules = increment_rules(law, system.noises, dt, needs=needs, affine=additive)
     before, change, nodes = None, np.inf, 0
     for rule in rules:
         nodes = len(rule.weights)

@@ -23,8 +23,8 @@ from math import factorial
 from typing import Literal
 
 from dalembert.methods.coefficients import number_text
-from dalembert.methods.tableau import ExplicitWeakTableau, Method, WeakTableau
-from dalembert.theory.elementary_weights import Expansion, Forest, Tree, expand
+from dalembert.methods.tableau import ExplicitWeakTableau, WeakTableau
+from dalembert.theory.elementary_weights import Expansion, Forest, SeriesMethod, Tree, expand
 
 NoiseKind = Literal["none", "one", "additive", "general"]
 Word = tuple[int, ...]
@@ -84,7 +84,7 @@ class WeakOrder:
         return "\n".join(lines)
 
 
-def weak_order(method: Method, noise: NoiseKind = "general") -> WeakOrder:
+def weak_order(method: SeriesMethod, noise: NoiseKind = "general") -> WeakOrder:
     """Find the weak order of ``method`` from its coefficients.
 
     ``noise`` is "one" (a single noise), "additive" (several, with constant fields), "general"

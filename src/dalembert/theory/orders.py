@@ -1,6 +1,7 @@
 """Orders of convergence, measured on the user's own system and method."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import isfinite
 from numbers import Integral
 from typing import Any
@@ -141,7 +142,8 @@ def weak_order(
     observables = _observables(system, observe)
     limits = _limits(exact, observables)
     if outcomes is not None or method.convergence == "weak":
-        outcomes = outcomes or enumerate_three_point
+        has_coin = "coin" in method.needs(system.noises)
+        outcomes = outcomes or partial(enumerate_three_point, coin=has_coin)
         if local and (limits is not None or reference is not None):
             raise ValueError(
                 "local=True compares single steps with the generator series: leave out exact and "

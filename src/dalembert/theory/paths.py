@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from dalembert.noise import Gaussian, Increments, ThreePoint, brownian_path, coarsen
+from dalembert.noise import Increments, brownian_path, coarsen, usual_noise
 from dalembert.precision import with_precision
 from dalembert.stepping.step import as_increments, check_method, vector
 from dalembert.stepping.stepper import StepInfo, Stepper, make_stepper
@@ -72,17 +72,12 @@ def state(system: System, start: Any) -> tuple[Any, Any]:
     return vector("q0", start[0], system.dim), vector("p0", start[1], system.dim)
 
 
-def default_noise(method: Any) -> Gaussian | ThreePoint:
-    """What a method wants: three-point variables for weak methods, else Gaussian increments."""
-    return ThreePoint() if method.convergence == "weak" else Gaussian()
-
-
 def draw_increments(
     system: System, method: Any, dt: float, steps: int, seed: int = 0, path: int = 0
 ) -> Increments:
     """The increments that a run of the method draws on one path, with a leading axis of steps."""
     check_method(system, method)
-    noise = default_noise(method)
+    noise = usual_noise(method, system.noises, dt)
     noise.check(dt=dt, steps=steps, noises=system.noises)
 
     def draw(number: Any) -> Increments:
@@ -168,7 +163,9 @@ def brownian_paths(
     return with_precision(draw, first + np.arange(count, dtype=np.uint32))
 
 
-def coarse_paths(fine: Increments, dt: float, factor: int, length: int) -> Increments:
+def coarse_paths(
+    fine: Increments, dt: float, factor: int, length: int, areas: bool = False
+) -> Increments:
     """The same paths at the step factor·dt with time first, (length, count, noises).
 
     Rows that are not there are zeros: one length means one compilation for all step sizes, with a
@@ -177,9 +174,9 @@ def coarse_paths(fine: Increments, dt: float, factor: int, length: int) -> Incre
 
     def time_first(field: Any) -> np.ndarray:
         field = np.moveaxis(np.asarray(field), 1, 0)
-        return np.pad(field, ((0, length - len(field)), (0, 0), (0, 0)))
+        return np.pad(field, ((0, length - len(field)), *[(0, 0)] * (field.ndim - 1)))
 
-    return jax.tree.map(time_first, coarsen(fine, dt, factor))
+    return jax.tree.map(time_first, coarsen(fine, dt, factor, areas))
 
 
 def over_time(advance: Callable[..., Any], first: Any, increments: Increments, steps: Any) -> Any:
@@ -225,9 +222,10 @@ def run_coupled(
         drawn = brownian_paths(seed, first, size, t_end / fine, fine, system.noises)
         ends_of_W.append(np.sum(np.asarray(drawn.dW), axis=1))
         for part, (method, steps) in zip(parts, runs, strict=True):
-            needs_dZ = "dZ" in method.needs(system.noises)
-            record = drawn if needs_dZ else drawn._replace(dZ=None)
-            coarse = coarse_paths(record, t_end / fine, fine // steps, longest[method])
+            needs = method.needs(system.noises)
+            record = drawn if "dZ" in needs else drawn._replace(dZ=None)
+            sizes = fine // steps, longest[method]
+            coarse = coarse_paths(record, t_end / fine, *sizes, areas="area" in needs)
             part.append(_ends(system, method, initial, t_end / steps, steps, coarse))
     joined = [Ends(*(np.concatenate(x)[:paths] for x in zip(*p, strict=True))) for p in parts]
     return joined, np.concatenate(ends_of_W)[:paths]

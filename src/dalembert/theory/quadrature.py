@@ -43,12 +43,18 @@ class Rule(NamedTuple):
 
 
 def increment_rules(
-    noise: object, noises: int, dt: float, *, needs_dZ: bool, affine: bool
+    noise: object, noises: int, dt: float, *, needs: frozenset[str], affine: bool
 ) -> Iterator[Rule]:
     """Rules for the increments of one step, each finer than the one before, or a single exact one.
 
-    `affine` says that the step is affine in the increments.
+    `needs` are the increments that are read; `affine` says that the step is affine in them.
     """
+    needs_dZ, needs_coin = "dZ" in needs, "coin" in needs
+    if "area" in needs or (needs_coin and not isinstance(noise, ThreePoint)):
+        raise ValueError(
+            "there is no rule for expectations over areas, or over Gaussian increments with a "
+            "coin: use da.ThreePoint(), or da.simulate."
+        )
     if not isinstance(noise, Gaussian | ThreePoint | Zero):
         raise ValueError(
             f"{type(noise).__name__} noise has no law to take expectations over: use da.Gaussian() "
@@ -58,12 +64,12 @@ def increment_rules(
     variables = 2 * noises if needs_dZ else noises
     if isinstance(noise, Zero) or noises == 0:
         yield Rule(_increments(np.zeros((1, noises)), dt, needs_dZ=False), np.ones(1), True)
-    elif affine:
+    elif affine and not needs_coin:
         nodes = sqrt(variables * _variance(noise, dt)) * np.eye(variables)
         x = np.concatenate([nodes, -nodes])
         yield Rule(_increments(x, dt, needs_dZ), np.full(len(x), 1 / len(x)), True)
     elif isinstance(noise, ThreePoint):
-        yield Rule(*enumerate_three_point(noises, dt), True)
+        yield Rule(*enumerate_three_point(noises, dt, needs_coin), True)
     else:
         bound = _bound(noise, dt)
         n = FEWEST_NODES

@@ -10,10 +10,10 @@ import numpy as np
 
 from dalembert.methods.coefficients import Array
 from dalembert.methods.tableau import (
+    ClassicMethod,
     ExplicitTableau,
     ExplicitWeakTableau,
     MeanSquareTableau,
-    Method,
     WeakTableau,
 )
 
@@ -23,7 +23,7 @@ Residuals = dict[str, float]
 WEAK_CONDITION_4 = "4: β_i b³_ij + β_j b³_ji = β_i β_j"
 
 
-def structure_residuals(method: Method) -> Residuals:
+def structure_residuals(method: ClassicMethod) -> Residuals:
     """Largest residual of each Lagrange–d'Alembert condition: eight mean-square or four weak."""
     match method:
         case MeanSquareTableau():

@@ -1,0 +1,120 @@
+"""Methods for additive noise that read ΔZ in their stages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import sqrt
+from typing import ClassVar
+
+from dalembert.methods.coefficients import Matrix, Tableau, Vector
+
+_HALF = Fraction(1, 2)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AdditiveTableau(Tableau):
+    """Runge–Kutta methods for additive noise, with any noise in the stages.
+
+    Stages and update, for noise fields g_r that are constant:
+
+        Y_i = y + h Σ_j a_ij v(Y_j) + Σ_r g_r (ω_i ΔW_r + ζ_i ΔZ_r/h)
+        y'  = y + h Σ_i α_i v(Y_i)  + Σ_r g_r ΔW_r
+
+    What stands in the stages beside y is constant under d, so the conditions 1 and 5 of the
+    Lagrange–d'Alembert class are enough for every choice of ω and ζ. ``alpha`` must sum to one.
+    """
+
+    a: Matrix
+    alpha: Vector
+    omega: Vector
+    zeta: Vector
+    name: str = "my method for additive noise"
+
+    family = "Runge–Kutta for additive noise"
+    convergence = "mean-square"
+    requires = frozenset({"additive noise"})
+    _matrices = ("a",)
+    _vectors = ("alpha", "omega", "zeta")
+    _sums: ClassVar = {"alpha": 1.0}
+    _symbols: ClassVar = {"a": "a", "alpha": "α", "omega": "ω", "zeta": "ζ"}
+    _layout = ((("a", "alpha"),), ((None, "omega"), (None, "zeta")))
+
+    def needs(self, noises: int = 1) -> frozenset[str]:
+        """Increments that one step reads: "dW", and "dZ" unless ζ vanishes."""
+        return super().needs(noises) | ({"dZ"} if self.zeta.any() else set())
+
+
+def additive_midpoint() -> AdditiveTableau:
+    """Midpoint method for additive noise, with the mean of the noise over the step in its stage.
+
+    Equations:
+
+        Y = y + h/2 v(Y) + Σ_r g_r ΔZ_r/h,   y' = y + h v(Y) + Σ_r g_r ΔW_r
+
+    Stages: 1, implicit.
+    Update: α = (1).
+
+    Keeps: the Lagrange–d'Alembert structure, hence a symplectic map when the forces vanish.
+    Order: mean-square 2 where the drift is linear along the noise and along its own image of it,
+    as for Langevin equations, van der Pol's oscillator and Lenard–Bernstein; 1 otherwise.
+    Cost: that of midpoint, and a second normal variable a noise.
+
+    When to use: for single paths, or few, of Langevin equations: errors are hundreds of times
+    smaller than those of midpoint.
+
+    Reference: KrausTyranowski2021, the conditions; the choice of the stage noise is our own.
+    """
+    return AdditiveTableau([[_HALF]], [1], [0], [1], name="additive_midpoint")
+
+
+def _two_stages(a: list[list[float | Fraction]], name: str) -> AdditiveTableau:
+    """η = ΔZ/h ∓ ΔW/√6: the mean is ΔZ/h and the mean square is h/2."""
+    shift = 1 / sqrt(6)
+    return AdditiveTableau(a, [_HALF, _HALF], [-shift, shift], [1, 1], name=name)
+
+
+def additive_dirk() -> AdditiveTableau:
+    """Diagonally implicit method of two stages for additive noise.
+
+    Equations: those of ``AdditiveTableau`` with the coefficients of ``dirk(1/2)``.
+
+    Stages: 2, one after the other; their noise is ΔZ/h ∓ ΔW/√6.
+    Update: α = (½, ½).
+
+    Keeps: the Lagrange–d'Alembert structure, hence a symplectic map when the forces vanish.
+    Order: mean-square 3/2 for additive noise, 2 where the drift is linear along the noise.
+    Cost: twice that of midpoint, and a second normal variable a noise.
+
+    When to use: pathwise accuracy with additive noise and any drift.
+
+    Reference: KrausTyranowski2021, the conditions; the choice of the stage noise is our own.
+    """
+    quarter = Fraction(1, 4)
+    return _two_stages([[quarter, 0], [_HALF, quarter]], "additive_dirk")
+
+
+def additive_gauss() -> AdditiveTableau:
+    """Gauss' method of two stages for additive noise.
+
+    Equations: those of ``AdditiveTableau`` with the coefficients of Gauss' method of order four.
+
+    Stages: 2, solved together; their noise is ΔZ/h ∓ ΔW/√6.
+    Update: α = (½, ½).
+
+    Keeps: the Lagrange–d'Alembert structure, hence a symplectic map when the forces vanish.
+    Order: mean-square 3/2 for additive noise, 2 where the drift is linear along the noise; 4
+    without noise.
+    Cost: 4N equations a step, 2N when the Hamiltonian is separable.
+
+    When to use: weak noise, where the error of the drift is what counts.
+
+    Reference: KrausTyranowski2021, the conditions; the choice of the stage noise is our own.
+    """
+    return _two_stages(gauss_coefficients(), "additive_gauss")
+
+
+def gauss_coefficients() -> list[list[float | Fraction]]:
+    """The matrix of Gauss' method of two stages; its weights are (½, ½)."""
+    quarter, shift = Fraction(1, 4), sqrt(3) / 6
+    return [[quarter, 0.25 - shift], [0.25 + shift, quarter]]

@@ -1,0 +1,199 @@
+"""Methods that compose flows of parts of the equations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from dalembert.methods.additive import gauss_coefficients
+from dalembert.methods.coefficients import Convergence, Matrix, Tableau, Vector
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NinomiyaVictoirTableau(Tableau):
+    """Flows of the fields one after the other, in an order that a coin decides.
+
+    Half a step of the drift V₀, the flows of Î_1 V_1, …, Î_m V_m in this order or in the reverse
+    one, half a step of the drift. Every flow is a Runge–Kutta step, with the coefficients ``a``
+    and ``alpha`` for noises, and the midpoint method for the drift. Both orders are written in one:
+    noises 1 to m − 1 come before and after noise m, and the coin makes one of the two flows the
+    identity.
+    """
+
+    a: Matrix
+    alpha: Vector
+    name: str = "my composition"
+
+    family = "Ninomiya–Victoir composition"
+    convergence = "weak"
+    _matrices = ("a",)
+    _vectors = ("alpha",)
+    _sums: ClassVar = {"alpha": 1.0}
+    _symbols: ClassVar = {"a": "a", "alpha": "α"}
+    _layout = ((("a", "alpha"),),)
+
+    def needs(self, noises: int = 1) -> frozenset[str]:
+        """Increments that one step reads: "dW", and a "coin" for more than one noise."""
+        return super().needs(noises) | ({"coin"} if noises > 1 else set())
+
+
+def ninomiya_victoir() -> NinomiyaVictoirTableau:
+    """Ninomiya and Victoir's composition with symplectic flows, for any number of noises.
+
+    Equations: those of ``NinomiyaVictoirTableau``.
+
+    Stages: Gauss' two for every flow of a noise, midpoint for the drift before and after.
+    Update: the last flow's.
+
+    Keeps: a symplectic map when the forces vanish, as all its flows do.
+    Order: weak 2 for any noises.
+    Cost: 2 + 2(2m − 1) stages a step, solved flow by flow; a coin besides the three-point
+    variables. It may be driven by Gaussian ones too (``noise=da.Gaussian()``).
+
+    When to use: expectations with several noises that do not commute, where SRKw2 has no order 2.
+
+    Reference: NinomiyaVictoir2008.
+    """
+    return NinomiyaVictoirTableau(gauss_coefficients(), [0.5, 0.5], name="ninomiya_victoir")
+
+
+@dataclass(frozen=True)
+class LangevinSplitting:
+    """Exact flows of the parts of a Langevin equation, in the order of a word.
+
+    For H = T(p) + U(q), a linear friction F = −γ p and noise that does not depend on (q, p):
+
+        A  positions move with T'(p)
+        B  momenta are kicked by −U'(q)
+        O  friction and noise together, an Ornstein–Uhlenbeck process, exact in law
+        D  friction alone: p e^{−γτ}
+        C  a kick with all of the noise: −U'(q) and ΔW
+
+    A letter that occurs n times takes the n-th part of the step each time. γ may differ between
+    momenta that have no noise in common.
+    """
+
+    word: str
+    name: str = "my splitting"
+    convergence: Convergence = "mean-square"
+
+    family: ClassVar[str] = "Langevin splitting"
+    requires: ClassVar[frozenset[str]] = frozenset({"Langevin equation"})
+
+    def __post_init__(self) -> None:
+        counts = Counter(self.word)
+        complete = counts["A"] and (counts["B"] or counts["C"])
+        complete = complete and (bool(counts["O"]) != bool(counts["C"] and counts["D"]))
+        if set(counts) - set("ABCDO") or not complete or counts["O"] > 2 or counts["C"] > 1:
+            raise ValueError(
+                f"LangevinSplitting {self.name!r}: the word {self.word!r} must be made of A, B and "
+                "one or two O, or of A, D and one C, for example 'BAOAB' or 'DACAD'"
+            )
+
+    @property
+    def stages(self) -> int:
+        """Number of flows."""
+        return len(self.word)
+
+    def needs(self, noises: int = 1) -> frozenset[str]:
+        """Increments that one step reads: "dW", and "dZ" if friction and noise come in halves."""
+        is_halved = noises and self.word.count("O") == 2
+        return frozenset({"dW", "dZ"} if is_halved else {"dW"})
+
+    def check_noises(self, noises: int) -> None:
+        """Raise ``ValueError`` if the method cannot take this number of noises."""
+        if noises < 0:
+            raise ValueError(f"the number of noises cannot be negative, got {noises}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything needed to write the method down again, in types that JSON knows."""
+        return {
+            "name": self.name,
+            "family": self.family,
+            "convergence": self.convergence,
+            "word": self.word,
+        }
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.family} {self.word}"
+
+
+def baoab() -> LangevinSplitting:
+    """BAOAB: kick, drift, friction and noise, drift, kick.
+
+    Equations: those of ``LangevinSplitting`` with the word BAOAB.
+
+    Stages: 5, explicit.
+    Update: the last kick's.
+
+    Keeps: the exact variance of positions of a harmonic oscillator, for every step size; volumes
+    contract at the exact rate.
+    Order: weak 2; mean-square 1.
+    Cost: one force a step, and no equations.
+
+    When to use: sampling positions of Langevin dynamics with large steps.
+
+    Reference: LeimkuhlerMatthews2013.
+    """
+    return LangevinSplitting("BAOAB", "baoab")
+
+
+def aboba() -> LangevinSplitting:
+    """ABOBA: drift, kick, friction and noise, kick, drift.
+
+    Equations: those of ``LangevinSplitting`` with the word ABOBA.
+
+    Stages: 5, explicit.
+    Update: the last drift's.
+
+    Keeps: volumes contract at the exact rate.
+    Order: weak 2; mean-square 1.
+    Cost: one force a step, and no equations.
+
+    When to use: to be compared with BAOAB.
+
+    Reference: LeimkuhlerMatthews2013.
+    """
+    return LangevinSplitting("ABOBA", "aboba")
+
+
+def obabo() -> LangevinSplitting:
+    """OBABO: half of friction and noise, a Störmer–Verlet step, the other half.
+
+    Equations: those of ``LangevinSplitting`` with the word OBABO.
+
+    Stages: 5, explicit.
+    Update: the second half of friction and noise.
+
+    Keeps: the exact variance of momenta of a free particle; volumes contract at the exact rate.
+    Order: weak 2; mean-square 1.
+    Cost: one force a step, no equations, two normal variables a noise.
+
+    When to use: where momenta count, and to be compared with BAOAB.
+
+    Reference: BussiParrinello2007; LeimkuhlerMatthews2013.
+    """
+    return LangevinSplitting("OBABO", "obabo")
+
+
+def quasi_symplectic() -> LangevinSplitting:
+    """The second weak quasi-symplectic method of Milstein and Tretyakov.
+
+    Equations:
+
+        P₁ = p e^{−γh/2},  Q₁ = q + h/2 T'(P₁),  P₂ = P₁ − h U'(Q₁) + Σ_r σ_r Î_r,
+        p' = P₂ e^{−γh/2},  q' = Q₁ + h/2 T'(P₂)
+
+    Stages: 5, explicit.
+    Update: the second half of the friction.
+
+    Keeps: volumes contract at the exact rate, and a symplectic map without friction.
+    Order: weak 2.
+    Cost: one force a step, no equations, three-point variables.
+
+    When to use: expectations of Langevin dynamics with simple random variables.
+
+    Reference: MilsteinTretyakov2003.
+    """
+    return LangevinSplitting("DACAD", "quasi_symplectic", "weak")

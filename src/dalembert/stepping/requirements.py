@@ -1,0 +1,118 @@
+"""What some methods ask of a system: additive noise, or the form of a Langevin equation."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dalembert.precision import is_traced
+from dalembert.stepping.dependence import Degree, degree
+from dalembert.stepping.plan import Dependence
+from dalembert.system import DRIFT_TERMS, NOISE_TERMS, System, Term
+
+__all__ = ["check_requirements", "damping", "find_dependence"]
+
+
+def find_dependence(
+    system: System, like: tuple[Any, Any, Any], more: set[Term] | None = None
+) -> dict[Term, Dependence]:
+    """How every term of the equations, and some more, depend on q and p."""
+    terms: list[Term] = [(kind, 0) for kind in DRIFT_TERMS]
+    terms += [(kind, r) for r in range(system.noises) for kind in NOISE_TERMS]
+    terms += sorted((more or set()) - set(terms))
+    found = {}
+    for term in terms:
+        fun = system.term(term)
+        found[term] = (
+            Dependence(Degree.ZERO, Degree.ZERO)
+            if fun is None
+            else Dependence(degree(fun, like, (0,)), degree(fun, like, (1,)))
+        )
+    return found
+
+
+def check_requirements(system: System, method: Any) -> None:
+    """Refuse, with the reason, a system that is not what a method is made for."""
+    if not method.requires:
+        return
+    z = jax.ShapeDtypeStruct((system.dim,), np.float64)
+    with jax.enable_x64(True):
+        dependence = find_dependence(system, (z, z, system.params))
+    is_langevin = "Langevin equation" in method.requires
+    wrong = _why_not_langevin(dependence) if is_langevin else _why_not_additive(dependence)
+    if not wrong and is_langevin and not is_traced(system.params):
+        wrong = _why_not_thermal(system)
+    if wrong:
+        raise ValueError(
+            f"{method.name} needs {' and '.join(sorted(method.requires))}, and {system.name!r} is "
+            f"something else: {wrong}. da.diagnose(system) says which methods can be used."
+        )
+
+
+def _why_not_additive(dependence: Mapping[Term, Dependence]) -> str:
+    moving = [
+        f"{kind} of noise {r}"
+        for (kind, r), d in dependence.items()
+        if kind in NOISE_TERMS and max(d) > Degree.CONSTANT
+    ]
+    return f"{', '.join(moving)} depends on (q, p)" if moving else ""
+
+
+def _why_not_langevin(dependence: Mapping[Term, Dependence]) -> str:
+    velocity, gradient, force = (dependence[kind, 0] for kind in DRIFT_TERMS)
+    moves = [r for (kind, r), d in dependence.items() if kind == "h_p" and not d.vanishes]
+    if velocity.on_q > Degree.CONSTANT or gradient.on_p > Degree.CONSTANT:
+        return "H is not of the form T(p) + U(q)"
+    if force.on_q > Degree.CONSTANT or force.on_p > Degree.AFFINE:
+        return "the force is not a linear friction, F = −γ p"
+    if moves:
+        return f"noise {moves[0]} moves positions"
+    return _why_not_additive(dependence)
+
+
+def _why_not_thermal(system: System) -> str:
+    """Momenta under one noise must have one friction, and friction must not mix momenta."""
+    with jax.enable_x64(True):
+        zero = jnp.zeros(system.dim)
+        force = system.term(("F", 0))
+        matrix = np.zeros((system.dim, system.dim))
+        if force is not None:
+            matrix = -np.asarray(jax.jacfwd(force, argnums=1)(zero, zero, system.params))
+        noise = np.asarray(system.diffusion(zero, zero)[1])
+    friction = np.diag(matrix)
+    if np.any(matrix != np.diag(friction)):
+        return "the friction of one momentum depends on another one"
+    if np.any(friction < 0):
+        return f"a friction is negative, {friction.min():g}"
+    together = (noise.T @ noise != 0) & (friction[:, None] != friction[None, :])
+    if together.any():
+        i, j = np.argwhere(together)[0]
+        return f"momenta {i} and {j} have a noise in common, and different frictions"
+    return ""
+
+
+def damping(system: System, dt: Any, params: Any, parts: tuple[int, ...]) -> dict[int, Any]:
+    """What friction does in the n-th part τ of a step: two numbers for every momentum.
+
+    With the friction γ, forces act for the time (1 − e^{−γτ})/γ, and noise of variance τ becomes
+    one of variance (1 − e^{−2γτ})/2γ.
+    """
+    force = system.term(("F", 0))
+    zero = jnp.zeros(system.dim, jnp.result_type(dt))
+    friction = zero
+    if force is not None:
+        friction = force(zero, zero, params) - force(zero, jnp.ones_like(zero), params)
+
+    def mean_decay(x: Any) -> Any:
+        """(1 − e^{−x})/x, which is 1 at x = 0; by a hyperbolic tangent, without cancellation."""
+        divisor = jnp.where(x == 0, jnp.ones_like(x), x)
+        tangent = jnp.tanh(x / 2)
+        return jnp.where(x == 0, jnp.ones_like(x), 2 * tangent / ((1 + tangent) * divisor))
+
+    found = {}
+    for n in parts:
+        x = friction * (dt / n)
+        found[n] = dt / n * mean_decay(x), jnp.sqrt(mean_decay(2 * x))
+    return found

@@ -1,0 +1,160 @@
+"""What methods beyond the paper's families keep, and how fast they converge."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dalembert.methods import (
+    AdditiveTableau,
+    BracketTableau,
+    LangevinSplitting,
+    NinomiyaVictoirTableau,
+)
+from dalembert.methods.coefficients import Array
+from dalembert.theory.order_conditions import TOLERANCE, weak_order
+from dalembert.theory.structure_conditions import Residuals
+
+BeyondMethod = AdditiveTableau | BracketTableau | NinomiyaVictoirTableau | LangevinSplitting
+Orders = dict[str, float | None]
+
+LAGRANGE_DALEMBERT = "Lagrange–d'Alembert structure"
+SYMPLECTIC = "symplectic map when the forces vanish"
+CONFORMAL = "symplectic map but for the friction, which contracts volumes at its exact rate"
+
+
+class Findings(NamedTuple):
+    """What a certificate says: see `Certificate`."""
+
+    structure: str
+    residuals: Residuals
+    sums: Residuals
+    order: Orders
+    weak_order: Orders
+    notes: tuple[str, ...]
+
+
+def findings(method: BeyondMethod) -> Findings:
+    """Decide what a method keeps and its orders of convergence."""
+    match method:
+        case AdditiveTableau():
+            return _additive(method)
+        case BracketTableau():
+            return _bracket(method)
+        case NinomiyaVictoirTableau():
+            return _ninomiya_victoir(method)
+        case LangevinSplitting():
+            return _langevin(method)
+
+
+def _orders(
+    one: float | None = None,
+    additive: float | None = None,
+    commuting: float | None = None,
+    general: float | None = None,
+) -> Orders:
+    return {"one": one, "additive": additive, "commuting": commuting, "general": general}
+
+
+def _conjugate(alpha: Array, a: Array) -> float:
+    """max |α_i a_ij + α_j a_ji − α_i α_j|"""
+    products = alpha[:, None] * a
+    return float(np.abs(products + products.T - np.outer(alpha, alpha)).max())
+
+
+def _fails(residuals: Residuals) -> list[str]:
+    return [label for label, value in residuals.items() if value > TOLERANCE]
+
+
+def _additive(m: AdditiveTableau) -> Findings:
+    # E[ΔW²] = h, E[ΔW ΔZ/h] = h/2 and E[(ΔZ/h)²] = h/3.
+    square = m.alpha @ (m.omega**2 + m.omega * m.zeta + m.zeta**2 / 3)
+    mean, spread = "Σ α_i η_i = ΔZ/h", "E Σ α_i η_i² = h/2"
+    sums = {
+        "Σ α = 1": abs(m.alpha.sum() - 1),
+        "αᵀ a e = 1/2": abs((m.alpha @ m.a).sum() - 0.5),
+        mean: max(abs(m.alpha @ m.omega), abs(m.alpha @ m.zeta - 1)),
+        spread: abs(square - 0.5),
+    }
+    sums = {label: float(value) for label, value in sums.items()}
+    failing = _fails(sums)
+    notes = ["its noise must be additive: the fields of the noises must not depend on (q, p)"]
+    if failing:
+        notes.append(f"mean-square order 3/2 is stopped by {'; '.join(failing)}")
+    if not set(failing) - {spread}:
+        notes.append(
+            "mean-square order 2 where the drift is linear along the noise and its own image of it"
+        )
+    strong = 1.0 if failing else 1.5
+    weak = float(weak_order(m, "additive").order) or None
+    residuals = {"1 and 5: α_i a_ij + α_j a_ji = α_i α_j": _conjugate(m.alpha, m.a)}
+    return Findings(
+        LAGRANGE_DALEMBERT,
+        residuals,
+        sums,
+        _orders(additive=strong),
+        _orders(additive=weak),
+        tuple(notes),
+    )
+
+
+def _bracket(m: BracketTableau) -> Findings:
+    needed = 4 if m.brackets == "drift" else 2
+    sums = _classical_conditions(m.alpha, m.a, needed)
+    strong = None if _fails(sums) else 1.5 if m.brackets == "drift" else 1.0
+    kinds = {"one": strong} if m.brackets == "drift" else dict.fromkeys(_orders(), strong)
+    # Expectations converge at least as fast as paths do.
+    notes = ["brackets of Hamiltonian fields are Hamiltonian, those of forces are not forces"]
+    if m.brackets == "drift":
+        notes.append("takes one noise; with one that is additive, its mean-square order is 3/2 too")
+    return Findings(
+        SYMPLECTIC,
+        {"α_i a_ij + α_j a_ji = α_i α_j": _conjugate(m.alpha, m.a)},
+        sums,
+        _orders(**kinds),
+        _orders(**kinds),
+        tuple(notes),
+    )
+
+
+def _classical_conditions(alpha: Array, a: Array, order: int) -> Residuals:
+    """Those of a Runge–Kutta method up to an order of four."""
+    c = a.sum(axis=1)
+    conditions = {
+        "Σ α = 1": (1, alpha.sum() - 1),
+        "αᵀ a e = 1/2": (2, alpha @ c - 1 / 2),
+        "αᵀ (a e)² = 1/3": (3, alpha @ c**2 - 1 / 3),
+        "αᵀ a a e = 1/6": (3, alpha @ a @ c - 1 / 6),
+        "αᵀ (a e)³ = 1/4": (4, alpha @ c**3 - 1 / 4),
+        "αᵀ (a e · a a e) = 1/8": (4, alpha @ (c * (a @ c)) - 1 / 8),
+        "αᵀ a (a e)² = 1/12": (4, alpha @ a @ c**2 - 1 / 12),
+        "αᵀ a a a e = 1/24": (4, alpha @ a @ a @ c - 1 / 24),
+    }
+    return {label: abs(float(x)) for label, (weight, x) in conditions.items() if weight <= order}
+
+
+def _ninomiya_victoir(m: NinomiyaVictoirTableau) -> Findings:
+    found = {kind: weak_order(m, kind) for kind in ("one", "additive", "general")}
+    orders = {kind: float(result.order) or None for kind, result in found.items()}
+    orders["commuting"] = orders["general"]
+    residuals = {"α_i a_ij + α_j a_ji = α_i α_j": _conjugate(m.alpha, m.a)}
+    notes = ("each flow is a Lagrange–d'Alembert step for its own part of the equations",)
+    return Findings(SYMPLECTIC, residuals, {}, _orders(**orders), _orders(**orders), notes)
+
+
+def _langevin(m: LangevinSplitting) -> Findings:
+    weak = 2.0 if m.word == m.word[::-1] else 1.0
+    strong = 1.0 if m.convergence == "mean-square" else weak
+    notes = [
+        "takes Langevin equations: H = T(p) + U(q), F = −γ p, and noise that is constant",
+        "its flows are exact, so that nothing but their order decides what it keeps",
+    ]
+    if weak == 2:
+        notes.append("weak order 2, because the word reads the same in both directions")
+    return Findings(
+        CONFORMAL,
+        {},
+        {},
+        _orders(one=strong, additive=strong),
+        _orders(one=weak, additive=weak),
+        tuple(notes),
+    )
