@@ -83,9 +83,9 @@ class LangevinSplitting:
 
     def __post_init__(self) -> None:
         counts = Counter(self.word)
-        complete = counts["A"] and (counts["B"] or counts["C"])
-        complete = complete and (bool(counts["O"]) != bool(counts["C"] and counts["D"]))
-        if set(counts) - set("ABCDO") or not complete or counts["O"] > 2 or counts["C"] > 1:
+        if not (set(counts) == set("ABO") and counts["O"] <= 2) and not (
+            set(counts) == set("ACD") and counts["C"] == 1
+        ):
             raise ValueError(
                 f"LangevinSplitting {self.name!r}: the word {self.word!r} must be made of A, B and "
                 "one or two O, or of A, D and one C, for example 'BAOAB' or 'DACAD'"

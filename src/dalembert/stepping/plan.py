@@ -79,8 +79,10 @@ def make_plan(
     new_q, new_p = Node("q", len(stages.q_rows) - 1), Node("p", len(stages.p_rows) - 1)
     rows = {node: _drop_zeros(row, dependence) for node, row in rows.items()}
     if not shortcuts:
-        unknowns = tuple(node for node in rows if node.number and node not in (new_q, new_p))
-        return Plan(rows, (Block(unknowns, ()), Block((), (new_q, new_p))), new_q, new_p)
+        used = {node for row in rows.values() for node in _references(row)}
+        ends = tuple(node for node in (new_q, new_p) if node not in used)
+        unknowns = tuple(node for node in rows if node.number and node not in ends)
+        return Plan(rows, (Block(unknowns, ()), Block((), ends)), new_q, new_p)
     rows = {node: _at_old_state(row, dependence) for node, row in rows.items()}
     rows, renamed = _merge_equal(rows)
     new_q, new_p = renamed[new_q], renamed[new_p]

@@ -1,0 +1,488 @@
+"""Methods beyond the paper: what they keep, what they refuse, their noise, and their orders."""
+
+from math import exp, sqrt
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import dalembert as da
+from dalembert import theory
+from dalembert.methods.additive import gauss_coefficients
+
+HALVES = [0.5, 0.5]
+
+
+def pendulum(noise="additive", friction=0.5):
+    """A pendulum with a linear friction and one noise, or two that do not commute."""
+    h = {
+        "additive": [lambda q, p: -0.6 * q[0]],
+        "one": [lambda q, p: 0.4 * jnp.sin(q[0]) + 0.15 * p[0] ** 2],
+        "two": [lambda q, p: 0.5 * q[0], lambda q, p: 0.25 * p[0] ** 2 + 0.3 * p[0]],
+    }[noise]
+    return da.System(
+        H=lambda q, p: p[0] ** 2 / 2 + (1 - jnp.cos(q[0])),
+        F=(lambda q, p: -friction * p) if friction else None,
+        h=h,
+        dim=1,
+        name=f"pendulum, {noise}",
+    )
+
+
+def increments(method, noises, seed=3, dt=0.1):
+    rng = np.random.default_rng(seed)
+    dW = sqrt(dt) * rng.standard_normal(noises)
+    dZ = dt / 2 * (dW + sqrt(dt / 3) * rng.standard_normal(noises))
+    area = dt * np.triu(rng.standard_normal((noises, noises)), 1)
+    every = da.Increments(dW, dZ, area=area - area.T, coin=np.array(-1.0))
+    wanted = method.needs(noises)
+    return da.Increments(**{name: getattr(every, name) for name in wanted})
+
+
+NOISE_OF = {
+    "additive_midpoint": "additive",
+    "additive_dirk": "additive",
+    "additive_gauss": "additive",
+    "bracket_gauss": "one",
+    "bracket_midpoint": "two",
+    "ninomiya_victoir": "two",
+    "baoab": "additive",
+    "aboba": "additive",
+    "obabo": "additive",
+    "quasi_symplectic": "additive",
+}
+
+
+def system_for(name, friction=0.5):
+    return pendulum(NOISE_OF[name], friction)
+
+
+# Structure
+
+
+def jacobian(system, method, dt=0.1):
+    with jax.enable_x64(True):
+        given = increments(method, system.noises, dt=dt)
+
+        def image(z):
+            q, p, _ = da.step(system, method, z[:1], z[1:], dt, given)
+            return jnp.concatenate([q, p])
+
+        return np.asarray(jax.jacfwd(image)(jnp.array([0.7, 0.3])))
+
+
+@pytest.mark.parametrize("name", da.BEYOND)
+def test_steps_are_symplectic_without_forces(name):
+    method = da.BEYOND[name]()
+    assert da.certify(method).keeps_structure
+    assert abs(np.linalg.det(jacobian(system_for(name, friction=0), method)) - 1) < 1e-13
+    assert abs(np.linalg.det(jacobian(system_for(name), method)) - 1) > 1e-3
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        da.AdditiveTableau([[0.0]], [1], [0], [1], name="Euler"),
+        da.BracketTableau([[0.0]], [1], "noise", name="Euler along brackets"),
+        da.NinomiyaVictoirTableau([[0, 0], [1, 0]], HALVES, name="with Heun"),
+    ],
+    ids=lambda method: method.name,
+)
+def test_a_tableau_that_breaks_the_condition_is_not_symplectic(method):
+    noise = {da.AdditiveTableau: "additive", da.BracketTableau: "two"}.get(type(method), "one")
+    system = pendulum(noise, friction=0)
+    assert not da.certify(method).keeps_structure
+    assert not da.certify(method).lagrange_dalembert
+    assert abs(np.linalg.det(jacobian(system, method)) - 1) > 1e-5
+
+
+@pytest.mark.parametrize("name", ["baoab", "aboba", "obabo", "quasi_symplectic"])
+def test_splittings_contract_volumes_at_the_exact_rate(name):
+    found = np.linalg.det(jacobian(system_for(name), da.BEYOND[name]()))
+    assert abs(found - exp(-0.5 * 0.1)) < 1e-14
+
+
+def two_form_defect(method, system, dt=0.1):
+    """dq'∧dp' − dq∧dp − h Σ α_i dQ_i∧dF_i: zero if nothing but the forces changes the form."""
+    given = increments(method, system.noises, dt=dt)
+    s = method.stages
+    noise = method.omega * given.dW[0] + method.zeta * given.dZ[0] / dt
+
+    def drift(Q, P):
+        force = system.F(Q, P)
+        return (
+            jax.grad(system.H, 1)(Q, P),
+            -jax.grad(system.H, 0)(Q, P) + force,
+            force,
+        )
+
+    def fields(Z):
+        return jax.vmap(drift)(Z[:s, None], Z[s:, None])
+
+    def stages(z):
+        def right_hand_side(Z):
+            v, f, _ = fields(Z)
+            return jnp.concatenate(
+                [z[0] + dt * method.a @ v[:, 0], z[1] + dt * method.a @ f[:, 0] + 0.6 * noise]
+            )
+
+        Z = jnp.repeat(z, s)
+        for _ in range(60):
+            Z = right_hand_side(Z)
+        return Z
+
+    def step(z):
+        v, f, _ = fields(stages(z))
+        return z + jnp.array([dt * method.alpha @ v, dt * method.alpha @ f + 0.6 * given.dW])[:, 0]
+
+    with jax.enable_x64(True):
+        z = jnp.array([0.7, 0.3])
+        q, p, _ = da.step(system, method, z[:1], z[1:], dt, given)
+        np.testing.assert_allclose(step(z), np.concatenate([q, p]), atol=1e-14)
+        forces = jax.jacfwd(lambda z: fields(stages(z))[2][:, 0])(z)
+        positions = jax.jacfwd(lambda z: stages(z)[:s])(z)
+        pairs = positions[:, 0] * forces[:, 1] - positions[:, 1] * forces[:, 0]
+        change = jnp.linalg.det(jax.jacfwd(step)(z)) - 1
+        return abs(float(change - dt * method.alpha @ pairs))
+
+
+@pytest.mark.parametrize("name", ["additive_midpoint", "additive_dirk", "additive_gauss"])
+def test_only_forces_change_the_symplectic_form_of_additive_methods(name):
+    method = da.BEYOND[name]()
+    assert da.certify(method).lagrange_dalembert
+    assert two_form_defect(method, pendulum()) < 1e-14
+
+
+def test_forces_and_more_change_the_form_of_another_tableau():
+    method = da.AdditiveTableau([[0, 0], [1, 0]], HALVES, [-0.4, 0.4], [1, 1], name="Heun")
+    assert two_form_defect(method, pendulum()) > 1e-6
+
+
+@pytest.mark.parametrize("name", da.BEYOND)
+def test_shortcuts_change_nothing(name):
+    system, method = system_for(name), da.BEYOND[name]()
+    given = increments(method, system.noises)
+    fast = da.step(system, method, [0.7], [0.3], 0.1, given)
+    slow = da.step(system, method, [0.7], [0.3], 0.1, given, shortcuts=False)
+    np.testing.assert_allclose(np.ravel(fast[:2]), np.ravel(slow[:2]), atol=1e-14)
+    assert fast[2].converged and slow[2].converged
+
+
+# Certificates and refusals
+
+
+def test_orders_in_certificates():
+    orders = {name: da.certify(make()).order for name, make in da.BEYOND.items()}
+    assert orders["additive_midpoint"]["additive"] == 1
+    assert orders["additive_dirk"]["additive"] == orders["additive_gauss"]["additive"] == 1.5
+    assert orders["bracket_gauss"]["one"] == 1.5 and orders["bracket_gauss"]["general"] is None
+    assert orders["bracket_midpoint"]["general"] == 1
+    weak = {name: da.certify(make()).weak_order for name, make in da.BEYOND.items()}
+    assert weak["ninomiya_victoir"] == dict.fromkeys(("one", "additive", "commuting", "general"), 2)
+    assert weak["additive_gauss"]["additive"] == 2 and weak["additive_midpoint"]["additive"] == 1
+    assert weak["baoab"]["additive"] == weak["quasi_symplectic"]["additive"] == 2
+    assert da.certify(da.LangevinSplitting("BAO")).weak_order["additive"] == 1
+
+
+def test_a_coin_is_what_makes_the_weak_order_two():
+    from dalembert.theory.elementary_weights import expand
+    from dalembert.theory.order_conditions import weak_order_of
+
+    expansion = expand(da.ninomiya_victoir(), 2)
+    assert weak_order_of(expansion, "general").order == 2
+    heads = np.isclose(expansion.channels[1].matrix.sum(axis=(1, 2)), 0)
+    # With the coin always on one side, only one order of the noises is left.
+    always = expansion.probabilities * 2 * _is_heads(expansion)
+    one_sided = type(expansion)(expansion.channels, always, expansion.odd_vanish)
+    assert heads.any() and weak_order_of(one_sided, "general").order < 2
+
+
+def _is_heads(expansion):
+    """The coin is the last variable, and changes fastest."""
+    return np.arange(len(expansion.probabilities)) % 2 == 1
+
+
+def test_a_bracket_tableau_of_low_order_has_no_order():
+    low = da.BracketTableau([[0.5]], [1], "drift")
+    assert da.certify(low).order["one"] is None
+
+
+@pytest.mark.parametrize(
+    ("method", "system", "message"),
+    [
+        (da.additive_dirk(), da.systems.damped_kubo(), "needs additive noise"),
+        (da.bracket_gauss(), da.systems.two_noise(), "takes one noise, the system has 2"),
+        (da.baoab(), da.systems.damped_kubo(), "noise 0 moves positions"),
+        (da.baoab(), da.systems.van_der_pol(), "not a linear friction"),
+        (da.obabo(), da.systems.lorentz(), "baoab|obabo needs Langevin equation"),
+    ],
+    ids=str,
+)
+def test_systems_that_a_method_cannot_take(method, system, message):
+    q = np.ones(system.dim)
+    with pytest.raises(ValueError, match=message):
+        da.simulate(system, method, (q, q), dt=0.1, t_end=1.0, paths=2)
+
+
+def two_particles(friction, noise):
+    """Two free particles; noise[r] are the amplitudes of noise r."""
+    return da.System(
+        H=lambda q, p: p @ p / 2,
+        F=lambda q, p: -jnp.asarray(friction, q.dtype) @ p,
+        h=[lambda q, p, a=a: -jnp.asarray(a, q.dtype) @ q for a in noise],
+        dim=2,
+    )
+
+
+@pytest.mark.parametrize(
+    ("friction", "noise", "message"),
+    [
+        ([[1.0, 0.5], [0.0, 1.0]], [[1.0, 0.0]], "depends on another one"),
+        ([[1.0, 0.0], [0.0, 2.0]], [[1.0, 1.0]], "noise in common, and different frictions"),
+        ([[-1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0]], "a friction is negative"),
+    ],
+)
+def test_frictions_that_splittings_cannot_take(friction, noise, message):
+    with pytest.raises(ValueError, match=message):
+        da.step(two_particles(friction, noise), da.baoab(), [0.0, 0.0], [1.0, 1.0], 0.1, [0.1])
+
+
+@pytest.mark.parametrize("word", ["", "AB", "BAOABX", "BAOAC", "OBOBAO", "DAD", "CACAD"])
+def test_words_that_make_no_method(word):
+    with pytest.raises(ValueError, match="must be made of A, B and"):
+        da.LangevinSplitting(word)
+
+
+def test_a_bracket_tableau_says_which_brackets_there_are():
+    with pytest.raises(ValueError, match='"drift" or "noise"'):
+        da.BracketTableau([[0.5]], [1], "both")
+
+
+# Noise
+
+
+def test_levy_areas_have_their_law():
+    h, noises, count = 0.3, 3, 20_000
+    with jax.enable_x64(True):
+        noise = da.Gaussian(areas=3)
+        draw = jax.jit(
+            jax.vmap(lambda path: noise.draw_together(5, path, 0, h, noises, np.float64))
+        )
+        group = draw(jnp.arange(count // 4, dtype=jnp.uint32))
+    dW, area = (np.concatenate([getattr(one, name) for one in group]) for name in ("dW", "area"))
+    np.testing.assert_allclose(area, -area.swapaxes(1, 2), atol=1e-15)
+    given = h**2 / 12 * (1 + (dW[:, 0] ** 2 + dW[:, 1] ** 2) / h)
+    assert abs(np.mean(area[:, 0, 1] ** 2 - given)) < 4 * np.std(area[:, 0, 1] ** 2) / sqrt(count)
+    assert abs(np.var(area[:, 0, 1]) / (h**2 / 4) - 1) < 0.05
+    # E[A_01 A_02 | ΔW] = h/12 ΔW_1 ΔW_2.
+    product = area[:, 0, 1] * area[:, 0, 2] - h / 12 * dW[:, 1] * dW[:, 2]
+    assert abs(np.mean(product)) < 4 * np.std(product) / sqrt(count)
+    # The fourth moment of an area is 5 h⁴/16; a normal law would have 3 h⁴/16.
+    assert abs(np.mean(area[:, 0, 1] ** 4) / (5 * h**4 / 16) - 1) < 0.15
+
+
+def test_areas_of_a_fine_path():
+    fine = da.brownian_path(1, 0, 1e-3, 64, 2)
+    coarse = da.coarsen(fine, 1e-3, 32, areas=True)
+    W = np.cumsum(fine.dW[:32], axis=0) - fine.dW[:32]
+    area = np.sum(W[:, 0] * fine.dW[:32, 1] - W[:, 1] * fine.dW[:32, 0]) / 2
+    np.testing.assert_allclose(coarse.area[0, 0, 1], area, rtol=1e-12)
+    # Two halves make a whole: areas of the parts and the triangle between them.
+    whole = da.coarsen(fine, 1e-3, 64, areas=True)
+    again = da.coarsen(coarse, 32e-3, 2, areas=True)
+    np.testing.assert_allclose(again.area, whole.area, rtol=1e-12)
+    assert da.coarsen(fine, 1e-3, 32).area is None
+
+
+def test_coins_are_fair_and_independent_of_the_increments():
+    with jax.enable_x64(True):
+        for noise in (da.Gaussian(), da.ThreePoint()):
+            draw = jax.jit(
+                jax.vmap(lambda path, n=noise: n.draw_together(2, path, 0, 0.1, 2, np.float64))
+            )
+            group = draw(jnp.arange(4000, dtype=jnp.uint32))
+            coin = np.concatenate([one.coin for one in group])
+            dW = np.concatenate([one.dW for one in group])
+            assert set(np.unique(coin)) == {-1.0, 1.0}
+            limit = 4 / sqrt(len(coin))
+            assert abs(coin.mean()) < limit
+            assert np.all(np.abs(np.mean(coin[:, None] * np.sign(dW), axis=0)) < limit)
+
+
+def test_what_areas_cannot_be():
+    with pytest.raises(ValueError, match="truncated increments have no areas"):
+        da.Gaussian(truncation=1, areas=4)
+    with pytest.raises(ValueError, match="areas=-1"):
+        da.Gaussian(areas=-1)
+    with pytest.raises(ValueError, match=r"needs the increments \['area'\]"):
+        da.simulate(
+            pendulum("two"), da.bracket_midpoint(), ([0.0], [1.0]),
+            dt=0.1, t_end=1.0, paths=2, noise=da.Gaussian(),
+        )  # fmt: skip
+
+
+# Expectations and runs
+
+
+def oscillator(friction, temperature=0.7):
+    def noise(q, p, c):
+        return -jnp.sqrt(2 * c["friction"] * c["temperature"]) * q[0]
+
+    return da.System(
+        H=lambda q, p, c: (p[0] ** 2 + q[0] ** 2) / 2,
+        F=lambda q, p, c: -c["friction"] * p,
+        h=[noise],
+        dim=1,
+        params={"friction": friction, "temperature": temperature},
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "position", "momentum"),
+    [
+        ("baoab", lambda x: 1.0, lambda x: 1 - x),
+        ("aboba", lambda x: 1.0, lambda x: 1 / (1 - x)),
+        ("obabo", lambda x: 1 / (1 - x), lambda x: 1.0),
+    ],
+)
+def test_stationary_moments_of_splittings(name, position, momentum):
+    for dt in (0.25, 0.5, 1.0):
+        found = theory.stationary_covariance(oscillator(1.3), da.BEYOND[name](), dt=dt)
+        exact = 0.7 * np.diag([position(dt**2 / 4), momentum(dt**2 / 4)])
+        np.testing.assert_allclose(found, exact, atol=1e-12)
+
+
+def test_the_quasi_symplectic_method_is_of_second_order_in_its_stationary_law():
+    errors = [
+        np.abs(
+            theory.stationary_covariance(oscillator(1.0), da.quasi_symplectic(), dt=dt)
+            - 0.7 * np.eye(2)
+        ).max()
+        for dt in (0.2, 0.1)
+    ]
+    assert 3.8 < errors[0] / errors[1] < 4.2
+
+
+def test_without_friction_a_splitting_is_verlet():
+    system = oscillator(1.0).with_params(friction=0.0)
+    given = da.Increments(np.zeros(1), np.zeros(1))
+    for name in ("baoab", "obabo", "quasi_symplectic"):
+        q, p, _ = da.step(system, da.BEYOND[name](), [0.7], [0.3], 0.1, given)
+        assert np.isfinite([q[0], p[0]]).all()
+    q, p, _ = da.step(system, da.baoab(), [0.7], [0.3], 0.1, given)
+    half = 0.3 - 0.05 * 0.7
+    np.testing.assert_allclose(q, 0.7 + 0.1 * half, atol=1e-15)
+    np.testing.assert_allclose(p, half - 0.05 * (0.7 + 0.1 * half), atol=1e-15)
+
+
+@pytest.mark.parametrize("name", da.BEYOND)
+def test_runs_take_the_steps_of_da_step(name):
+    """Fast code and single steps agree, whatever the noise."""
+    system, method = system_for(name), da.BEYOND[name]()
+    dt, steps = 0.05, 11
+    run = da.simulate(
+        system, method, ([0.7], [0.3]), dt=dt, t_end=steps * dt, paths=5, seed=4, keep="final"
+    )
+    assert run.failed == 0
+    drawn = theory.paths.draw_increments(system, method, dt, steps, seed=4, path=3)
+    walk = theory.paths.walk(system, method, ([0.7], [0.3]), dt, drawn)
+    np.testing.assert_allclose(run.q[3], walk.q[-1], atol=1e-12)
+    np.testing.assert_allclose(run.p[3], walk.p[-1], atol=1e-12)
+
+
+def test_gaussian_noise_may_drive_ninomiya_and_victoir():
+    system = pendulum("two")
+    settings = {"dt": 0.1, "t_end": 1.0, "paths": 20_000, "observe": {"q": lambda q, p: q[0]}}
+    start = ([0.7], [0.3])
+    runs = [
+        da.simulate(system, da.ninomiya_victoir(), start, seed=seed, noise=noise, **settings)
+        for seed, noise in enumerate((da.Gaussian(), da.ThreePoint()))
+    ]
+    gap = runs[0].mean["q"][-1] - runs[1].mean["q"][-1]
+    assert abs(gap) < 4 * np.hypot(*(run.stderr["q"][-1] for run in runs))
+
+
+# Orders
+
+
+def slope(system, method, reference, refine=16, steps=(8, 16, 32, 64), paths=400):
+    return da.strong_order(
+        system, method, ([1.0], [0.5]),
+        t_end=1.0, paths=paths, steps=steps, reference=reference, refine=refine,
+    )  # fmt: skip
+
+
+def quartic():
+    """A drift that is curved along its additive noise."""
+    return da.System(
+        H=lambda q, p: p[0] ** 2 / 2 + q[0] ** 4 / 4 + 0.3 * jnp.sin(2 * p[0]),
+        F=lambda q, p: -0.3 * p**3,
+        h=[lambda q, p: -0.9 * q[0]],
+        dim=1,
+        name="curved along the noise",
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["additive_midpoint", "additive_dirk", "additive_gauss"])
+def test_order_two_where_the_drift_is_linear_along_the_noise(name):
+    for system in (da.systems.van_der_pol(), pendulum()):
+        reference = da.additive_gauss() if name != "additive_gauss" else da.additive_dirk()
+        found = slope(system, da.BEYOND[name](), reference, refine=32)
+        assert found.interval[0] > 1.8 and found.interval[1] < 2.2, found
+
+
+@pytest.mark.slow
+def test_orders_where_the_drift_is_curved_along_the_noise():
+    system = quartic()
+    found = slope(system, da.additive_dirk(), da.additive_gauss(), refine=64)
+    assert found.interval[0] > 1.35 and found.interval[1] < 1.9, found
+    found = slope(system, da.additive_gauss(), da.additive_dirk(), refine=64)
+    assert found.interval[0] > 1.35 and found.interval[1] < 1.9, found
+    # Its one stage cannot have the right mean square.
+    found = slope(system, da.additive_midpoint(), da.additive_gauss(), refine=32)
+    assert found.interval[1] < 1.4, found
+
+
+@pytest.mark.slow
+def test_a_hundred_times_the_accuracy_of_midpoint_on_van_der_pol():
+    system, reference = da.systems.van_der_pol(), da.additive_dirk()
+    errors = [
+        slope(system, method, reference, refine=64, steps=(16, 32, 64)).errors[-1]
+        for method in (da.midpoint(), da.additive_gauss())
+    ]
+    assert errors[0] > 100 * errors[1]
+
+
+@pytest.mark.slow
+def test_brackets_raise_mean_square_orders():
+    found = slope(pendulum("one"), da.bracket_gauss(), da.bracket_gauss(), refine=64)
+    assert found.interval[0] > 1.3 and found.interval[1] < 1.9, found
+    two = pendulum("two")
+    found = slope(two, da.bracket_midpoint(), da.bracket_midpoint(), refine=64)
+    assert found.interval[0] > 0.75 and found.interval[1] < 1.25, found
+    found = slope(two, da.midpoint(), da.bracket_midpoint(), refine=32)
+    assert found.interval[1] < 0.8, found
+
+
+@pytest.mark.slow
+def test_ninomiya_victoir_is_of_weak_order_two_where_others_are_not():
+    system = pendulum("two")
+    observe = {"energy": lambda q, p: p[0] ** 2 / 2 - jnp.cos(q[0])}
+    found = {
+        method.name: da.weak_order(
+            system, method, ([1.0], [0.5]),
+            t_end=0.2, steps=(1, 2, 3, 4), observe=observe,
+        )["energy"]
+        for method in (da.ninomiya_victoir(), da.srkw1())
+    }  # fmt: skip
+    assert 1.8 < found["ninomiya_victoir"].order < 2.2, found
+    assert found["srkw1(0.5)"].order < 1.4, found
+
+
+def test_gauss_coefficients_are_those_of_order_four():
+    a = np.array(gauss_coefficients(), float)
+    c = a.sum(axis=1)
+    np.testing.assert_allclose(HALVES @ c**3, 0.25, atol=1e-15)
+    np.testing.assert_allclose(HALVES @ (a @ a @ c), 1 / 24, atol=1e-15)
