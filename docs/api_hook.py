@@ -32,7 +32,7 @@ SECTIONS = (
             "explain",
         ),
     ),
-    ("Methods", ("methods",), tuple(da.METHODS)),
+    ("Methods", ("methods",), (*da.METHODS, *da.BEYOND)),
     ("Noise", ("noise",), ()),
     ("Systems and their exact results", ("systems",), ()),
     ("Theory", ("theory",), ("certify", "Certificate", "diagnose", "Diagnosis")),

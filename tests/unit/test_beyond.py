@@ -54,6 +54,13 @@ NOISE_OF = {
 }
 
 
+# Third derivatives of cosines take long to compile.
+EVERY = [
+    pytest.param(name, marks=pytest.mark.slow if name == "bracket_gauss" else ())
+    for name in da.BEYOND
+]
+
+
 def system_for(name, friction=0.5):
     return pendulum(NOISE_OF[name], friction)
 
@@ -159,7 +166,7 @@ def test_forces_and_more_change_the_form_of_another_tableau():
     assert two_form_defect(method, pendulum()) > 1e-6
 
 
-@pytest.mark.parametrize("name", da.BEYOND)
+@pytest.mark.parametrize("name", EVERY)
 def test_shortcuts_change_nothing(name):
     system, method = system_for(name), da.BEYOND[name]()
     given = increments(method, system.noises)
@@ -376,7 +383,7 @@ def test_without_friction_a_splitting_is_verlet():
     np.testing.assert_allclose(p, half - 0.05 * (0.7 + 0.1 * half), atol=1e-15)
 
 
-@pytest.mark.parametrize("name", da.BEYOND)
+@pytest.mark.parametrize("name", EVERY)
 def test_runs_take_the_steps_of_da_step(name):
     """Fast code and single steps agree, whatever the noise."""
     system, method = system_for(name), da.BEYOND[name]()
