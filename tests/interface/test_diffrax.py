@@ -93,6 +93,7 @@ def test_saving_dense_output_and_progress_of_diffrax():
     np.testing.assert_allclose((q, p), (found.ys[0][2], found.ys[1][2]), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_parameters_as_arguments_and_derivatives_with_respect_to_them():
     def energy(nu):
         args = {**KUBO.params, "nu": nu}

@@ -297,8 +297,16 @@ def test_a_run_prints_as_a_short_summary(run):
     assert lines[4] == f"  energy at the end: {mean:.6g} ± {error:.2g}"
     assert lines[5].startswith("  second moments at the end: [[") and lines[5].endswith("]]")
     assert lines[6].startswith("  a at the end: [")
-    assert lines[7].startswith("  took ") and "path-steps/s on " in lines[7]
+    assert lines[7].startswith("  time: ") and "path-steps/s on " in lines[7]
     assert len(lines) == 8 and max(map(len, lines)) < 100
+
+
+def test_a_notebook_shows_the_summary_as_a_table(run):
+    page = run._repr_html_()
+    title, *rows = repr(run).splitlines()
+    assert page.startswith(f"<b>{title}</b><table>")
+    assert page.count("<tr>") == len(rows) and page.count("<td>") == 2 * len(rows)
+    assert "<td>failed paths</td><td>none</td>" in page
 
 
 def test_the_summary_of_one_path_and_of_none(run, one_path):

@@ -91,7 +91,7 @@ def assert_close(moments, mean, second, tolerance=1e-12):
     [
         (da.midpoint(), 0.5, 0.835572, 6),
         pytest.param(da.dirk(0.5), 0.5, 0.763468, 6, marks=pytest.mark.slow),
-        (da.srkw2(), 0.5, 0.729346, 6),
+        pytest.param(da.srkw2(), 0.5, 0.729346, 6, marks=pytest.mark.slow),
         (da.heun(), 0.02, 2.17077, 6),
         (da.stormer_verlet(), 0.5, 5884, 4),
     ],

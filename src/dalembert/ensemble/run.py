@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import jax
@@ -280,23 +281,34 @@ class Run:
         return plot(self, observable, ax)
 
     def __repr__(self) -> str:
+        title, rows = self._summary()
+        return "\n".join([title, *(f"  {label}: {text}" for label, text in rows)])
+
+    def _repr_html_(self) -> str:
+        title, rows = self._summary()
+        cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
+        body = "".join(f"<tr>{row}</tr>" for row in cells)
+        return f"<b>{escape(title)}</b><table>{body}</table>"
+
+    def _summary(self) -> tuple[str, list[tuple[str, str]]]:
+        """What a person asks first: a title, and labelled lines."""
         of = self.provenance
-        lines = [
+        title = (
             f"Run of {of['system']['name']} with {of['method']['name']}: "
             f"{_plural(of['paths'] if of['only'] is None else len(of['only']), 'path')} to "
             f"t = {of['t_end']:g} in steps of {of['dt']:g}, "
-            f"{_plural(of['system']['noises'], 'noise')}, seed {of['seed']}",
-            f"  failed paths: {self.failures}",
-            f"  stage equations: largest residual {self.residual:.1e}, "
-            f"at most {self.iterations} Newton iterations",
-        ]
+            f"{_plural(of['system']['noises'], 'noise')}, seed {of['seed']}"
+        )
+        solved = (
+            f"largest residual {self.residual:.1e}, at most {self.iterations} Newton iterations"
+        )
+        rows = [("failed paths", str(self.failures)), ("stage equations", solved)]
         if self.truncated:
-            lines.append(f"  truncated increments: {self.truncated:,}")
-        for name, m in self.moments.items():
-            lines.append(f"  {name} at the end: {self._at_the_end(m)}")
+            rows.append(("truncated increments", f"{self.truncated:,}"))
+        rows += [(f"{name} at the end", self._at_the_end(m)) for name, m in self.moments.items()]
         rate = of["path_steps_per_second"]
-        lines.append(f"  took {of['seconds']:.3g} s, {rate:.3g} path-steps/s on {of['device']}")
-        return "\n".join(lines)
+        took = f"{of['seconds']:.3g} s, {rate:.3g} path-steps/s on {of['device']}"
+        return title, [*rows, ("time", took)]
 
     @staticmethod
     def _at_the_end(m: Moments) -> str:

@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import sqrt
 from typing import ClassVar
 
-from dalembert.methods.coefficients import Matrix, Tableau, Vector
+from dalembert.methods.coefficients import Convergence, Matrix, Tableau, Vector
 
 _HALF = Fraction(1, 2)
 
@@ -32,8 +32,8 @@ class AdditiveTableau(Tableau):
     name: str = "my method for additive noise"
 
     family = "Runge–Kutta for additive noise"
-    convergence = "mean-square"
-    requires = frozenset({"additive noise"})
+    convergence: ClassVar[Convergence] = "mean-square"
+    requires: ClassVar[frozenset[str]] = frozenset({"additive noise"})
     _matrices = ("a",)
     _vectors = ("alpha", "omega", "zeta")
     _sums: ClassVar = {"alpha": 1.0}

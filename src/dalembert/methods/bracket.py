@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from dalembert.methods.additive import gauss_coefficients
-from dalembert.methods.coefficients import Matrix, Tableau, Vector
+from dalembert.methods.coefficients import Convergence, Matrix, Tableau, Vector
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -28,7 +28,7 @@ class BracketTableau(Tableau):
     name: str = "my bracket method"
 
     family = "Runge–Kutta along brackets"
-    convergence = "mean-square"
+    convergence: ClassVar[Convergence] = "mean-square"
     _matrices = ("a",)
     _vectors = ("alpha",)
     _sums: ClassVar = {"alpha": 1.0}

@@ -26,7 +26,7 @@ class NinomiyaVictoirTableau(Tableau):
     name: str = "my composition"
 
     family = "Ninomiya–Victoir composition"
-    convergence = "weak"
+    convergence: ClassVar[Convergence] = "weak"
     _matrices = ("a",)
     _vectors = ("alpha",)
     _sums: ClassVar = {"alpha": 1.0}

@@ -13,7 +13,7 @@ import numpy as np
 
 from dalembert.methods.additive import AdditiveTableau
 from dalembert.methods.bracket import BracketTableau
-from dalembert.methods.coefficients import Matrix, Tableau, Vector
+from dalembert.methods.coefficients import Convergence, Matrix, Tableau, Vector
 from dalembert.methods.composition import LangevinSplitting, NinomiyaVictoirTableau
 
 
@@ -48,7 +48,7 @@ class MeanSquareTableau(Tableau):
     name: str = "my mean-square method"
 
     family = "mean-square partitioned Runge–Kutta"
-    convergence = "mean-square"
+    convergence: ClassVar[Convergence] = "mean-square"
     _matrices = ("a", "a_bar", "a_hat", "b", "b_bar", "b_hat")
     _vectors = ("alpha", "alpha_hat", "beta", "beta_hat")
     _sums: ClassVar = {"alpha": 1.0, "alpha_hat": 1.0, "beta": 1.0, "beta_hat": 1.0}
@@ -92,7 +92,7 @@ class WeakTableau(Tableau):
     max_noises: int | None = None
 
     family = "weak Runge–Kutta"
-    convergence = "weak"
+    convergence: ClassVar[Convergence] = "weak"
     _matrices = ("a0", "a1", "b0", "b1", "b3")
     _vectors = ("alpha", "beta")
     _sums: ClassVar = {"alpha": 1.0, "beta": 1.0}
@@ -164,7 +164,7 @@ class ExplicitTableau(Tableau):
     name: str = "my explicit method"
 
     family = "explicit mean-square Runge–Kutta"
-    convergence = "mean-square"
+    convergence: ClassVar[Convergence] = "mean-square"
     _matrices = ("A", "B1", "B2")
     _vectors = ("alpha", "g1", "g2")
     _sums: ClassVar = {"alpha": 1.0, "g1": 1.0, "g2": 0.0}
@@ -212,7 +212,7 @@ class ExplicitWeakTableau(Tableau):
     name: str = "my explicit weak method"
 
     family = "explicit weak Runge–Kutta (Rößler)"
-    convergence = "weak"
+    convergence: ClassVar[Convergence] = "weak"
     _matrices = ("A0", "A1", "A2", "B0", "B1", "B2", "B3")
     _vectors = ("alpha", "beta1", "beta2")
     _sums: ClassVar = {"alpha": 1.0, "beta1": 1.0, "beta2": 0.0}

@@ -291,8 +291,11 @@ class ThreePoint(_Kind):
     have their probabilities to within 2e−8.
     """
 
-    check = staticmethod(check_run)
     together = 8
+
+    def check(self, dt: float, steps: int = 1, paths: int = 1, noises: int = 1) -> None:
+        """Refuse a step size or a size of run for which this noise is not defined."""
+        check_run(dt, steps, paths, noises)
 
     @property
     def offers(self) -> frozenset[str]:
@@ -340,7 +343,9 @@ class Signs(ThreePoint):
 class Zero(_Kind):
     """No noise: a method's step becomes its deterministic limit."""
 
-    check = staticmethod(check_run)
+    def check(self, dt: float, steps: int = 1, paths: int = 1, noises: int = 1) -> None:
+        """Refuse a step size or a size of run for which this noise is not defined."""
+        check_run(dt, steps, paths, noises)
 
     @property
     def offers(self) -> frozenset[str]:
