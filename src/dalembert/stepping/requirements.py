@@ -1,6 +1,7 @@
 """What some methods ask of a system: additive noise, or the form of a Langevin equation."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -13,6 +14,11 @@ from dalembert.stepping.plan import Dependence
 from dalembert.system import DRIFT_TERMS, NOISE_TERMS, System, Term
 
 __all__ = ["check_requirements", "damping", "find_dependence"]
+
+REQUIREMENTS = {
+    "additive noise": "systems with additive noise",
+    "Langevin equation": "Langevin equations",
+}
 
 
 def find_dependence(
@@ -35,20 +41,27 @@ def find_dependence(
 
 def check_requirements(system: System, method: Any) -> None:
     """Refuse, with the reason, a system that is not what a method is made for."""
-    if not method.requires:
-        return
+    for requirement in method.requires:
+        # Parameters that belong to a trace must not outlive it.
+        find = _why_not if is_traced(system.params) else _remembered
+        if wrong := find(system, requirement):
+            raise ValueError(
+                f"{method.name} is made for {REQUIREMENTS[requirement]}, and {system.name!r} is "
+                f"none: {wrong}. da.diagnose(system) says which methods can be used."
+            )
+
+
+def _why_not(system: System, requirement: str) -> str:
     z = jax.ShapeDtypeStruct((system.dim,), np.float64)
     with jax.enable_x64(True):
         dependence = find_dependence(system, (z, z, system.params))
-    is_langevin = "Langevin equation" in method.requires
-    wrong = _why_not_langevin(dependence) if is_langevin else _why_not_additive(dependence)
-    if not wrong and is_langevin and not is_traced(system.params):
-        wrong = _why_not_thermal(system)
-    if wrong:
-        raise ValueError(
-            f"{method.name} needs {' and '.join(sorted(method.requires))}, and {system.name!r} is "
-            f"something else: {wrong}. da.diagnose(system) says which methods can be used."
-        )
+    if requirement == "additive noise":
+        return _why_not_additive(dependence)
+    wrong = _why_not_langevin(dependence)
+    return wrong if wrong or is_traced(system.params) else _why_not_thermal(system)
+
+
+_remembered = lru_cache(maxsize=64)(_why_not)
 
 
 def _why_not_additive(dependence: Mapping[Term, Dependence]) -> str:
