@@ -69,7 +69,7 @@ def test_order_one_for_one_noise_on_a_nonlinear_system(method):
 
 @pytest.mark.parametrize("method", some("stormer_verlet", "heun"))
 def test_order_one_half_for_two_noises_that_do_not_commute(method):
-    check(measure(TWO_NOISE, da.METHODS[method]()), 0.5)
+    check(measure(TWO_NOISE, da.METHODS[method](), paths=2000), 0.5)
 
 
 @pytest.mark.parametrize("method", [pytest.param("midpoint", marks=pytest.mark.slow), "heun"])
