@@ -216,7 +216,8 @@ class Gaussian(_Kind):
             return Increments(jnp.clip(dW, -bound, bound), truncated=outside)
 
         def complete(dW: Any, rest: Any, word: Any, *of_area: Any) -> Increments:
-            coin = jnp.where(word[0] < np.uint32(2**31), h / h, -h / h)
+            one = jnp.ones_like(h)
+            coin = jnp.where(word[0] < np.uint32(2**31), one, -one)
             area = _area(dW, h, self.areas, *of_area) if of_area else None
             return Increments(dW, h / 2 * (dW + rest), area=area, coin=coin)
 

@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-import numpy as np
-
 from dalembert.methods import (
     AdditiveTableau,
     BracketTableau,
@@ -12,7 +10,7 @@ from dalembert.methods import (
 )
 from dalembert.methods.coefficients import Array
 from dalembert.theory.order_conditions import TOLERANCE, weak_order
-from dalembert.theory.structure_conditions import Residuals
+from dalembert.theory.structure_conditions import Residuals, conjugacy_residual
 
 BeyondMethod = AdditiveTableau | BracketTableau | NinomiyaVictoirTableau | LangevinSplitting
 Orders = dict[str, float | None]
@@ -55,12 +53,6 @@ def _orders(
     return {"one": one, "additive": additive, "commuting": commuting, "general": general}
 
 
-def _conjugate(alpha: Array, a: Array) -> float:
-    """max |α_i a_ij + α_j a_ji − α_i α_j|"""
-    products = alpha[:, None] * a
-    return float(np.abs(products + products.T - np.outer(alpha, alpha)).max())
-
-
 def _fails(residuals: Residuals) -> list[str]:
     return [label for label, value in residuals.items() if value > TOLERANCE]
 
@@ -86,7 +78,9 @@ def _additive(m: AdditiveTableau) -> Findings:
         )
     strong = 1.0 if failing else 1.5
     weak = float(weak_order(m, "additive").order) or None
-    residuals = {"1 and 5: α_i a_ij + α_j a_ji = α_i α_j": _conjugate(m.alpha, m.a)}
+    residuals = {
+        "1 and 5: α_i a_ij + α_j a_ji = α_i α_j": conjugacy_residual(m.alpha, m.a, m.alpha, m.a)
+    }
     return Findings(
         LAGRANGE_DALEMBERT,
         residuals,
@@ -102,15 +96,15 @@ def _bracket(m: BracketTableau) -> Findings:
     sums = _classical_conditions(m.alpha, m.a, needed)
     strong = None if _fails(sums) else 1.5 if m.brackets == "drift" else 1.0
     kinds = {"one": strong} if m.brackets == "drift" else dict.fromkeys(_orders(), strong)
-    # Expectations converge at least as fast as paths do.
     notes = ["brackets of Hamiltonian fields are Hamiltonian, those of forces are not forces"]
     if m.brackets == "drift":
         notes.append("takes one noise; with one that is additive, its mean-square order is 3/2 too")
     return Findings(
         SYMPLECTIC,
-        {"α_i a_ij + α_j a_ji = α_i α_j": _conjugate(m.alpha, m.a)},
+        {"α_i a_ij + α_j a_ji = α_i α_j": conjugacy_residual(m.alpha, m.a, m.alpha, m.a)},
         sums,
         _orders(**kinds),
+        # Expectations converge at least as fast as paths do.
         _orders(**kinds),
         tuple(notes),
     )
@@ -136,7 +130,7 @@ def _ninomiya_victoir(m: NinomiyaVictoirTableau) -> Findings:
     found = {kind: weak_order(m, kind) for kind in ("one", "additive", "general")}
     orders = {kind: float(result.order) or None for kind, result in found.items()}
     orders["commuting"] = orders["general"]
-    residuals = {"α_i a_ij + α_j a_ji = α_i α_j": _conjugate(m.alpha, m.a)}
+    residuals = {"α_i a_ij + α_j a_ji = α_i α_j": conjugacy_residual(m.alpha, m.a, m.alpha, m.a)}
     notes = ("each flow is a Lagrange–d'Alembert step for its own part of the equations",)
     return Findings(SYMPLECTIC, residuals, {}, _orders(**orders), _orders(**orders), notes)
 

@@ -56,21 +56,21 @@ def mean_square_residuals(method: MeanSquareTableau | ExplicitTableau) -> Residu
     return {label: float(value) for label, value in residuals.items()}
 
 
-def _residual(w: Array, M: Array, v: Array, N: Array) -> float:
+def conjugacy_residual(w: Array, M: Array, v: Array, N: Array) -> float:
     """max |w_i M_ij + v_j N_ji − w_i v_j|."""
     return float(np.abs(w[:, None] * M + v[None, :] * N.T - np.outer(w, v)).max())
 
 
 def _mean_square_structure(m: MeanSquareTableau) -> Residuals:
     return {
-        "1: α_i ā_ij + α_j a_ji = α_i α_j": _residual(m.alpha, m.a_bar, m.alpha, m.a),
-        "2: β_i b̄_ij + β_j b_ji = β_i β_j": _residual(m.beta, m.b_bar, m.beta, m.b),
-        "3: β_i ā_ij + α_j b_ji = β_i α_j": _residual(m.beta, m.a_bar, m.alpha, m.b),
-        "4: α_i b̄_ij + β_j a_ji = α_i β_j": _residual(m.alpha, m.b_bar, m.beta, m.a),
-        "5: α_i â_ij + α̂_j a_ji = α_i α̂_j": _residual(m.alpha, m.a_hat, m.alpha_hat, m.a),
-        "6: α_i b̂_ij + β̂_j a_ji = α_i β̂_j": _residual(m.alpha, m.b_hat, m.beta_hat, m.a),
-        "7: β_i â_ij + α̂_j b_ji = β_i α̂_j": _residual(m.beta, m.a_hat, m.alpha_hat, m.b),
-        "8: β_i b̂_ij + β̂_j b_ji = β_i β̂_j": _residual(m.beta, m.b_hat, m.beta_hat, m.b),
+        "1: α_i ā_ij + α_j a_ji = α_i α_j": conjugacy_residual(m.alpha, m.a_bar, m.alpha, m.a),
+        "2: β_i b̄_ij + β_j b_ji = β_i β_j": conjugacy_residual(m.beta, m.b_bar, m.beta, m.b),
+        "3: β_i ā_ij + α_j b_ji = β_i α_j": conjugacy_residual(m.beta, m.a_bar, m.alpha, m.b),
+        "4: α_i b̄_ij + β_j a_ji = α_i β_j": conjugacy_residual(m.alpha, m.b_bar, m.beta, m.a),
+        "5: α_i â_ij + α̂_j a_ji = α_i α̂_j": conjugacy_residual(m.alpha, m.a_hat, m.alpha_hat, m.a),
+        "6: α_i b̂_ij + β̂_j a_ji = α_i β̂_j": conjugacy_residual(m.alpha, m.b_hat, m.beta_hat, m.a),
+        "7: β_i â_ij + α̂_j b_ji = β_i α̂_j": conjugacy_residual(m.beta, m.a_hat, m.alpha_hat, m.b),
+        "8: β_i b̂_ij + β̂_j b_ji = β_i β̂_j": conjugacy_residual(m.beta, m.b_hat, m.beta_hat, m.b),
     }
 
 
@@ -78,10 +78,10 @@ def _weak_structure(
     a0: Array, a1: Array, b0: Array, b1: Array, b3: Array, alpha: Array, beta: Array
 ) -> Residuals:
     return {
-        "1: α_i a⁰_ij + α_j a⁰_ji = α_i α_j": _residual(alpha, a0, alpha, a0),
-        "2: α_i b⁰_ij + β_j a¹_ji = α_i β_j": _residual(alpha, b0, beta, a1),
-        "3: β_i b¹_ij + β_j b¹_ji = β_i β_j": _residual(beta, b1, beta, b1),
-        WEAK_CONDITION_4: _residual(beta, b3, beta, b3),
+        "1: α_i a⁰_ij + α_j a⁰_ji = α_i α_j": conjugacy_residual(alpha, a0, alpha, a0),
+        "2: α_i b⁰_ij + β_j a¹_ji = α_i β_j": conjugacy_residual(alpha, b0, beta, a1),
+        "3: β_i b¹_ij + β_j b¹_ji = β_i β_j": conjugacy_residual(beta, b1, beta, b1),
+        WEAK_CONDITION_4: conjugacy_residual(beta, b3, beta, b3),
     }
 
 
@@ -99,7 +99,7 @@ def _channel_structure(m: ExplicitTableau) -> Residuals:
     channels = [("α", "A", m.alpha, m.A), ("g1", "B1", m.g1, m.B1), ("g2", "B2", m.g2, m.B2)]
     pairs = combinations_with_replacement(channels, 2)
     return {
-        f"{n}: {w}_i {N}_ij + {v}_j {M}_ji = {w}_i {v}_j": _residual(w_, N_, v_, M_)
+        f"{n}: {w}_i {N}_ij + {v}_j {M}_ji = {w}_i {v}_j": conjugacy_residual(w_, N_, v_, M_)
         for n, ((w, M, w_, M_), (v, N, v_, N_)) in enumerate(pairs, start=1)
     }
 
