@@ -17,7 +17,6 @@ programs that a compiler has arranged differently.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import combinations
 from math import ceil, isfinite, sqrt
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -25,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.noise.areas import MAX_AREA_TERMS, levy_areas, numbers_of_areas
 from dalembert.noise.philox import (
     MAX_NOISES,
     MAX_PATHS,
@@ -53,9 +53,6 @@ __all__ = [
     "pick",
     "usual_noise",
 ]
-
-
-MAX_AREA_TERMS = 2**16
 
 
 class Increments(NamedTuple):
@@ -218,7 +215,7 @@ class Gaussian(_Kind):
         def complete(dW: Any, rest: Any, word: Any, *of_area: Any) -> Increments:
             one = jnp.ones_like(h)
             coin = jnp.where(word[0] < np.uint32(2**31), one, -one)
-            area = _area(dW, h, self.areas, *of_area) if of_area else None
+            area = levy_areas(dW, h, self.areas, *of_area) if of_area else None
             return Increments(dW, h / 2 * (dW + rest), area=area, coin=coin)
 
         if self.truncation is not None:
@@ -228,7 +225,7 @@ class Gaussian(_Kind):
         fields = [normal(Stream.GAUSSIAN, jnp.sqrt(h)), rest]
         fields.append(stream_words(Stream.COIN, seed, path, number, 1))
         if self.areas:
-            count = 2 * self.areas * noises + noises * (noises + 1) // 2
+            count = numbers_of_areas(self.areas, noises)
             words = stream_words(Stream.LEVY_AREA, seed, path, number, count)
             fields.append(normal_numbers(words, dtype))
         return tuple(map(complete, *fields))
@@ -246,34 +243,6 @@ class Gaussian(_Kind):
         tail = "" if self.truncation is None else f", truncated with k = {self.truncation:g}"
         tail += f", areas from {self.areas} terms" if self.areas else ""
         return f"Gaussian increments, Philox 4x32-10 and Box-Muller to nine digits{tail}"
-
-
-def _area(dW: Any, h: Any, terms: int, normal: Any) -> Any:
-    """Lévy areas of shape (m, m) from independent standard normal numbers.
-
-        A_ij = h/2π Σ_k 1/k [X_jk (Y_ik + √(2/h) ΔW_i) − X_ik (Y_jk + √(2/h) ΔW_j)]
-
-    The terms beyond the last one have, given ΔW, the covariance of one more with Y replaced by
-    independent numbers for every pair, times Σ 1/k² of what is left out.
-    """
-    m = len(dW)
-    x, y = normal[: 2 * terms * m].reshape(2, terms, m)
-    of_tail, of_pairs = normal[2 * terms * m :][:m], normal[2 * terms * m + m :]
-    weights = 1 / np.arange(1, terms + 1)
-    left = np.pi**2 / 6 - np.sum(weights**2)
-    along = jnp.sqrt(2 / h) * dW
-    upper = sum(
-        w * (x[k][None, :] * (y[k] + along)[:, None]) for k, w in enumerate(weights.tolist())
-    )
-    places = list(combinations(range(m), 2))
-    zero = jnp.zeros_like(h)
-    rows = [
-        [sqrt(2) * of_pairs[places.index((i, j))] if i < j else zero for j in range(m)]
-        for i in range(m)
-    ]
-    pairs = jnp.stack([jnp.stack(row) for row in rows])
-    upper = upper + sqrt(left) * (of_tail[None, :] * along[:, None] + pairs)
-    return h / (2 * np.pi) * (upper - upper.T)
 
 
 def _without_die(word: Any) -> Any:
