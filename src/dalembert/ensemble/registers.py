@@ -7,7 +7,7 @@ steps as its paths need.
 """
 
 from collections.abc import Callable
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
 from typing import Any
 
 import jax
@@ -41,9 +41,15 @@ def can_use_registers(stepper: Fast, noise: Noise) -> bool:
     if not stepper.is_scalar:
         return False
     try:
-        draw_scalars(stepper, noise, OPTIONAL & noise.offers)
+        return _can_draw_scalars(stepper, noise)
     except NotScalarError:
         return False
+
+
+@lru_cache(maxsize=128)
+def _can_draw_scalars(stepper: Fast, noise: Noise) -> bool:
+    """True, or an error, which is not kept: nor are the arrays of a noise that was recorded."""
+    draw_scalars(stepper, noise, OPTIONAL & noise.offers)
     return True
 
 
