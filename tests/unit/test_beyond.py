@@ -121,62 +121,6 @@ def test_splittings_contract_volumes_at_the_exact_rate(name):
     assert abs(found - exp(-0.5 * 0.1)) < 1e-14
 
 
-def two_form_defect(method, system, dt=0.1):
-    """dq'∧dp' − dq∧dp − h Σ α_i dQ_i∧dF_i: zero if nothing but the forces changes the form."""
-    given = increments(method, system.noises, dt=dt)
-    s = method.stages
-    noise = method.omega * given.dW[0] + method.zeta * given.dZ[0] / dt
-
-    def drift(Q, P):
-        force = system.F(Q, P)
-        return (
-            jax.grad(system.H, 1)(Q, P),
-            -jax.grad(system.H, 0)(Q, P) + force,
-            force,
-        )
-
-    def fields(Z):
-        return jax.vmap(drift)(Z[:s, None], Z[s:, None])
-
-    def stages(z):
-        def right_hand_side(Z):
-            v, f, _ = fields(Z)
-            return jnp.concatenate(
-                [z[0] + dt * method.a @ v[:, 0], z[1] + dt * method.a @ f[:, 0] + 0.6 * noise]
-            )
-
-        return jax.lax.fori_loop(0, 60, lambda _, Z: right_hand_side(Z), jnp.repeat(z, s))
-
-    def step(z):
-        v, f, _ = fields(stages(z))
-        return z + jnp.array([dt * method.alpha @ v, dt * method.alpha @ f + 0.6 * given.dW])[:, 0]
-
-    @jax.jit
-    def defect(z):
-        forces = jax.jacfwd(lambda z: fields(stages(z))[2][:, 0])(z)
-        positions = jax.jacfwd(lambda z: stages(z)[:s])(z)
-        pairs = positions[:, 0] * forces[:, 1] - positions[:, 1] * forces[:, 0]
-        return jnp.linalg.det(jax.jacfwd(step)(z)) - 1 - dt * method.alpha @ pairs
-
-    with jax.enable_x64(True):
-        z = jnp.array([0.7, 0.3])
-        q, p, _ = da.step(system, method, z[:1], z[1:], dt, given)
-        np.testing.assert_allclose(jax.jit(step)(z), np.concatenate([q, p]), atol=1e-14)
-        return abs(float(defect(z)))
-
-
-@pytest.mark.parametrize("name", ["additive_midpoint", "additive_dirk", "additive_gauss"])
-def test_only_forces_change_the_symplectic_form_of_additive_methods(name):
-    method = da.BEYOND[name]()
-    assert da.certify(method).lagrange_dalembert
-    assert two_form_defect(method, pendulum()) < 1e-14
-
-
-def test_forces_and_more_change_the_form_of_another_tableau():
-    method = da.AdditiveTableau([[0, 0], [1, 0]], HALVES, [-0.4, 0.4], [1, 1], name="Heun")
-    assert two_form_defect(method, pendulum()) > 1e-6
-
-
 @pytest.mark.parametrize("name", EVERY)
 def test_shortcuts_change_nothing(name):
     system, method = system_for(name), da.BEYOND[name]()

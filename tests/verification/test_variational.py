@@ -11,7 +11,7 @@ import pytest
 
 import dalembert as da
 import variational_cases as cases
-from dalembert.theory.mixed import MixedStep, tables
+from dalembert.theory.mixed import MixedStep, weights_of
 from dalembert.theory.paths import walk
 from dalembert.theory.principle import discrete_action, discrete_principle_residual
 from dalembert.theory.variational import (
@@ -34,12 +34,14 @@ SIZES = [*DEFAULT, *(pytest.param(*size, marks=pytest.mark.slow) for size in OTH
 def generate(dim: int, noises: int) -> Callable[..., Any]:
     """Everything about one step, compiled once for all tableaus of one shape."""
     system = cases.coupled(dim, noises)
-    return jax.jit(lambda w, q, p, dW: MixedStep(system, None, DT, w, dW).generate(q, p))
+    return jax.jit(
+        lambda w, q, p, dW: MixedStep(system, None, DT, w, da.Increments(dW)).generate(q, p)
+    )
 
 
 def residual_by_stages(dim: int, noises: int, method: Any) -> float:
     """Miss of the generating equations at the step through a given (q_k, p_{k+1})."""
-    weights = tables(cases.coupled(dim, noises), method)
+    weights = weights_of(cases.coupled(dim, noises), method)
     found = generate(dim, noises)(weights, *cases.state(dim), cases.INCREMENTS[:noises])
     assert bool(found.info.converged)
     position = found.q_next - found.D2 + found.F_plus
@@ -105,6 +107,66 @@ class TestTheGeneratedStepIsTheStep:
         np.testing.assert_allclose(p_2, p_1, atol=ROUNDING)
         path = np.stack([q, q_1]), np.stack([p, p_1])
         assert generating_residual(system, method, *path, DT, dW[None]).largest < ROUNDING
+
+
+class TestAdditiveNoise:
+    """Conditions 1 and 5 are enough whatever the noise in the stages."""
+
+    STEPS = 6
+    SYSTEM = da.System(
+        H=lambda q, p: p[0] ** 2 / 2 + jnp.cos(q[0]) * (1 + 0.3 * p[0]),
+        F=lambda q, p: -0.4 * p * (1 + q**2),
+        h=[lambda q, p: 0.5 * q[0] - 0.2 * p[0], lambda q, p: 0.3 * p[0]],
+        f=[lambda q, p: jnp.full_like(q, 0.7), None],
+        dim=1,
+        name="pushed from all sides",
+    )
+    HEUN = da.AdditiveTableau([[0, 0], [1, 0]], [0.5, 0.5], [-0.4, 0.4], [1, 1], name="Heun")
+    RANDOM = da.AdditiveTableau(da.additive_gauss().a, [0.5, 0.5], [0.3, -0.9], [2, 0.7])
+
+    def path(self, method: Any) -> tuple[Any, Any, float, da.Increments]:
+        increments = da.brownian_path(5, 0, DT, self.STEPS, 2)
+        made = walk(self.SYSTEM, method, ([0.7], [0.3]), DT, increments)
+        assert np.all(made.info.converged)
+        return made.q, made.p, DT, increments
+
+    @pytest.mark.parametrize(
+        "method",
+        [da.additive_midpoint(), da.additive_dirk(), da.additive_gauss(), RANDOM],
+        ids=lambda m: m.name,
+    )
+    def test_steps_are_generated(self, method: Any) -> None:
+        q, p, dt, increments = self.path(method)
+        assert da.certify(method).lagrange_dalembert
+        assert generating_residual(self.SYSTEM, method, q, p, dt, increments).largest < ROUNDING
+        found = discrete_principle_residual(self.SYSTEM, method, q, p, dt, increments)
+        assert float(found.largest) < ROUNDING and np.all(np.abs(found.work) > 0)
+
+    def test_no_other_steps_are(self) -> None:
+        assert not da.certify(self.HEUN).lagrange_dalembert
+        assert generating_residual(self.SYSTEM, self.HEUN, *self.path(self.HEUN)).largest > MISS
+        gauss = da.additive_gauss()
+        assert generating_residual(self.SYSTEM, gauss, *self.path(self.RANDOM)).largest > MISS
+
+    def test_the_generated_step_is_the_step(self) -> None:
+        method = da.additive_dirk()
+        q, p, dt, increments = self.path(method)
+        given = jax.tree.map(lambda x: x[0], increments)
+        found = generated_step(self.SYSTEM, method, q[0], p[0], dt, given)
+        np.testing.assert_allclose(np.ravel(found[:2]), [q[1, 0], p[1, 0]], atol=ROUNDING)
+
+    def test_in_the_paper_s_class_both_formulas_generate_one_step(self) -> None:
+        """Midpoint is a tableau of both kinds: H_d⁺ differs by the work of the constant force."""
+        twice = da.AdditiveTableau([[0.5]], [1], [0.5], [0], name="midpoint")
+        q, p, dt, increments = self.path(da.midpoint())
+        for method in (twice, da.midpoint()):
+            assert generating_residual(self.SYSTEM, method, q, p, dt, increments).largest < ROUNDING
+
+    def test_dZ_is_asked_for(self) -> None:
+        with pytest.raises(ValueError, match="also needs the increments dZ"):
+            generating_residual(
+                self.SYSTEM, da.additive_dirk(), *np.zeros((2, 3, 1)), DT, np.zeros((2, 2))
+            )
 
 
 def damped_oscillator(nu: float = 0.3, beta: float = 0.5, kappa: float = 0.2) -> da.System:
@@ -246,7 +308,7 @@ class TestFailures:
             discrete_hamiltonian(system, method, q[0], np.zeros(2), DT, cases.INCREMENTS)
         with pytest.raises(ValueError, match=r"dW must have shape \(K, 2\), not \(2,\)"):
             discrete_action(system, method, q, q, DT, np.zeros(2))
-        with pytest.raises(ValueError, match=r"q must have shape \(K \+ 1 = 4, 1\), not \(3, 1\)"):
+        with pytest.raises(ValueError, match=r"q must have shape \(4, 1\), not \(3, 1\)"):
             discrete_action(system, method, q, q, DT, np.zeros((3, 2)))
         with pytest.raises(TypeError, match="floats"):
             discrete_action(system, method, q.astype(int), q, DT, np.zeros((2, 2)))

@@ -114,17 +114,23 @@ def as_increments(system: System, method: Any, dW: Any) -> Increments:
         )
     found = {"dW": given}
     shapes = {"dZ": (noises,), "mixed": (noises, noises), "area": (noises, noises), "coin": ()}
-    for name in sorted(method.needs(noises) - {"dW"}):
-        value = getattr(record, name)
+    for name, value in beside_dW(method, noises, record).items():
+        found[name] = _real(name, value)
+        if found[name].shape != shapes[name]:
+            raise ValueError(f"{name} must have shape {shapes[name]}, not {found[name].shape}.")
+    return Increments(**found)
+
+
+def beside_dW(method: Any, noises: int, record: Increments) -> dict[str, Any]:
+    """What a method reads of a record beside dW, or an error about what is not there."""
+    found = {name: getattr(record, name) for name in sorted(method.needs(noises) - {"dW"})}
+    for name, value in found.items():
         if value is None:
             raise ValueError(
                 f"{method.name} also needs the increments {name}: pass "
                 f"da.Increments(dW=…, {name}=…) instead of dW alone."
             )
-        found[name] = _real(name, value)
-        if found[name].shape != shapes[name]:
-            raise ValueError(f"{name} must have shape {shapes[name]}, not {found[name].shape}.")
-    return Increments(**found)
+    return found
 
 
 def _real(name: str, value: Any) -> Any:

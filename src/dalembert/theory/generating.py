@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.methods import midpoint
-from dalembert.noise import Increments, brownian_path
+from dalembert.noise import Increments, brownian_path, coarsen
 from dalembert.stepping.step import check_method, vector
 from dalembert.stepping.stepper import StepInfo, make_stepper
 from dalembert.system import System
@@ -153,11 +153,11 @@ def generating_order(
     for dt in dts:
         fine = dt / substeps
         # One long path cut into pieces is as many independent short ones.
-        dW = np.asarray(brownian_path(seed, 0, fine, paths * substeps, system.noises).dW)
-        dW = dW.reshape(paths, substeps, system.noises)
+        path = brownian_path(seed, 0, fine, paths * substeps, system.noises)
+        dW = np.asarray(path.dW).reshape(paths, substeps, system.noises)
         static = (midpoint(), GeneratingFunction._fields)
         exact = evaluate(_exact_rows, system, midpoint(), (q, p_next, dW), fine, *static)
-        found = generate_all(system, method, q, p_next, dt, dW.sum(axis=1), *names)
+        found = generate_all(system, method, q, p_next, dt, coarsen(path, fine, substeps), *names)
         misses = [np.asarray(x) - np.asarray(y) for x, y in zip(found, exact, strict=True)]
         rows.append([sqrt(np.sum(miss**2) / paths) for miss in misses])
     errors = dict(zip(names, np.array(rows).T, strict=True))

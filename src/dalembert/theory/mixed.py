@@ -1,8 +1,12 @@
 """One step of a method with the old position and the new momentum given.
 
-The stage equations of both families, written for the unknown stages as functions of
-(q_k, p_{k+1}), and what the discrete variational principle needs from their solution. The
-derivatives of the stages come from the implicit function theorem.
+The stage equations, written for the unknown stages as functions of (q_k, p_{k+1}), and what the
+discrete variational principle needs from their solution. The derivatives of the stages come from
+the implicit function theorem.
+
+In a method for additive noise the stages are moved by kicks that depend on nothing but the
+increments. It is a method for the drift alone, whose terms are taken where the kicks lead, and a
+last kick.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.methods import ExplicitTableau, MeanSquareTableau, WeakTableau
+from dalembert.methods import AdditiveTableau, ExplicitTableau, MeanSquareTableau, WeakTableau
+from dalembert.noise import Increments
 from dalembert.stepping.stages import stage_system
 from dalembert.stepping.step import check_method
 from dalembert.stepping.stepper import StepInfo
@@ -25,8 +30,20 @@ POSITION_TERMS = ("H_p", "h_p")
 MOMENTUM_TERMS = ("H_q", "F", "h_q", "f")
 FORCE_TERMS = ("F", "f")
 
-Tables = dict[Term, Any]
-"""Weights of every term: a row for each stage, and a last one for the new state."""
+
+class Weights(NamedTuple):
+    """The coefficients of a method's stage equations.
+
+    They are arguments of what is compiled: all tableaus of one shape share it.
+
+    Attributes:
+        terms: of every term, a row for each stage, and a last one for the new state.
+        kicks: of additive noise, by the name of the increment: a number for each stage, and a last
+            one for the new state.
+    """
+
+    terms: dict[Term, Any]
+    kicks: dict[str, Any]
 
 
 class Generated(NamedTuple):
@@ -53,11 +70,18 @@ class MixedStep:
     system: System
     params: Any
     dt: Any
-    tables: Tables
-    dW: Any
+    weights: Weights
+    increments: Increments
 
     def generate(self, q: Any, p_next: Any) -> Generated:
         """The discrete Hamiltonian with its derivatives, the forces, and the step."""
+        kick_q, kick_p = (kick[-1] for kick in self._kicks(q))
+        found = self._generate_before_kick(q, p_next - kick_p)
+        return found._replace(
+            H_d=found.H_d + p_next @ kick_q, D2=found.D2 + kick_q, q_next=found.q_next + kick_q
+        )
+
+    def _generate_before_kick(self, q: Any, p_next: Any) -> Generated:
         (Q, P), pull, info = jax.vjp(self.solve, q, p_next, has_aux=True)
         H_d, partial = jax.value_and_grad(self._hamiltonian, (0, 1, 2, 3))(q, p_next, Q, P)
         D1, D2 = pull(partial[2:])
@@ -71,8 +95,8 @@ class MixedStep:
         return Generated(*trusted(found, info), info=info)
 
     def solve(self, q: Any, p_next: Any) -> tuple[tuple[Any, Any], StepInfo]:
-        """The stages Q and P, each of shape (stages, dim)."""
-        stages = self.tables["H_p", 0].shape[1]
+        """The stages Q and P without their kicks, each of shape (stages, dim)."""
+        stages = self.weights.terms["H_p", 0].shape[1]
 
         def split(u: Any) -> tuple[Any, Any]:
             Q, P = u.reshape(2, stages, -1)
@@ -105,7 +129,8 @@ class MixedStep:
         for weights, velocity, (kind, i) in self._terms(POSITION_TERMS, Q, P):
             assert isinstance(i, int), "a method of the paper's families has no brackets"
             H = hamiltonian(self.system, None if kind in DRIFT_TERMS else i)
-            legendre = jnp.sum(P * velocity, axis=1) - jax.vmap(H, (0, 0, None))(Q, P, self.params)
+            energy = jax.vmap(H, (0, 0, None))(*self._kicked(Q, P), self.params)
+            legendre = jnp.sum(P * velocity, axis=1) - energy
             H_d = H_d - weights[-1] @ legendre
         return H_d
 
@@ -117,12 +142,39 @@ class MixedStep:
     def _terms(self, kinds: Sequence[str], Q: Any, P: Any) -> list[tuple[Any, Any, Term]]:
         """Increment · weights and the values at the stages of every term that is not zero."""
         found = []
-        for (kind, i), table in self.tables.items():
+        for (kind, i), table in self.weights.terms.items():
             if kind in kinds and self.system.term((kind, i)) is not None:
-                increment = self.dt if kind in DRIFT_TERMS else self.dW[i]
-                values = _at_stages(self.system, (kind, i))(Q, P, self.params)
+                increment = self.dt if kind in DRIFT_TERMS else self.increments.dW[i]
+                values = _at_stages(self.system, (kind, i))(*self._kicked(Q, P), self.params)
                 found.append((increment * table, values, (kind, i)))
         return found
+
+    def _kicked(self, Q: Any, P: Any) -> tuple[Any, Any]:
+        kick_q, kick_p = self._kicks(Q[0])
+        return Q + kick_q[:-1], P + kick_p[:-1]
+
+    def _kicks(self, q: Any) -> tuple[Any, Any]:
+        """What additive noise does to every stage and to the new state, (stages + 1, dim) each.
+
+        The fields of the noise are the same everywhere: they are taken at rest in the origin.
+        """
+        rows = self.weights.terms["H_p", 0].shape[0]
+        amounts = {"dW": self.increments.dW}
+        if self.increments.dZ is not None:
+            amounts["dZ/dt"] = self.increments.dZ / self.dt
+        origin = jnp.zeros_like(q)
+
+        def total(*kinds: str) -> Any:
+            found = jnp.zeros((rows, q.size), q.dtype)
+            for name, numbers in self.weights.kicks.items():
+                for term in ((kind, i) for kind in kinds for i in range(self.system.noises)):
+                    field = self.system.term(term)
+                    if field is not None:
+                        amount = numbers * amounts[name][term[1]]
+                        found = found + jnp.outer(amount, field(origin, origin, self.params))
+            return found
+
+        return total("h_p"), total("h_q", "f")
 
 
 @lru_cache(maxsize=256)
@@ -143,33 +195,39 @@ def hamiltonian(system: System, noise: int | None) -> Callable[[Any, Any, Any], 
     return value
 
 
-def tables(system: System, method: Any) -> Tables:
-    """The weights of a method's stage equations, as arrays.
-
-    They are arguments of what is compiled: all tableaus of one shape share it.
-    """
+def weights_of(system: System, method: Any) -> Weights:
+    """The weights of a method's stage equations, as arrays."""
     rows = stage_system(method, system.noises)
     stages = len(rows.q_rows) - 2
-    found: Tables = {}
+    kicks = _kicks_of(method) if isinstance(method, AdditiveTableau) else {}
+    # What is left out has zero weight in the methods that `check_variational` takes.
+    increments = ("dt",) if kicks else ("dt", "dW")
+    terms: dict[Term, Any] = {}
     for kind in (rows.q_rows, rows.p_rows):
         for i, row in enumerate(kind[1:]):
             for entry in row:
-                # What is left out has zero weight in the methods that `check_variational` takes.
-                if entry.increment[0] in ("dt", "dW"):
-                    table = found.setdefault(entry.term, np.zeros((stages + 1, stages)))
+                if entry.increment[0] in increments:
+                    table = terms.setdefault(entry.term, np.zeros((stages + 1, stages)))
                     table[i, entry.q_row - 1] += entry.weight
-    return found
+    return Weights(terms, kicks)
+
+
+def _kicks_of(method: AdditiveTableau) -> dict[str, Any]:
+    kicks = {"dW": np.append(method.omega, 1.0)}
+    if method.zeta.any():
+        kicks["dZ/dt"] = np.append(method.zeta, 0.0)
+    return kicks
 
 
 def check_variational(system: System, method: Any) -> None:
     """Refuse, with the reason, a method for which no discrete Hamiltonian is defined."""
     check_method(system, method)
-    if isinstance(method, MeanSquareTableau | WeakTableau):
+    if isinstance(method, MeanSquareTableau | WeakTableau | AdditiveTableau):
         return
     if isinstance(method, ExplicitTableau) and method.needs(system.noises) == {"dW"}:
         return
     raise ValueError(
-        f"{method.name} has no discrete Hamiltonian: its steps use more than dt and one increment "
-        "per noise. Take a MeanSquareTableau or a WeakTableau, e.g. da.midpoint(), or da.heun() as "
-        "an explicit method to compare with."
+        f"{method.name} has no discrete Hamiltonian here: its steps use more than dt and one "
+        "increment per noise. Take a MeanSquareTableau, a WeakTableau or an AdditiveTableau, e.g. "
+        "da.midpoint(), or da.heun() as an explicit method to compare with."
     )

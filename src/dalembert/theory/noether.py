@@ -239,7 +239,7 @@ def balance_residual(
     check_generator(system, generator)
     record = path_increments(system, method, dt, steps, seed, increments)
     path = walk(system, method, start, dt, record)
-    steps_of = (path.q[:-1], path.p[1:], dt, record.dW)
+    steps_of = (path.q[:-1], path.p[1:], dt, record)
     forces = generate_all(system, method, *steps_of, "F_minus", "F_plus", refuse=False)
 
     def along(q: Any, p: Any) -> tuple[Any, Any, Any, Any]:

@@ -67,7 +67,7 @@ def discrete_action(system: System, method: Any, q: Any, p: Any, dt: Any, dW: An
 
     It depends neither on q_K nor on p_0. Arguments as in `generating_residual`.
     """
-    q, p, dW = path_arguments(system, q, p, dW)
+    q, p, _ = path_arguments(system, q, p, dW)
     (H_d,) = generate_all(system, method, q[:-1], p[1:], dt, dW, "H_d")
     return H_d.sum() - (p[1:-1] * q[1:-1]).sum()
 
@@ -95,8 +95,8 @@ def discrete_principle_residual(
         variations: how many; each is a sequence of independent normal numbers.
         seed: of the variations.
     """
-    q, p, dW = path_arguments(system, q, p, dW)
-    if len(dW) < 2:
+    q, p, _ = path_arguments(system, q, p, dW)
+    if len(q) < 3:
         raise ValueError("the principle says nothing about one step alone: give a path of K ≥ 2.")
     rng = np.random.default_rng(seed)
     delta_q, delta_p = rng.standard_normal((2, variations, *q.shape)).astype(q.dtype)

@@ -16,7 +16,15 @@ where the outer sum is over the drift (H, F) and the noises (h_r, f_r): one form
 families. The functions are defined for every tableau of these shapes, and generate the step exactly
 if the tableau meets the conditions of its family; `generating_residual` shows by how much it fails.
 
-Reference: KrausTyranowski2021, section 3.
+With additive noise, Σ_r (h_{r,p}, −h_{r,q} + f_r) = Σ_r (u_r, w_r) constant, methods for it have
+any noise η_i in their stages. These are Q_i + Σ_r u_r η_i and P_i + Σ_r w_r η_i with Q_i and P_i as
+above, and a kick at the end makes p_{k+1} = p̂ + Σ_r w_r ΔW_r and q_{k+1} = q̂ + Σ_r u_r ΔW_r:
+
+    H_d⁺ = p̂·q̂ − Δt Σ_i α_i (P_i·H_p − H) + p_{k+1}·Σ_r u_r ΔW_r
+
+with H, H_p and F at the stages. A constant f_r has a potential, so it is no part of F_d^±.
+
+Reference: KrausTyranowski2021, section 3; additive noise is our own.
 """
 
 from typing import Any, NamedTuple
@@ -27,10 +35,10 @@ import numpy as np
 
 from dalembert.noise import Increments
 from dalembert.precision import check_real, is_traced
-from dalembert.stepping.step import as_increments, vector
+from dalembert.stepping.step import as_increments, beside_dW, vector
 from dalembert.stepping.stepper import StepInfo
 from dalembert.system import System
-from dalembert.theory.mixed import MixedStep, check_variational, tables
+from dalembert.theory.mixed import MixedStep, check_variational, weights_of
 from dalembert.theory.solving import evaluate, find_root, relative_size, trusted
 
 
@@ -72,8 +80,8 @@ def discrete_hamiltonian(
 
     Args:
         system: what is simulated.
-        method: a mean-square or weak tableau; an explicit one that reads ΔW alone, such as
-            `da.heun()`, is taken for comparison.
+        method: a mean-square or weak tableau, or one for additive noise; an explicit one that
+            reads ΔW alone, such as `da.heun()`, is taken for comparison.
         q: old positions q_k, shape (dim,).
         p_next: new momenta p_{k+1}, shape (dim,).
         dt: step size, > 0.
@@ -130,7 +138,7 @@ def generating_residual(
         dt: step size, > 0.
         dW: increments of the K steps, shape (K, noises), or an `Increments` record of them.
     """
-    q, p, dW = path_arguments(system, q, p, dW)
+    q, p, _ = path_arguments(system, q, p, dW)
     fields = ("D1", "D2", "F_minus", "F_plus")
     D1, D2, F_minus, F_plus = generate_all(system, method, q[:-1], p[1:], dt, dW, *fields)
     return GeneratingResidual(q[1:] - D2 + F_plus, p[:-1] - D1 + F_minus)
@@ -148,26 +156,29 @@ def generate_all(
 ) -> tuple[Any, ...]:
     """Fields of `Generated` for many steps: q_k, p_{k+1} and dW have a row for each."""
     check_variational(system, method)
-    arguments = (tables(system, method), q, p_next, dW)
+    record, noises = dW if isinstance(dW, Increments) else Increments(dW), system.noises
+    fields_read = {"dW": record.dW} | beside_dW(method, noises, record)
+    rows = Increments(**{name: _rows(name, x, len(q), noises) for name, x in fields_read.items()})
+    arguments = (weights_of(system, method), q, p_next, rows)
     return evaluate(_generate_rows, system, method, arguments, dt, fields, refuse=refuse)
 
 
 def _generate(
-    system: System, fields: Any, params: Any, dt: Any, weights: Any, q: Any, p_next: Any, dW: Any
+    system: System, fields: Any, params: Any, dt: Any, weights: Any, q: Any, p_next: Any, given: Any
 ) -> tuple[tuple[Any, ...], StepInfo]:
-    found = MixedStep(system, params, dt, weights, dW).generate(q, p_next)
+    found = MixedStep(system, params, dt, weights, given).generate(q, p_next)
     return tuple(getattr(found, name) for name in fields), found.info
 
 
 def _generate_rows(system: System, fields: Any, *shared_and_rows: Any) -> Any:
-    *shared, q, p_next, dW = shared_and_rows
-    return jax.vmap(lambda *row: _generate(system, fields, *shared, *row))(q, p_next, dW)
+    *shared, q, p_next, increments = shared_and_rows
+    return jax.vmap(lambda *row: _generate(system, fields, *shared, *row))(q, p_next, increments)
 
 
 def _generated_step(
-    system: System, params: Any, dt: Any, weights: Any, q: Any, p: Any, dW: Any
+    system: System, params: Any, dt: Any, weights: Any, q: Any, p: Any, increments: Any
 ) -> Any:
-    equations = MixedStep(system, params, dt, weights, dW)
+    equations = MixedStep(system, params, dt, weights, increments)
 
     def linearise(p_next: Any) -> tuple[Any, Any]:
         # For a Lagrange–d'Alembert method the matrix is the derivative; for others it is off by
@@ -194,8 +205,9 @@ def _step_arguments(
     system: System, method: Any, q: Any, p: Any, dW: Any, name: str
 ) -> tuple[Any, ...]:
     check_variational(system, method)
-    dW = as_increments(system, method, dW).dW
-    return tables(system, method), vector("q", q, system.dim), vector(name, p, system.dim), dW
+    increments = as_increments(system, method, dW)
+    weights = weights_of(system, method)
+    return weights, vector("q", q, system.dim), vector(name, p, system.dim), increments
 
 
 def path_arguments(system: System, q: Any, p: Any, dW: Any) -> tuple[Any, Any, Any]:
@@ -214,10 +226,9 @@ def _rows(name: str, value: Any, rows: int | None, width: int) -> Any:
     value = value if is_traced(value) else np.asarray(value)
     fits = value.ndim == 2 and value.shape[0] > 0 and value.shape[1] == width
     if not fits or rows not in (None, value.shape[0]):
-        wanted = "K" if rows is None else f"K + 1 = {rows}"
         raise ValueError(
-            f"{name} must have shape ({wanted}, {width}), not {value.shape}: a path of K steps "
-            "has K rows of dW and K + 1 of q and p."
+            f"{name} must have shape ({rows or 'K'}, {width}), not {value.shape}: a path of K "
+            "steps has K rows of increments and K + 1 of q and p."
         )
     check_real(name, value)
     return value
