@@ -443,6 +443,35 @@ def test_ninomiya_victoir_is_of_weak_order_two_where_others_are_not():
     assert found["srkw1(0.5)"].order < 1.4, found
 
 
+def nine_outcomes(noises, dt):
+    """Three-point variables for ΔW, and of their own for what ΔZ has beside it."""
+    one, probabilities = da.enumerate_three_point(1, 1.0)
+    pairs = np.meshgrid(one.dW[:, 0], one.dW[:, 0], indexing="ij")
+    chi, eta = (x.reshape(-1, 1) for x in pairs)
+    dZ = dt**1.5 / 2 * (chi + eta / sqrt(3))
+    return da.Increments(sqrt(dt) * chi, dZ), np.outer(probabilities, probabilities).ravel()
+
+
+def weak_slope_on_a_damped_pendulum(method):
+    """Of E[q²], without sampling."""
+    return da.weak_order(
+        pendulum(friction=0.8), method, ([0.9], [0.4]),
+        t_end=0.4, steps=(1, 2, 3, 4, 5, 6), observe=lambda q, p: q[0] ** 2,
+        outcomes=nine_outcomes if "dZ" in method.needs(1) else da.enumerate_three_point,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["baoab", "aboba", "obabo", "quasi_symplectic"])
+def test_symmetric_splittings_are_of_weak_order_two(name):
+    low, high = weak_slope_on_a_damped_pendulum(da.BEYOND[name]()).interval
+    assert 1.85 < low <= high < 2.15
+
+
+def test_a_splitting_that_is_not_symmetric_is_of_weak_order_one():
+    low, high = weak_slope_on_a_damped_pendulum(da.LangevinSplitting("ABO")).interval
+    assert 0.8 < low <= high < 1.2
+
+
 def test_gauss_coefficients_are_those_of_order_four():
     a = np.array(gauss_coefficients(), float)
     c = a.sum(axis=1)
