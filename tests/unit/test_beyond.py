@@ -10,6 +10,8 @@ import pytest
 import dalembert as da
 from dalembert import theory
 from dalembert.methods.additive import gauss_coefficients
+from dalembert.theory.elementary_weights import expand
+from dalembert.theory.order_conditions import weak_order_of
 
 HALVES = [0.5, 0.5]
 
@@ -148,26 +150,34 @@ def test_orders_in_certificates():
 
 
 def test_a_coin_is_what_makes_the_weak_order_two():
-    from dalembert.theory.elementary_weights import expand
-    from dalembert.theory.order_conditions import weak_order_of
-
     expansion = expand(da.ninomiya_victoir(), 2)
     assert weak_order_of(expansion, "general").order == 2
-    heads = np.isclose(expansion.channels[1].matrix.sum(axis=(1, 2)), 0)
-    # With the coin always on one side, only one order of the noises is left.
-    always = expansion.probabilities * 2 * _is_heads(expansion)
-    one_sided = type(expansion)(expansion.channels, always, expansion.odd_vanish)
-    assert heads.any() and weak_order_of(one_sided, "general").order < 2
+    # The coin is the last variable, and changes fastest. With the coin always on one side, only
+    # one order of the noises is left.
+    is_heads = np.arange(len(expansion.probabilities)) % 2 == 1
+    for side in (is_heads, ~is_heads):
+        always = expansion.probabilities * 2 * side
+        one_sided = type(expansion)(expansion.channels, always, expansion.odd_vanish)
+        assert weak_order_of(one_sided, "general").order < 2
 
 
-def _is_heads(expansion):
-    """The coin is the last variable, and changes fastest."""
-    return np.arange(len(expansion.probabilities)) % 2 == 1
+def test_orders_of_bracket_tableaus():
+    midpoint, euler = (
+        da.BracketTableau([[0.5]], [1], "drift"),
+        da.BracketTableau([[0]], [1], "drift"),
+    )
+    assert da.certify(midpoint).order == dict.fromkeys(da.certify(midpoint).order) | {"one": 1.0}
+    assert da.certify(euler).order["one"] is None
 
 
-def test_a_bracket_tableau_of_low_order_has_no_order():
-    low = da.BracketTableau([[0.5]], [1], "drift")
-    assert da.certify(low).order["one"] is None
+def test_orders_without_noise():
+    still = da.System(H=lambda q, p: p[0] ** 2 / 2 - jnp.cos(q[0]), dim=1)
+    methods = (
+        da.baoab(), da.LangevinSplitting("BAO"), da.bracket_gauss(), da.bracket_midpoint(),
+        da.BracketTableau([[0.0]], [1], "noise"),
+    )  # fmt: skip
+    found = da.diagnose(still, methods=methods).methods
+    assert [verdict.weak for verdict in found] == [2, 1, 4, 2, 1]
 
 
 @pytest.mark.parametrize(
@@ -179,7 +189,7 @@ def test_a_bracket_tableau_of_low_order_has_no_order():
         (da.baoab(), da.systems.van_der_pol(), "not a linear friction"),
         (da.obabo(), da.systems.lorentz(), "obabo is made for Langevin equations"),
     ],
-    ids=str,
+    ids=lambda case: getattr(case, "name", None),
 )
 def test_systems_that_a_method_cannot_take(method, system, message):
     q = np.ones(system.dim)
@@ -208,6 +218,37 @@ def two_particles(friction, noise):
 def test_frictions_that_splittings_cannot_take(friction, noise, message):
     with pytest.raises(ValueError, match=message):
         da.step(two_particles(friction, noise), da.baoab(), [0.0, 0.0], [1.0, 1.0], 0.1, [0.1])
+
+
+def test_traced_frictions_that_mix_momenta_are_refused_too():
+    def system(friction):
+        return da.System(
+            H=lambda q, p, c: p @ p / 2,
+            F=lambda q, p, c: -c["friction"] @ p,
+            h=[lambda q, p, c: -q[0]],
+            dim=2,
+            params={"friction": friction},
+        )
+
+    def end(friction):
+        return da.step(system(friction), da.baoab(), [0.0, 0.0], [1.0, 1.0], 0.1, [0.1])[1]
+
+    with pytest.raises(ValueError, match="depends on another one"):
+        jax.jit(end)(jnp.eye(2))
+
+
+def test_a_traced_friction_is_the_same_friction():
+    def end(friction):
+        system = da.systems.langevin().with_params(gamma=friction)
+        return da.step(system, da.baoab(), [0.5], [1.0], 0.1, [0.1])[1]
+
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(jax.jit(end)(0.7), end(0.7), rtol=1e-14)
+
+
+def test_convergence_of_a_splitting_is_one_of_two():
+    with pytest.raises(ValueError, match="convergence must be one of"):
+        da.LangevinSplitting("BAOAB", convergence="weka")
 
 
 @pytest.mark.parametrize("word", ["", "AB", "BAOABX", "BAOAC", "OBOBAO", "DAD", "CACAD"])
@@ -329,13 +370,20 @@ def test_the_quasi_symplectic_method_is_of_second_order_in_its_stationary_law():
 def test_without_friction_a_splitting_is_verlet():
     system = oscillator(1.0).with_params(friction=0.0)
     given = da.Increments(np.zeros(1), np.zeros(1))
-    for name in ("baoab", "obabo", "quasi_symplectic"):
-        q, p, _ = da.step(system, da.BEYOND[name](), [0.7], [0.3], 0.1, given)
-        assert np.isfinite([q[0], p[0]]).all()
-    q, p, _ = da.step(system, da.baoab(), [0.7], [0.3], 0.1, given)
-    half = 0.3 - 0.05 * 0.7
-    np.testing.assert_allclose(q, 0.7 + 0.1 * half, atol=1e-15)
-    np.testing.assert_allclose(p, half - 0.05 * (0.7 + 0.1 * half), atol=1e-15)
+    q, p, half = 0.7, 0.3, 0.05
+    kicked = p - half * q
+    kick_first = q + 0.1 * kicked, kicked - half * (q + 0.1 * kicked)
+    drifted = q + half * p
+    drift_first = drifted + half * (p - 0.1 * drifted), p - 0.1 * drifted
+    expected = {
+        "baoab": kick_first,
+        "obabo": kick_first,
+        "aboba": drift_first,
+        "quasi_symplectic": drift_first,
+    }
+    for name, end in expected.items():
+        found = da.step(system, da.BEYOND[name](), [q], [p], 0.1, given)[:2]
+        np.testing.assert_allclose(np.ravel(found), end, atol=1e-15)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -389,7 +437,8 @@ def quartic():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["additive_midpoint", "additive_dirk", "additive_gauss"])
 def test_order_two_where_the_drift_is_linear_along_the_noise(name):
-    for system in (da.systems.van_der_pol(), pendulum()):
+    strong = da.systems.van_der_pol(nu=1.0, sigma=0.8)
+    for system in (da.systems.van_der_pol(), strong, pendulum()):
         reference = da.additive_gauss() if name != "additive_gauss" else da.additive_dirk()
         found = slope(system, da.BEYOND[name](), reference, refine=32)
         assert found.interval[0] > 1.8 and found.interval[1] < 2.2, found

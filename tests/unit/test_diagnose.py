@@ -348,7 +348,7 @@ def test_a_tableau_of_ones_own_is_judged():
     )  # fmt: skip
     d = diagnose(da.systems.pendulum(), methods=[mine])
     assert d.methods[0].strong is None
-    assert not d.methods[0].keeps_structure
+    assert not d.methods[0].lagrange_dalembert
     assert d.recommendation == ()
     assert "euler" in str(d)
 

@@ -161,6 +161,43 @@ def test_every_structured_method_is_symplectic_without_forces(method, system):
     assert force_free_defect(da.SYSTEMS[system](), da.METHODS[method]()) < 1e-13
 
 
+LATTICE = da.System(
+    H=lambda q, p: p @ p / 2 + (q[0] * q[1]) ** 2 / 2 - jnp.cos(q[0] - q[1]),
+    F=lambda q, p: -0.3 * p,
+    h=[lambda q, p: 0.5 * q[0], lambda q, p: 0.3 * q[1]],
+    dim=2,
+    name="two rotors with additive noise",
+)
+SHAKEN = da.System(
+    H=LATTICE.H,
+    F=LATTICE.F,
+    h=[lambda q, p: 0.4 * jnp.sin(q[0]) * q[1] + 0.1 * p @ p, lambda q, p: 0.2 * q[0] * p[1]],
+    dim=2,
+    name="two rotors, shaken",
+)
+ONCE_SHAKEN = da.System(H=LATTICE.H, F=LATTICE.F, h=(SHAKEN.h or ())[:1], dim=2, name="shaken once")
+
+
+@pytest.mark.parametrize(
+    ("name", "system"),
+    [
+        *((name, LATTICE) for name in ("additive_midpoint", "additive_dirk", "additive_gauss")),
+        *((name, LATTICE) for name in ("baoab", "aboba", "obabo", "quasi_symplectic")),
+        ("ninomiya_victoir", SHAKEN),
+        pytest.param("bracket_midpoint", SHAKEN, marks=pytest.mark.slow),
+        pytest.param("bracket_gauss", ONCE_SHAKEN, marks=pytest.mark.slow),
+    ],
+    ids=lambda case: case if isinstance(case, str) else case.name,
+)
+def test_methods_beyond_the_paper_are_symplectic_without_forces(name, system):
+    assert force_free_defect(system, da.BEYOND[name]()) < 1e-13
+
+
+def test_a_tableau_for_additive_noise_that_is_not_symplectic():
+    heun = da.AdditiveTableau([[0, 0], [1, 0]], [0.5, 0.5], [-0.4, 0.4], [1, 1], name="Heun")
+    assert force_free_defect(LATTICE, heun) > 1e-5
+
+
 @pytest.mark.parametrize("name", ["heun", "r2", "e1", "rs1", "rs2"])
 def test_explicit_methods_are_not_symplectic(name):
     assert force_free_defect(da.systems.two_noise(), da.METHODS[name]()) > 1e-5

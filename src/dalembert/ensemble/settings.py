@@ -13,7 +13,7 @@ import numpy as np
 
 from dalembert.ensemble.schedule import Schedule
 from dalembert.ensemble.statistics import Histogram
-from dalembert.noise import Noise, usual_noise
+from dalembert.noise import Gaussian, Noise, usual_noise
 from dalembert.precision import as_dtype, is_traced, warn_if_rounded
 from dalembert.stepping.step import check_method
 from dalembert.system import System
@@ -74,6 +74,12 @@ class Settings:
     @property
     def schedule(self) -> Schedule:
         return Schedule(self.steps, self.save_every, self.grain.chunk)
+
+    @property
+    def can_truncate(self) -> bool:
+        """Whether bounded increments are an option that has not been taken."""
+        is_free = self.noise == Gaussian() and self.dt < 1
+        return is_free and self.method.needs(self.system.noises) == {"dW"}
 
     @property
     def grain(self) -> Grain:

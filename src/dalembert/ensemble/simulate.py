@@ -207,7 +207,7 @@ class Job:
             raise Interrupted(self._farewell()) from None
         finally:
             self.bar.close()
-        return _finish(self.settings, self.identity, self.done, self.prepared, self.on_failure)
+        return self._finish()
 
     def stop(self) -> None:
         """End the run soon, as Ctrl-C does; for other threads than that of `run`."""
@@ -258,7 +258,8 @@ class Job:
         self.work.forget(number)
         self.bar.reach(self._merged())
         if tally.failed and self.on_failure == "raise":
-            raise RuntimeError(_failure_message(_failures(tally, settings.dt), settings))
+            failures = _failures(tally, settings.dt)
+            raise RuntimeError(_failure_message(failures, settings, self._is_implicit))
 
     def _tick(self) -> None:
         merged = 0 if self.done.tally is None else self.done.tally.failed
@@ -287,6 +288,42 @@ class Job:
             for rows, old in zip(room, before, strict=True):
                 rows[..., : old.shape[-2], :] = old
         self.done.kept = (room[0], room[1])
+
+    def _finish(self) -> Run:
+        """What has come out of the run, with a warning or an error about paths that failed."""
+        settings, done, tally = self.settings, self.done, self.done.tally
+        assert tally is not None, "a run has at least one block"
+        seconds = done.seconds + time.perf_counter() - self.prepared
+        device = jax.local_devices(backend=settings.backend)[0]
+        provenance = self.identity | {
+            "device": f"{device.platform} ({device.device_kind})",
+            "devices": jax.device_count(settings.backend),
+            "processes": jax.process_count(),
+            "seconds": seconds,
+            "path_steps_per_second": settings.run_paths * settings.steps / seconds,
+        }
+        kept = (None, None) if done.kept is None else done.kept
+        run = Run(
+            settings.schedule.save_steps * settings.dt,
+            {name: tally.moments[name] for name, _ in settings.observe},
+            {name: tally.counts[name] for name, _ in settings.histograms},
+            _failures(tally, settings.dt),
+            tally.truncated,
+            tally.residual,
+            tally.iterations,
+            *kept,
+            provenance,
+        )
+        if run.failed:
+            message = _failure_message(run.failures, settings, self._is_implicit)
+            if self.on_failure == "raise":
+                raise RuntimeError(message)
+            warnings.warn(message, RuntimeWarning, stacklevel=4)
+        return run
+
+    @property
+    def _is_implicit(self) -> bool:
+        return self.work.kernel.stepper.is_implicit
 
     def _farewell(self) -> str:
         share = self.done.blocks / self.settings.blocks
@@ -363,55 +400,16 @@ def _failures(tally: Tally, dt: float) -> Failures:
     return Failures(tally.unconverged, tally.non_finite, path, step * dt)
 
 
-def _failure_message(failures: Failures, settings: Settings) -> str:
+def _failure_message(failures: Failures, settings: Settings, is_implicit: bool) -> str:
     if failures.first_time == 0:
         advice = "An observable is not finite at an initial state."
-    elif make_stepper(settings.system, settings.method, settings.dtype).is_implicit:
-        truncated = ", or truncated increments, noise=da.Gaussian(truncation=1)," * (
-            settings.dt < 1
-        )
-        advice = f"A smaller dt{truncated} may help."
-    else:
+    elif not is_implicit:
         advice = "A smaller dt or an implicit method may help."
+    elif settings.can_truncate:
+        advice = "A smaller dt, or noise=da.Gaussian(truncation=1), may help."
+    else:
+        advice = "A smaller dt may help."
     return (
         f"{failures.total:,} of {settings.run_paths:,} paths failed {failures.details}. "
         f"They are left out of the statistics from then on. {advice}"
     )
-
-
-def _finish(
-    settings: Settings,
-    identity: dict[str, Any],
-    done: Progress,
-    started: float,
-    on_failure: str,
-) -> Run:
-    tally = done.tally
-    assert tally is not None, "a run has at least one block"
-    seconds = done.seconds + time.perf_counter() - started
-    device = jax.local_devices(backend=settings.backend)[0]
-    provenance = identity | {
-        "device": f"{device.platform} ({device.device_kind})",
-        "devices": jax.device_count(settings.backend),
-        "processes": jax.process_count(),
-        "seconds": seconds,
-        "path_steps_per_second": settings.run_paths * settings.steps / seconds,
-    }
-    kept = (None, None) if done.kept is None else done.kept
-    run = Run(
-        settings.schedule.save_steps * settings.dt,
-        {name: tally.moments[name] for name, _ in settings.observe},
-        {name: tally.counts[name] for name, _ in settings.histograms},
-        _failures(tally, settings.dt),
-        tally.truncated,
-        tally.residual,
-        tally.iterations,
-        *kept,
-        provenance,
-    )
-    if run.failed:
-        message = _failure_message(run.failures, settings)
-        if on_failure == "raise":
-            raise RuntimeError(message)
-        warnings.warn(message, RuntimeWarning, stacklevel=4)
-    return run

@@ -9,19 +9,18 @@ from dalembert.methods.additive import (
     additive_midpoint,
 )
 from dalembert.methods.bracket import BracketTableau, bracket_gauss, bracket_midpoint
-from dalembert.methods.composition import (
-    LangevinSplitting,
-    NinomiyaVictoirTableau,
-    aboba,
-    baoab,
-    ninomiya_victoir,
-    obabo,
-    quasi_symplectic,
-)
 from dalembert.methods.dirk import dirk
 from dalembert.methods.e1 import e1
 from dalembert.methods.heun import heun
+from dalembert.methods.langevin import (
+    LangevinSplitting,
+    aboba,
+    baoab,
+    obabo,
+    quasi_symplectic,
+)
 from dalembert.methods.midpoint import midpoint
+from dalembert.methods.ninomiya_victoir import NinomiyaVictoirTableau, ninomiya_victoir
 from dalembert.methods.r2 import r2
 from dalembert.methods.rs1 import rs1
 from dalembert.methods.rs2 import rs2

@@ -69,20 +69,36 @@ def columns(text: str) -> int:
     return sum(not unicodedata.combining(character) for character in text)
 
 
-class Tableau:
+class Named:
+    """What every method says of itself, whatever it is made of."""
+
+    name: str
+    #: The family in words.
+    family: ClassVar[str]
+    #: The sense in which it converges; families of tableaus have one for all.
+    convergence: Any
+    #: What a system must be for the method, beyond the number of noises.
+    requires: ClassVar[frozenset[str]] = frozenset()
+
+    def check_noises(self, noises: int) -> None:
+        """Raise ``ValueError`` if the method cannot take this number of noises."""
+        if noises < 0:
+            raise ValueError(f"the number of noises cannot be negative, got {noises}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything needed to write the method down again, in types that JSON knows."""
+        return {"name": self.name, "family": self.family, "convergence": self.convergence}
+
+
+class Tableau(Named):
     """Base of the families; a subclass is a frozen dataclass that names its arrays.
 
     Two tableaus are equal, and hash alike, when type, name and every coefficient agree bit for
     bit, so a tableau can be a cache key or a static argument of ``jax.jit``.
     """
 
-    name: str
     alpha: Vector
-    #: The family in words, and the sense in which its members converge.
-    family: ClassVar[str]
     convergence: ClassVar[Convergence]
-    #: What a system must be for the method, beyond the number of noises.
-    requires: ClassVar[frozenset[str]] = frozenset()
     # The s x s matrices, the weight vectors, and the sums that consistency asks of the weights.
     # Every family has the vector alpha; its length is the number of stages.
     _matrices: ClassVar[tuple[str, ...]]
@@ -122,20 +138,10 @@ class Tableau:
         del noises
         return frozenset({"dW"})
 
-    def check_noises(self, noises: int) -> None:
-        """Raise ``ValueError`` if the method cannot take this number of noises."""
-        if noises < 0:
-            raise ValueError(f"the number of noises cannot be negative, got {noises}")
-
     def to_dict(self) -> dict[str, Any]:
         """Everything needed to write the tableau down again, in types that JSON knows."""
-        return {
-            "name": self.name,
-            "family": self.family,
-            "convergence": self.convergence,
-            "stages": self.stages,
-            "coefficients": {key: array.tolist() for key, array in self.coefficients.items()},
-        }
+        arrays = {key: array.tolist() for key, array in self.coefficients.items()}
+        return super().to_dict() | {"stages": self.stages, "coefficients": arrays}
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Tableau):

@@ -14,7 +14,8 @@ import numpy as np
 from dalembert.methods.additive import AdditiveTableau
 from dalembert.methods.bracket import BracketTableau
 from dalembert.methods.coefficients import Convergence, Matrix, Tableau, Vector
-from dalembert.methods.composition import LangevinSplitting, NinomiyaVictoirTableau
+from dalembert.methods.langevin import LangevinSplitting
+from dalembert.methods.ninomiya_victoir import NinomiyaVictoirTableau
 
 
 @dataclass(frozen=True, eq=False, repr=False)

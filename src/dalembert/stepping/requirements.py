@@ -1,6 +1,7 @@
 """What some methods ask of a system: additive noise, or the form of a Langevin equation."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -57,8 +58,7 @@ def _why_not(system: System, requirement: str) -> str:
         dependence = find_dependence(system, (z, z, system.params))
     if requirement == "additive noise":
         return _why_not_additive(dependence)
-    wrong = _why_not_langevin(dependence)
-    return wrong if wrong or is_traced(system.params) else _why_not_thermal(system)
+    return _why_not_langevin(dependence) or _why_not_thermal(system)
 
 
 _remembered = lru_cache(maxsize=64)(_why_not)
@@ -70,7 +70,8 @@ def _why_not_additive(dependence: Mapping[Term, Dependence]) -> str:
         for (kind, r), d in dependence.items()
         if kind in NOISE_TERMS and max(d) > Degree.CONSTANT
     ]
-    return f"{', '.join(moving)} depends on (q, p)" if moving else ""
+    verb = "depends" if len(moving) == 1 else "depend"
+    return f"{' and '.join(moving)} {verb} on (q, p)" if moving else ""
 
 
 def _why_not_langevin(dependence: Mapping[Term, Dependence]) -> str:
@@ -87,7 +88,8 @@ def _why_not_langevin(dependence: Mapping[Term, Dependence]) -> str:
 
 def _why_not_thermal(system: System) -> str:
     """Momenta under one noise must have one friction, and friction must not mix momenta."""
-    with jax.enable_x64(True):
+    system = replace(system, params=_known(system.params))
+    with jax.enable_x64(True), jax.ensure_compile_time_eval():
         zero = jnp.zeros(system.dim)
         force = system.term(("F", 0))
         matrix = np.zeros((system.dim, system.dim))
@@ -106,8 +108,18 @@ def _why_not_thermal(system: System) -> str:
     return ""
 
 
+def _known(params: Any) -> Any:
+    """Parameters with random positive numbers for those that belong to a trace."""
+    rng = np.random.default_rng(0)
+
+    def known(x: Any) -> Any:
+        return rng.uniform(0.5, 1.5, x.shape).astype(x.dtype) if is_traced(x) else x
+
+    return jax.tree.map(known, params)
+
+
 def damping(system: System, dt: Any, params: Any, parts: tuple[int, ...]) -> dict[int, Any]:
-    """What friction does in the n-th part τ of a step: two numbers for every momentum.
+    """What friction does in an n-th of a step, τ: two numbers for every momentum.
 
     With the friction γ, forces act for the time (1 − e^{−γτ})/γ, and noise of variance τ becomes
     one of variance (1 − e^{−2γτ})/2γ.

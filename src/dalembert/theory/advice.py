@@ -13,6 +13,7 @@ from dalembert.stepping.step import check_method
 from dalembert.stepping.stepper import make_stepper
 from dalembert.system import System
 from dalembert.theory.certify import certify
+from dalembert.theory.certify_beyond import order_without_noise
 from dalembert.theory.elementary_weights import SeriesMethod
 from dalembert.theory.order_conditions import weak_order
 
@@ -32,7 +33,7 @@ class Verdict:
         refused: why it cannot take the system's noise; None if it can.
         strong: expected mean-square order; None for weak methods and where nothing is promised.
         weak: expected weak order, up to two.
-        keeps_structure: whether it is a Lagrange–d'Alembert integrator.
+        lagrange_dalembert: whether it is a Lagrange–d'Alembert integrator.
         keeps_quadratic: whether it keeps every quadratic invariant, for which a structured method
             must treat q and p, gradients and forces alike.
         equations: the systems solved in each step: number of equations, and whether linear.
@@ -42,7 +43,7 @@ class Verdict:
     refused: str | None
     strong: float | None
     weak: float | None
-    keeps_structure: bool
+    lagrange_dalembert: bool
     keeps_quadratic: bool
     equations: tuple[tuple[int, bool], ...]
 
@@ -94,7 +95,9 @@ def judge(d: "Diagnosis", method: Any) -> Verdict:
         return Verdict(method, str(error), None, None, kept, quadratic, ())
     is_series = isinstance(method, SeriesMethod)
     if d.noise_kind == "none":
-        strong = weak = float(weak_order(method, "none").order) if is_series else 2.0
+        strong = weak = (
+            float(weak_order(method, "none").order) if is_series else order_without_noise(method)
+        )
     else:
         strong, weak = (_best(d, orders) for orders in (certificate.order, certificate.weak_order))
         if method.convergence == "weak":
@@ -145,9 +148,9 @@ def advise(d: "Diagnosis") -> tuple[Advice, ...]:
     if _is_multiplicative(d) and "dirk" in taken:
         why = "a quarter of midpoint's error constant in the drift, the same structure"
         advice.append(Advice("large steps", "dirk", (why, taken["dirk"].solves)))
-    structured = [v for v in taken.values() if v.keeps_structure and v.weak]
+    structured = [v for v in taken.values() if v.lagrange_dalembert and v.weak]
     if d.noise_kind != "none" and structured:
-        others = [v for v in taken.values() if not v.keeps_structure]
+        others = [v for v in taken.values() if not v.lagrange_dalembert]
         method, reasons = _for_expectations(d, structured, others)
         advice.append(Advice("expectations", method, tuple(reasons)))
     return tuple(advice)
@@ -170,7 +173,7 @@ def advise_beyond(d: "Diagnosis") -> tuple[Advice, ...]:
         why = "weak order 2 although the noises do not commute"
         found.append(("accurate expectations", "ninomiya_victoir", why))
     if d.noise_kind == "additive" and _is_langevin(d.system):
-        why = "one force a step and no equations; exact positions of harmonic oscillators"
+        why = "no equations, and exact variances of positions of harmonic oscillators"
         found.append(("sampling", "baoab", why))
     return tuple(Advice(purpose, method, (why,)) for purpose, method, why in found)
 

@@ -1,6 +1,6 @@
 """Certificates: what a tableau provably keeps and how fast it converges, from its numbers alone."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 
 from dalembert.methods.coefficients import Convergence, number_text
@@ -12,7 +12,7 @@ from dalembert.methods.tableau import (
     Method,
     WeakTableau,
 )
-from dalembert.theory.certify_beyond import LAGRANGE_DALEMBERT, BeyondMethod, findings
+from dalembert.theory.certify_beyond import LAGRANGE_DALEMBERT, BeyondMethod, Orders, findings
 from dalembert.theory.elementary_weights import expand
 from dalembert.theory.order_conditions import TOLERANCE, WeakOrder, order_conditions, weak_order
 from dalembert.theory.structure_conditions import (
@@ -27,7 +27,6 @@ NOISE_KINDS = ("one", "additive", "commuting", "general")
 #: Residuals up to this are rounding.
 STRUCTURE_TOLERANCE = 1e-14
 
-Orders = dict[str, float | None]
 Section = tuple[str, list[tuple[str, ...]]]
 
 
@@ -37,8 +36,7 @@ class Certificate:
 
     Attributes:
         method: the tableau.
-        lagrange_dalembert: whether every condition that applies holds to rounding (1e-14).
-        residuals: largest residual of each Lagrange–d'Alembert condition, by its formula.
+        residuals: largest residual of each condition of the structure, by its formula.
         not_counted: conditions that are shown but do not apply.
         convergence_residuals: the sums of the mean-square convergence theorem, or the conditions
             for weak order one.
@@ -51,7 +49,6 @@ class Certificate:
     """
 
     method: Method
-    lagrange_dalembert: bool
     residuals: dict[str, float]
     not_counted: frozenset[str]
     convergence_residuals: dict[str, float]
@@ -62,9 +59,14 @@ class Certificate:
 
     @property
     def keeps_structure(self) -> bool:
-        """Whether what ``structure`` names is kept."""
+        """Whether every condition that applies holds to rounding (1e-14)."""
         counted = (v for label, v in self.residuals.items() if label not in self.not_counted)
         return all(value <= STRUCTURE_TOLERANCE for value in counted)
+
+    @property
+    def lagrange_dalembert(self) -> bool:
+        """Whether the method is a Lagrange–d'Alembert integrator."""
+        return self.keeps_structure and self.structure == LAGRANGE_DALEMBERT
 
     @property
     def convergence(self) -> Convergence:
@@ -133,11 +135,6 @@ def certify(method: Method) -> Certificate:
         )
     residuals = structure_residuals(method)
     not_counted = frozenset({WEAK_CONDITION_4} if _takes_one_noise(method) else ())
-    kept = all(
-        value <= STRUCTURE_TOLERANCE
-        for label, value in residuals.items()
-        if label not in not_counted
-    )
     weak, weak_notes = _weak_orders(method)
     if isinstance(method, (MeanSquareTableau, ExplicitTableau)):
         sums = mean_square_residuals(method)
@@ -147,7 +144,6 @@ def certify(method: Method) -> Certificate:
         order, notes = dict(weak), ()
     return Certificate(
         method=method,
-        lagrange_dalembert=kept,
         residuals=residuals,
         not_counted=not_counted,
         convergence_residuals=sums,
@@ -159,9 +155,8 @@ def certify(method: Method) -> Certificate:
 
 def _certify_beyond(method: BeyondMethod) -> Certificate:
     found = findings(method)
-    certificate = Certificate(
+    return Certificate(
         method=method,
-        lagrange_dalembert=False,
         residuals=found.residuals,
         not_counted=frozenset(),
         convergence_residuals=found.sums,
@@ -170,8 +165,6 @@ def _certify_beyond(method: BeyondMethod) -> Certificate:
         notes=found.notes,
         structure=found.structure,
     )
-    is_kept = certificate.keeps_structure and found.structure == LAGRANGE_DALEMBERT
-    return replace(certificate, lagrange_dalembert=is_kept)
 
 
 def _takes_one_noise(method: Method) -> bool:

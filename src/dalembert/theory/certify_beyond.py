@@ -73,14 +73,10 @@ def _additive(m: AdditiveTableau) -> Findings:
     if failing:
         notes.append(f"mean-square order 3/2 is stopped by {'; '.join(failing)}")
     if not set(failing) - {spread}:
-        notes.append(
-            "mean-square order 2 where the drift is linear along the noise and its own image of it"
-        )
+        notes.append("mean-square order 2 where the drift is linear along the noise")
     strong = 1.0 if failing else 1.5
     weak = float(weak_order(m, "additive").order) or None
-    residuals = {
-        "1 and 5: α_i a_ij + α_j a_ji = α_i α_j": conjugacy_residual(m.alpha, m.a, m.alpha, m.a)
-    }
+    residuals = {f"1 and 5: {label}": value for label, value in _conjugate(m).items()}
     return Findings(
         LAGRANGE_DALEMBERT,
         residuals,
@@ -92,22 +88,43 @@ def _additive(m: AdditiveTableau) -> Findings:
 
 
 def _bracket(m: BracketTableau) -> Findings:
-    needed = 4 if m.brackets == "drift" else 2
-    sums = _classical_conditions(m.alpha, m.a, needed)
-    strong = None if _fails(sums) else 1.5 if m.brackets == "drift" else 1.0
-    kinds = {"one": strong} if m.brackets == "drift" else dict.fromkeys(_orders(), strong)
-    notes = ["brackets of Hamiltonian fields are Hamiltonian, those of forces are not forces"]
-    if m.brackets == "drift":
-        notes.append("takes one noise; with one that is additive, its mean-square order is 3/2 too")
+    along_drift = m.brackets == "drift"
+    classical = _classical_order(m)
+    strong = None if classical < 2 else 1.5 if along_drift and classical == 4 else 1.0
+    kinds = {"one": strong} if along_drift else dict.fromkeys(_orders(), strong)
+    notes = [
+        "brackets of Hamiltonian fields are Hamiltonian, those of forces are not forces",
+        "weak orders: at least, because expectations converge as fast as paths do, or faster",
+    ]
+    if along_drift:
+        notes.append("takes one noise; mean-square order 3/2 asks for classical order 4, 1 for 2")
     return Findings(
         SYMPLECTIC,
-        {"α_i a_ij + α_j a_ji = α_i α_j": conjugacy_residual(m.alpha, m.a, m.alpha, m.a)},
-        sums,
+        _conjugate(m),
+        _classical_conditions(m.alpha, m.a, 4 if along_drift else 2),
         _orders(**kinds),
-        # Expectations converge at least as fast as paths do.
         _orders(**kinds),
         tuple(notes),
     )
+
+
+def _conjugate(m: AdditiveTableau | BracketTableau | NinomiyaVictoirTableau) -> Residuals:
+    """The condition that one tableau for all fields has to meet."""
+    label = "α_i a_ij + α_j a_ji = α_i α_j"
+    return {label: conjugacy_residual(m.alpha, m.a, m.alpha, m.a)}
+
+
+def _classical_order(m: BracketTableau) -> int:
+    """Of the tableau as a Runge–Kutta method, up to four."""
+    conditions = (_classical_conditions(m.alpha, m.a, order) for order in (1, 2, 3, 4))
+    return sum(not _fails(residuals) for residuals in conditions)
+
+
+def order_without_noise(method: BracketTableau | LangevinSplitting) -> float:
+    """The order of what a method becomes without noise."""
+    if isinstance(method, BracketTableau):
+        return float(_classical_order(method))
+    return 2.0 if method.is_symmetric else 1.0
 
 
 def _classical_conditions(alpha: Array, a: Array, order: int) -> Residuals:
@@ -130,13 +147,12 @@ def _ninomiya_victoir(m: NinomiyaVictoirTableau) -> Findings:
     found = {kind: weak_order(m, kind) for kind in ("one", "additive", "general")}
     orders = {kind: float(result.order) or None for kind, result in found.items()}
     orders["commuting"] = orders["general"]
-    residuals = {"α_i a_ij + α_j a_ji = α_i α_j": conjugacy_residual(m.alpha, m.a, m.alpha, m.a)}
     notes = ("each flow is a Lagrange–d'Alembert step for its own part of the equations",)
-    return Findings(SYMPLECTIC, residuals, {}, _orders(**orders), _orders(**orders), notes)
+    return Findings(SYMPLECTIC, _conjugate(m), {}, _orders(**orders), _orders(**orders), notes)
 
 
 def _langevin(m: LangevinSplitting) -> Findings:
-    weak = 2.0 if m.word == m.word[::-1] else 1.0
+    weak = order_without_noise(m)
     strong = 1.0 if m.convergence == "mean-square" else weak
     notes = [
         "takes Langevin equations: H = T(p) + U(q), F = −γ p, and noise that is constant",

@@ -108,7 +108,7 @@ def _methods(d: "Diagnosis") -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("", "strong", "weak", "structure", "to solve in a step")]
     for v in d.methods:
         orders = ["-" if order is None else number_text(order) for order in (v.strong, v.weak)]
-        kept = "kept" if v.keeps_structure else "no"
+        kept = "kept" if v.lagrange_dalembert else "no"
         rows.append((v.name, *orders, kept, "refused" if v.refused else v.cost))
     return rows
 

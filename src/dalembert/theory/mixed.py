@@ -127,7 +127,7 @@ class MixedStep:
         """H_d⁺ with the stages as arguments of their own."""
         H_d = p_next @ (q + self._sum(POSITION_TERMS, Q, P)[-1])
         for weights, velocity, (kind, i) in self._terms(POSITION_TERMS, Q, P):
-            assert isinstance(i, int), "a method of the paper's families has no brackets"
+            assert isinstance(i, int), "no brackets in the methods that are taken here"
             H = hamiltonian(self.system, None if kind in DRIFT_TERMS else i)
             energy = jax.vmap(H, (0, 0, None))(*self._kicked(Q, P), self.params)
             legendre = jnp.sum(P * velocity, axis=1) - energy
@@ -227,7 +227,7 @@ def check_variational(system: System, method: Any) -> None:
     if isinstance(method, ExplicitTableau) and method.needs(system.noises) == {"dW"}:
         return
     raise ValueError(
-        f"{method.name} has no discrete Hamiltonian here: its steps use more than dt and one "
-        "increment per noise. Take a MeanSquareTableau, a WeakTableau or an AdditiveTableau, e.g. "
+        f"no discrete Hamiltonian is known here for {method.name}, a method of the family "
+        f"{method.family}: take a MeanSquareTableau, a WeakTableau or an AdditiveTableau, e.g. "
         "da.midpoint(), or da.heun() as an explicit method to compare with."
     )

@@ -1,65 +1,16 @@
-"""Methods that compose flows of parts of the equations."""
+"""Splittings of Langevin equations into parts with exact flows."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
-from dalembert.methods.additive import gauss_coefficients
-from dalembert.methods.coefficients import Convergence, Matrix, Tableau, Vector
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class NinomiyaVictoirTableau(Tableau):
-    """Flows of the fields one after the other, in an order that a coin decides.
-
-    Half a step of the drift V₀, the flows of Î_1 V_1, …, Î_m V_m in this order or in the reverse
-    one, half a step of the drift. Every flow is a Runge–Kutta step, with the coefficients ``a``
-    and ``alpha`` for noises, and the midpoint method for the drift. Both orders are written in one:
-    noises 1 to m − 1 come before and after noise m, and the coin makes one of the two flows the
-    identity.
-    """
-
-    a: Matrix
-    alpha: Vector
-    name: str = "my composition"
-
-    family = "Ninomiya–Victoir composition"
-    convergence: ClassVar[Convergence] = "weak"
-    _matrices = ("a",)
-    _vectors = ("alpha",)
-    _sums: ClassVar = {"alpha": 1.0}
-    _symbols: ClassVar = {"a": "a", "alpha": "α"}
-    _layout = ((("a", "alpha"),),)
-
-    def needs(self, noises: int = 1) -> frozenset[str]:
-        """Increments that one step reads: "dW", and a "coin" for more than one noise."""
-        return super().needs(noises) | ({"coin"} if noises > 1 else set())
-
-
-def ninomiya_victoir() -> NinomiyaVictoirTableau:
-    """Ninomiya and Victoir's composition with symplectic flows, for any number of noises.
-
-    Equations: those of ``NinomiyaVictoirTableau``.
-
-    Stages: Gauss' two for every flow of a noise, midpoint for the drift before and after.
-    Update: the last flow's.
-
-    Keeps: a symplectic map when the forces vanish, as all its flows do.
-    Order: weak 2 for any noises.
-    Cost: 2 + 2(2m − 1) stages a step, solved flow by flow; a coin besides the three-point
-    variables. It may be driven by Gaussian ones too (``noise=da.Gaussian()``).
-
-    When to use: expectations with several noises that do not commute, where SRKw2 has no order 2.
-
-    Reference: NinomiyaVictoir2008.
-    """
-    return NinomiyaVictoirTableau(gauss_coefficients(), [0.5, 0.5], name="ninomiya_victoir")
+from dalembert.methods.coefficients import Convergence, Named
 
 
 @dataclass(frozen=True)
-class LangevinSplitting:
+class LangevinSplitting(Named):
     """Exact flows of the parts of a Langevin equation, in the order of a word.
 
     For H = T(p) + U(q), a linear friction F = −γ p and noise that does not depend on (q, p):
@@ -78,7 +29,7 @@ class LangevinSplitting:
     name: str = "my splitting"
     convergence: Convergence = "mean-square"
 
-    family: ClassVar[str] = "Langevin splitting"
+    family = "Langevin splitting"
     requires: ClassVar[frozenset[str]] = frozenset({"Langevin equation"})
 
     def __post_init__(self) -> None:
@@ -90,6 +41,16 @@ class LangevinSplitting:
                 f"LangevinSplitting {self.name!r}: the word {self.word!r} must be made of A, B and "
                 "one or two O, or of A, D and one C, for example 'BAOAB' or 'DACAD'"
             )
+        if self.convergence not in get_args(Convergence):
+            raise ValueError(
+                f"LangevinSplitting {self.name!r}: convergence must be one of "
+                f"{get_args(Convergence)}, not {self.convergence!r}"
+            )
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether the word reads the same in both directions."""
+        return self.word == self.word[::-1]
 
     @property
     def stages(self) -> int:
@@ -101,19 +62,9 @@ class LangevinSplitting:
         is_halved = noises and self.word.count("O") == 2
         return frozenset({"dW", "dZ"} if is_halved else {"dW"})
 
-    def check_noises(self, noises: int) -> None:
-        """Raise ``ValueError`` if the method cannot take this number of noises."""
-        if noises < 0:
-            raise ValueError(f"the number of noises cannot be negative, got {noises}")
-
     def to_dict(self) -> dict[str, Any]:
         """Everything needed to write the method down again, in types that JSON knows."""
-        return {
-            "name": self.name,
-            "family": self.family,
-            "convergence": self.convergence,
-            "word": self.word,
-        }
+        return super().to_dict() | {"word": self.word}
 
     def __str__(self) -> str:
         return f"{self.name}: {self.family} {self.word}"
@@ -130,7 +81,7 @@ def baoab() -> LangevinSplitting:
     Keeps: the exact variance of positions of a harmonic oscillator, for every step size; volumes
     contract at the exact rate.
     Order: weak 2; mean-square 1.
-    Cost: one force a step, and no equations.
+    Cost: two forces a step, no equations; runs of small systems use the second in the next step.
 
     When to use: sampling positions of Langevin dynamics with large steps.
 
@@ -147,7 +98,8 @@ def aboba() -> LangevinSplitting:
     Stages: 5, explicit.
     Update: the last drift's.
 
-    Keeps: volumes contract at the exact rate.
+    Keeps: the exact variance of positions of a harmonic oscillator, for every step size; volumes
+    contract at the exact rate.
     Order: weak 2; mean-square 1.
     Cost: one force a step, and no equations.
 
@@ -166,9 +118,11 @@ def obabo() -> LangevinSplitting:
     Stages: 5, explicit.
     Update: the second half of friction and noise.
 
-    Keeps: the exact variance of momenta of a free particle; volumes contract at the exact rate.
+    Keeps: the exact variance of momenta of a harmonic oscillator, for every step size; volumes
+    contract at the exact rate.
     Order: weak 2; mean-square 1.
-    Cost: one force a step, no equations, two normal variables a noise.
+    Cost: two forces a step, no equations, two normal variables a noise; runs of small
+    systems use the second force in the next step.
 
     When to use: where momenta count, and to be compared with BAOAB.
 
