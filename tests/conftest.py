@@ -7,6 +7,7 @@ unless DALEMBERT_TEST_GPU is set; those marked `gpu` are skipped where there is 
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 USE_GPU = bool(os.environ.get("DALEMBERT_TEST_GPU"))
 
@@ -54,6 +55,20 @@ def strict_jax() -> Iterator[None]:
     """Put the settings back after a test that changed them."""
     yield
     _be_strict()
+
+
+MAX_MAPPINGS = 30_000
+"""Pieces of memory before compiled code is thrown away: at 65,530 Linux refuses more of them, and
+the compiler crashes."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_mappings() -> Iterator[None]:
+    """Forget compiled code, each piece of which has memory of its own, before it is too much."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MAX_MAPPINGS:
+        jax.clear_caches()
 
 
 # Cases that take long, beside quicker ones of the same test that show the same.

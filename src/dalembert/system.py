@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.captured import captured
 from dalembert.functions import check_function
 from dalembert.precision import vector, with_precision
 
@@ -84,8 +85,9 @@ class System:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What a compiled step depends on: the functions, not the values of the parameters."""
-        return (self.H, self.F, self.h, self.f, self.dim, self.params is not None)
+        """What a compiled step depends on: functions and what they read, not the parameters."""
+        functions = (self.H, self.F, *(self.h or ()), *(self.f or ()))
+        return (*map(captured, functions), self.dim, self.params is not None)
 
     def __repr__(self) -> str:
         text = f"System {self.name!r}: dim={self.dim}, noises={self.noises}"

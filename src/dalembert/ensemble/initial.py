@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from dalembert.captured import captured
 from dalembert.noise import initial_key, seed_words
 from dalembert.precision import cast, check_real
 from dalembert.system import System
@@ -68,7 +69,7 @@ def _sampled(sampler: Any, shape: tuple[int, ...], seed: int, dtype: np.dtype) -
         )
     words = seed_words(seed)
     build = _compiled if isinstance(sampler, Hashable) else _compiled.__wrapped__
-    sample = build(sampler)
+    sample = build(sampler, captured(sampler))
 
     def states(numbers: np.ndarray) -> tuple[Any, Any]:
         q, p = jax.tree.map(np.asarray, cast(sample(words, path_words(numbers)), dtype))
@@ -87,8 +88,9 @@ def _sampled(sampler: Any, shape: tuple[int, ...], seed: int, dtype: np.dtype) -
 
 
 @lru_cache(maxsize=128)
-def _compiled(sampler: Callable[[Any], Any]) -> Callable[..., Any]:
+def _compiled(sampler: Callable[[Any], Any], reads: Hashable) -> Callable[..., Any]:
     """The sampler for many paths, compiled when it is first called; the seed is data."""
+    del reads
     return jax.jit(
         jax.vmap(lambda words, path: sampler(initial_key(words, path)), in_axes=(None, 0))
     )

@@ -10,7 +10,7 @@ ends there, and the paths concerned take the chunk again with the safeguarded so
 its own that most runs never need.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -86,6 +86,8 @@ class Kernel:
     keep_all: bool
     in_registers: bool
     propagator: Propagator | None = None
+    reads: Hashable = None
+    """What observables and histograms read from outside themselves."""
 
     def __call__(self, state: PathState, block: Block, leg: Leg) -> LegResult:
         """Run the units of a leg; row i of the saves belongs to the i-th save of the leg."""

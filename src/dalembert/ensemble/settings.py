@@ -3,7 +3,7 @@
 import hashlib
 import platform
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.captured import captured
 from dalembert.ensemble.schedule import Schedule
 from dalembert.ensemble.statistics import Histogram
 from dalembert.noise import Gaussian, Noise, usual_noise
@@ -74,6 +75,12 @@ class Settings:
     @property
     def schedule(self) -> Schedule:
         return Schedule(self.steps, self.save_every, self.grain.chunk)
+
+    @property
+    def reads(self) -> Hashable:
+        """What observables and histograms read from outside themselves."""
+        axes = (axis.of for _, histogram in self.histograms for axis in histogram.axes)
+        return tuple(map(captured, (*(fun for _, fun in self.observe), *axes)))
 
     @property
     def can_truncate(self) -> bool:

@@ -347,6 +347,7 @@ def _make_kernel(settings: Settings) -> tuple[Kernel, Maps | None, Report]:
         settings.keep == "all",
         settings.backend in ("cuda", "gpu") and can_use_registers(stepper, settings.noise),
         None if maps is None else Propagator(stepper),
+        settings.reads,
     )
     system = settings.system
     for name, fun in settings.observe:

@@ -136,22 +136,20 @@ class Stepper:
         return q, p, StepInfo(solved, iterations, residual)
 
 
-@dataclass(frozen=True)
 class _Key:
-    """A system as a cache key: its functions and the types of its parameters."""
+    """A system as a cache key: its functions now, and the types of its parameters."""
 
-    system: System
-
-    def _identity(self) -> tuple[Any, ...]:
-        leaves, tree = jax.tree.flatten(self.system.params)
+    def __init__(self, system: System) -> None:
+        self.system = system
+        leaves, tree = jax.tree.flatten(system.params)
         types = tuple((np.shape(x), str(getattr(x, "dtype", type(x)))) for x in leaves)
-        return (self.system.key, tree, types)
+        self.identity = (system.key, tree, types)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self._identity() == other._identity()
+        return isinstance(other, _Key) and self.identity == other.identity
 
     def __hash__(self) -> int:
-        return hash(self._identity())
+        return hash(self.identity)
 
 
 def make_stepper(system: System, method: Any, dtype: Any, shortcuts: bool = True) -> Stepper:

@@ -9,7 +9,7 @@ With z = (q, p) and M = ∂z(t)/∂z(0), the flow of a system with F = −Γ₀p
 step; they are found here by automatic differentiation and compared with these.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -130,11 +130,14 @@ def linear_friction(system: System, seed: int = 0, samples: int = 32) -> LinearF
     Raises:
         ValueError: if a force is not −Γp with a constant matrix, with the point where it shows.
     """
-    return _linear_friction(system, seed, samples)
+    return _linear_friction(system, system.key, seed, samples)
 
 
 @lru_cache(maxsize=32)
-def _linear_friction(system: System, seed: int, samples: int) -> LinearFriction:
+def _linear_friction(
+    system: System, functions: Hashable, seed: int, samples: int
+) -> LinearFriction:
+    del functions
     probe = Probe(system, sample_points(system, samples, seed))
     forces = [("F", 0), *(("f", i) for i in range(system.noises))]
     return LinearFriction(np.stack([_friction_matrix(probe, term) for term in forces]))

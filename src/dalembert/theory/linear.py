@@ -5,6 +5,7 @@ matrices. The verdict comes from the traced functions, with the parameters at th
 exact; what cannot be shown to be affine counts as nonlinear.
 """
 
+from collections.abc import Hashable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -68,9 +69,14 @@ def term_name(term: Term) -> str:
     return f"∂{function}/∂{kind[-1]}" if "_" in kind else function
 
 
-@lru_cache(maxsize=32)
 def linear_fields(system: System) -> LinearFields:
     """The matrices of a linear system; a nonlinear one is refused with the terms to blame."""
+    return _linear_fields(system, system.key)
+
+
+@lru_cache(maxsize=32)
+def _linear_fields(system: System, functions: Hashable) -> LinearFields:
+    del functions
     nonlinear = nonlinear_terms(system)
     if nonlinear:
         raise ValueError(

@@ -24,7 +24,7 @@ from dalembert.stepping.stages import stage_system
 from dalembert.stepping.step import check_method
 from dalembert.stepping.stepper import StepInfo
 from dalembert.system import DRIFT_TERMS, System, Term
-from dalembert.theory.solving import find_root, relative_size, trusted
+from dalembert.theory.solving import SameFunctions, find_root, relative_size, trusted
 
 POSITION_TERMS = ("H_p", "h_p")
 MOMENTUM_TERMS = ("H_q", "F", "h_q", "f")
@@ -145,7 +145,8 @@ class MixedStep:
         for (kind, i), table in self.weights.terms.items():
             if kind in kinds and self.system.term((kind, i)) is not None:
                 increment = self.dt if kind in DRIFT_TERMS else self.increments.dW[i]
-                values = _at_stages(self.system, (kind, i))(*self._kicked(Q, P), self.params)
+                at_stages = _at_stages(SameFunctions.of(self.system), (kind, i))
+                values = at_stages(*self._kicked(Q, P), self.params)
                 found.append((increment * table, values, (kind, i)))
         return found
 
@@ -178,8 +179,8 @@ class MixedStep:
 
 
 @lru_cache(maxsize=256)
-def _at_stages(system: System, term: Term) -> Callable[[Any, Any, Any], Any]:
-    fun = system.term(term)
+def _at_stages(functions: SameFunctions, term: Term) -> Callable[[Any, Any, Any], Any]:
+    fun = functions.system.term(term)
     assert fun is not None, "terms that are zero have been dropped"
     # Jitted only so that the term is traced once, however often it appears.
     return jax.jit(jax.vmap(fun, (0, 0, None)))

@@ -4,8 +4,8 @@ Concrete arguments that lead to equations without a solution raise an error; ins
 grad, where nothing can be raised, the results are NaN. Nothing unsolved is ever handed on.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -88,21 +88,20 @@ def trusted(found: Any, info: StepInfo) -> Any:
     return jax.tree.map(lambda x: factor.astype(x.dtype) * x, found)
 
 
-@dataclass(frozen=True, eq=False)
-class _SameFunctions:
-    """A system as a cache key: what is compiled depends on its functions alone."""
+@dataclass(frozen=True)
+class SameFunctions:
+    """A system as a cache key: what is compiled depends on its functions alone, as they are now."""
 
-    system: System
+    system: System = field(compare=False)
+    key: Hashable
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _SameFunctions) and self.system.key == other.system.key
-
-    def __hash__(self) -> int:
-        return hash(self.system.key)
+    @classmethod
+    def of(cls, system: System) -> "SameFunctions":
+        return cls(system, system.key)
 
 
 @lru_cache(maxsize=256)
-def _compiled(kernel: Callable[..., Any], key: _SameFunctions, static: tuple[Any, ...]) -> Any:
+def _compiled(kernel: Callable[..., Any], key: SameFunctions, static: tuple[Any, ...]) -> Any:
     def run(params: Any, dt: Any, *arguments: Any) -> Any:
         return kernel(key.system, *static, params, dt, *arguments)
 
@@ -136,7 +135,7 @@ def evaluate(
     kind = np.dtype(jnp.result_type(*traced) if traced else np.float64)
 
     def run(params: Any, dt: Any, *arguments: Any) -> Any:
-        compiled = _compiled(kernel, _SameFunctions(system), static)
+        compiled = _compiled(kernel, SameFunctions.of(system), static)
         return compiled(cast(params, kind), jnp.asarray(dt, kind), *cast(arguments, kind))
 
     result, info = with_precision(run, system.params, dt, *arguments, dtype=kind)
