@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from dalembert import systems
 from dalembert.ensemble.checkpoint import Checkpoint
 from dalembert.ensemble.initial import inverse_cdf_sampler, rejection_sampler
+from dalembert.ensemble.job import Interrupted
 from dalembert.ensemble.processes import connect
 from dalembert.ensemble.run import Binned, Run, load
-from dalembert.ensemble.simulate import Interrupted, simulate
+from dalembert.ensemble.simulate import simulate
 from dalembert.ensemble.statistics import Axis, Histogram
 from dalembert.ensemble.traced import TracedRun
 from dalembert.methods import (

@@ -70,7 +70,10 @@ def list_everything() -> None:
     console.print(methods)
     console.print("\n a + b stages: a for the drift and b for each noise")
     console.print(" structure: Lagrange–d'Alembert; symplectic: when the forces vanish")
-    console.print(" one noise, additive, any: order of convergence by kind of noise")
+    console.print(
+        " one noise, additive, any: order of convergence, in the sense of `kind`, by kind of"
+    )
+    console.print(" noise; a dash: none, or another kind of noise is asked for")
     systems = Table("system", "dim", "noises", "what it is", box=None)
     for name, make in da.SYSTEMS.items():
         system = make()
@@ -153,13 +156,16 @@ def run(
     first process prints.
     """
     if not file.is_file():
-        raise _fail(f"no such file: {file}")
+        hint = "; `explain` and `diagnose` take names of systems" if str(file) in da.SYSTEMS else ""
+        raise _fail(f"no such file: {file}{hint}")
     if processes is not None and processes > 1:
         raise typer.Exit(launch(["run", str(file), "--out", str(out)], processes))
     with _one_of_several():
         study = _execute(file, "__main__").get("study")
         if isinstance(study, studies().Study):
             _run_studies([study], out, checkpoints=True)
+        else:
+            console.print(f"{file} defines no `study`: it was run as a script.", markup=False)
 
 
 @app.command()

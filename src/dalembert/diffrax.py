@@ -8,7 +8,7 @@ same terms. `args`, if given, are the parameters of the system in place of its o
 be differentiated with respect to them. The Brownian motion has shape (noises,); E1 needs one with
 `levy_area=diffrax.SpaceTimeLevyArea`.
 
-Needs diffrax (`pip install 'dalembert[diffrax]'`).
+Needs diffrax: `pip install '.[diffrax]'` in a copy of the source.
 """
 
 from typing import Any, ClassVar

@@ -185,7 +185,7 @@ def test_orders_without_noise():
     [
         (da.additive_dirk(), da.systems.damped_kubo(), "made for systems with additive noise"),
         (da.bracket_gauss(), da.systems.two_noise(), "takes one noise, the system has 2"),
-        (da.baoab(), da.systems.damped_kubo(), "noise 0 moves positions"),
+        (da.baoab(), da.systems.damped_kubo(), "noise 1 moves positions"),
         (da.baoab(), da.systems.van_der_pol(), "not a linear friction"),
         (da.obabo(), da.systems.lorentz(), "obabo is made for Langevin equations"),
     ],

@@ -27,6 +27,10 @@ __all__ = ["Checkpoint", "CheckpointFile", "Progress"]
 KIND, SCHEMA = "dalembert checkpoint", 1
 
 
+MAX_VALUES = 100
+"""Characters of two values that differ, up to which they are printed."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """Where and how often a run saves itself.
@@ -155,7 +159,8 @@ class CheckpointFile:
             )
         elif damaged:
             raise ValueError(
-                f"{damaged[0]}, and there is no good one before it. Delete it to start again."
+                f"{damaged[0]}, and there is no good one before it. Give another "
+                "name, or delete it to start again."
             )
         return max(found, key=_extent, default=Progress())
 
@@ -197,9 +202,14 @@ def _extent(progress: Progress) -> tuple[int, int]:
 
 def _differences(name: str, saved: Any, now: Any) -> list[str]:
     if isinstance(saved, dict) and isinstance(now, dict):
+        if saved.get("name") != now.get("name"):
+            return [f"{name} ({saved.get('name')!r} in the file, {now.get('name')!r} now)"]
         return [
             text
             for key in {*saved, *now}
             for text in _differences(f"{name}.{key}".lstrip("."), saved.get(key), now.get(key))
         ]
-    return [] if saved == now else [f"{name} ({saved!r} in the file, {now!r} now)"]
+    if saved == now:
+        return []
+    values = f" ({saved!r} in the file, {now!r} now)"
+    return [name + values if len(values) <= MAX_VALUES else name]

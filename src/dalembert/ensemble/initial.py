@@ -50,7 +50,8 @@ def check_state_shape(name: str, shape: tuple[int, ...], dim: int, paths: int) -
     """Refuse initial states of another shape than that of one path or of all."""
     if shape not in ((dim,), (paths, dim)):
         raise ValueError(
-            f"{name} must have shape {(dim,)} (all paths alike) or {(paths, dim)}, not {shape}."
+            f"{name} must have shape {(dim,)} (all paths alike) or {(paths, dim)}, not {shape}: "
+            "an initial state is (q, p), for dim=1 for example ([2.0], [0.0])."
         )
 
 

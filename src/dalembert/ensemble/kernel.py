@@ -208,7 +208,7 @@ class Kernel:
         finite = jnp.all(jnp.concatenate(rows, axis=1), axis=1)
         fails = (state.status == Status.FINE) & ~finite
         state = state._replace(
-            status=jnp.where(fails, jnp.int32(Status.NON_FINITE), state.status),
+            status=jnp.where(fails, jnp.int32(Status.UNOBSERVABLE), state.status),
             failed_step=jnp.where(fails, step.astype(jnp.int32), state.failed_step),
         )
         mask = block.is_real & (state.status == Status.FINE)

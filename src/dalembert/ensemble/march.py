@@ -49,6 +49,7 @@ class Status(IntEnum):
     FINE = 0
     UNCONVERGED = 1
     NON_FINITE = 2
+    UNOBSERVABLE = 3
 
 
 class Block(NamedTuple):

@@ -46,6 +46,8 @@ class ProgressBar:
         self._drawn = now
         # A line that wraps could not be drawn over; the last column stays free for the cursor.
         line = self._line(now - self._started, _columns() - 1)
+        # Ctrl-C can come before the line is written and after: what is to be wiped is known before.
+        self._width = max(self._width, len(line))
         self._write("\r" + line.ljust(self._width))
         self._width = len(line)
 

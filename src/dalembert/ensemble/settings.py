@@ -85,7 +85,7 @@ class Settings:
     @property
     def can_truncate(self) -> bool:
         """Whether bounded increments are an option that has not been taken."""
-        is_free = self.noise == Gaussian() and self.dt < 1
+        is_free = self.system.noises > 0 and self.noise == Gaussian() and self.dt < 1
         return is_free and self.method.needs(self.system.noises) == {"dW"}
 
     @property

@@ -26,6 +26,7 @@ class Tally:
         truncated: number of truncated increments.
         residual: largest residual.
         iterations: largest number of Newton iterations.
+        unobservable: paths with an observable that was not finite, though their states were.
     """
 
     moments: Mapping[str, Moments]
@@ -36,10 +37,11 @@ class Tally:
     truncated: int = 0
     residual: float = 0.0
     iterations: int = 0
+    unobservable: int = 0
 
     @property
     def failed(self) -> int:
-        return self.unconverged + self.non_finite
+        return self.unconverged + self.non_finite + self.unobservable
 
     def merged(self, other: "Tally") -> "Tally":
         """Both taken together; merging blocks in the same order gives the same bits."""
@@ -53,6 +55,7 @@ class Tally:
             self.truncated + other.truncated,
             max(self.residual, other.residual),
             max(self.iterations, other.iterations),
+            self.unobservable + other.unobservable,
         )
 
     def to_record(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -99,4 +102,5 @@ def tally_of_block(saves: Saves, state: PathState, numbers: np.ndarray) -> Tally
         int(np.sum(np.asarray(state.truncated)[:real], dtype=np.int64)),
         float(np.max(np.asarray(state.residual)[:real])),
         int(np.max(np.asarray(state.iterations)[:real])),
+        int(np.sum(status == Status.UNOBSERVABLE)),
     )

@@ -48,7 +48,7 @@ def check_requirements(system: System, method: Any) -> None:
         if wrong := find(system, system.key, requirement):
             raise ValueError(
                 f"{method.name} is made for {REQUIREMENTS[requirement]}, and {system.name!r} is "
-                f"none: {wrong}. da.diagnose(system) says which methods can be used."
+                f"none: {wrong}. da.diagnose(system) recommends methods for it."
             )
 
 
@@ -58,33 +58,34 @@ def _why_not(system: System, functions: Hashable, requirement: str) -> str:
     with jax.enable_x64(True):
         dependence = find_dependence(system, (z, z, system.params))
     if requirement == "additive noise":
-        return _why_not_additive(dependence)
-    return _why_not_langevin(dependence) or _why_not_thermal(system)
+        return _why_not_additive(dependence, system.noises)
+    return _why_not_langevin(dependence, system.noises) or _why_not_thermal(system)
 
 
 _remembered = lru_cache(maxsize=64)(_why_not)
 
 
-def _why_not_additive(dependence: Mapping[Term, Dependence]) -> str:
+def _why_not_additive(dependence: Mapping[Term, Dependence], noises: int) -> str:
     moving = [
-        f"{kind} of noise {r}"
-        for (kind, r), d in dependence.items()
-        if kind in NOISE_TERMS and max(d) > Degree.CONSTANT
+        f"{kind} of noise {r + 1}"
+        for r in range(noises)
+        for kind in NOISE_TERMS
+        if max(dependence[kind, r]) > Degree.CONSTANT
     ]
     verb = "depends" if len(moving) == 1 else "depend"
     return f"{' and '.join(moving)} {verb} on (q, p)" if moving else ""
 
 
-def _why_not_langevin(dependence: Mapping[Term, Dependence]) -> str:
+def _why_not_langevin(dependence: Mapping[Term, Dependence], noises: int) -> str:
     velocity, gradient, force = (dependence[kind, 0] for kind in DRIFT_TERMS)
-    moves = [r for (kind, r), d in dependence.items() if kind == "h_p" and not d.vanishes]
+    moves = [r for r in range(noises) if not dependence["h_p", r].vanishes]
     if velocity.on_q > Degree.CONSTANT or gradient.on_p > Degree.CONSTANT:
         return "H is not of the form T(p) + U(q)"
     if force.on_q > Degree.CONSTANT or force.on_p > Degree.AFFINE:
         return "the force is not a linear friction, F = −γ p"
     if moves:
-        return f"noise {moves[0]} moves positions"
-    return _why_not_additive(dependence)
+        return f"noise {moves[0] + 1} moves positions"
+    return _why_not_additive(dependence, noises)
 
 
 def _why_not_thermal(system: System) -> str:

@@ -107,6 +107,8 @@ def as_increments(system: System, method: Any, dW: Any) -> Increments:
     given = _real("dW", record.dW)
     if given.shape == () and noises == 1:
         given = given.reshape(1)
+    if given.shape != (noises,) and not noises:
+        raise ValueError(f"{system.name!r} has no noise, h and f are empty: dW must be [].")
     if given.shape != (noises,):
         raise ValueError(
             f"dW must have shape ({noises},), one increment per Wiener process of "

@@ -15,11 +15,12 @@ import numpy as np
 
 from dalembert.ensemble import archive
 from dalembert.ensemble.blocks import cores
+from dalembert.ensemble.job import Job
 from dalembert.ensemble.run import Run
 from dalembert.ensemble.settings import make_settings
-from dalembert.ensemble.simulate import Job, prepare
+from dalembert.ensemble.simulate import prepare
 from dalembert.ensemble.statistics import Histogram
-from dalembert.methods import METHODS
+from dalembert.methods import BEYOND, METHODS
 from dalembert.noise import Noise
 from dalembert.studies.claims import Claim
 from dalembert.studies.figures import Figure
@@ -35,7 +36,7 @@ class Case:
     """One curve: a method at a step size.
 
     Attributes:
-        method: a name in `da.METHODS`, or a tableau.
+        method: a name in `da.METHODS` or `da.BEYOND`, or a tableau.
         dt: step size.
         name: what to call the method; by default its own name.
     """
@@ -46,7 +47,12 @@ class Case:
 
     @property
     def tableau(self) -> Any:
-        return METHODS[self.method]() if isinstance(self.method, str) else self.method
+        if not isinstance(self.method, str):
+            return self.method
+        known = METHODS | BEYOND
+        if self.method not in known:
+            raise ValueError(f"no method {self.method!r}; there are {', '.join(known)}")
+        return known[self.method]()
 
     @property
     def family(self) -> str:
@@ -186,7 +192,8 @@ class Study:
         if folder is not None:
             file = Path(folder) / f"{_file_name(part.name)}-{_file_name(case.label)}.ckpt"
         # One path is a loop of small operations, which a GPU takes longer to start than to do.
-        place = jax.default_device(jax.devices("cpu")[0]) if part.paths == 1 else nullcontext()
+        cpu = jax.local_devices(backend="cpu")[0]
+        place = jax.default_device(cpu) if part.paths == 1 else nullcontext()
         with place:
             settings = make_settings(
                 self.system,

@@ -1,0 +1,231 @@
+"""A run of all blocks: its checkpoints, its line of progress, and what has come out of it."""
+
+import time
+import warnings
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from dalembert.ensemble.blocks import BlockResult, Stopped, Work, run_blocks, worker_count
+from dalembert.ensemble.checkpoint import CheckpointFile, Progress
+from dalembert.ensemble.processes import exchange, largest
+from dalembert.ensemble.progress import ProgressBar
+from dalembert.ensemble.run import Failures, Run
+from dalembert.ensemble.tally import Tally
+
+__all__ = ["Interrupted", "Job"]
+
+ROUND_SECONDS = 5.0
+"""About how long processes work before they exchange results."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run was stopped by Ctrl-C; its message says what was done and how to go on."""
+
+
+class Job:
+    """A run of all blocks, with its checkpoints and its line of progress."""
+
+    def __init__(
+        self,
+        work: Work,
+        identity: dict[str, Any],
+        prepared: float,
+        file: CheckpointFile | None,
+        on_failure: str,
+        shown: bool,
+        workers: int | None,
+    ) -> None:
+        self.work, self.settings, self.identity = work, work.settings, identity
+        self.file, self.on_failure, self.prepared = file, on_failure, prepared
+        settings = self.settings
+        devices = jax.local_devices(backend=settings.backend)
+        self.workers = worker_count(work.kernel, devices, workers)
+        self.done = Progress() if file is None else file.read(self.work)
+        self.work.pending.update(self.done.pending)
+        self.started = time.perf_counter() - self.done.seconds
+        if settings.keep != "nothing":
+            self._make_room()
+        total = settings.run_paths * settings.steps
+        title = f"{settings.method.name} on {settings.system.name}"
+        shown = shown and jax.process_index() == 0
+        self.bar = ProgressBar(total, self._merged(), title, shown)
+        self.work.on_leg = self.bar.add
+
+    def _merged(self) -> int:
+        """Path-steps of the blocks that are done, whoever has run them."""
+        settings = self.settings
+        paths = min(self.done.blocks * settings.block_paths, settings.run_paths)
+        return paths * settings.steps
+
+    def run(self) -> Run:
+        """All blocks that are not done yet, and what has come out of the run."""
+        try:
+            # Leaving the generator stops all blocks and leaves what they have done.
+            with closing(self._results()) as results:
+                for number, result in results:
+                    self._add(number, result)
+                    self._tick()
+            self._complete()
+        except (KeyboardInterrupt, Stopped):
+            raise Interrupted(self._farewell()) from None
+        finally:
+            self.bar.close()
+        return self._finish()
+
+    def stop(self) -> None:
+        """End the run soon, as Ctrl-C does; for other threads than that of `run`."""
+        self.work.stop.set()
+
+    def _complete(self) -> None:
+        """Leave one file, of the complete run, once no process writes beside it any more."""
+        if self.file is None:
+            return
+        if jax.process_count() > 1:
+            largest(self.done.blocks)
+        if jax.process_index() == 0:
+            self._write()
+            self.file.clean_up()
+
+    def _results(self) -> Generator[tuple[int, BlockResult], None, None]:
+        """The results of all blocks in their order, whichever process runs them."""
+        first, end = self.done.blocks, self.settings.blocks
+        processes, me = jax.process_count(), jax.process_index()
+        if processes == 1:
+            yield from run_blocks(self.work, range(first, end), self.workers, self._tick)
+            return
+        share = largest(self.workers)
+        while first < end:
+            share = min(share, -(-(end - first) // processes))
+            began = time.perf_counter()
+            mine = range(first + me * share, min(first + (me + 1) * share, end))
+            results = dict(run_blocks(self.work, mine, self.workers, self._tick))
+            everyone, seconds = exchange(results, time.perf_counter() - began)
+            if list(everyone) != list(range(first, first + len(everyone))):
+                raise RuntimeError(
+                    f"the processes have run the blocks {list(everyone)} instead of those from "
+                    f"{first} on: all of them must see the same checkpoint file."
+                )
+            yield from everyone.items()
+            first += len(everyone)
+            share = max(1, int(share * min(4.0, ROUND_SECONDS / max(seconds, 1e-3))))
+
+    def _add(self, number: int, result: BlockResult) -> None:
+        done, settings = self.done, self.settings
+        tally = result.tally if done.tally is None else done.tally.merged(result.tally)
+        if result.kept is not None and done.kept is not None:
+            first = number * settings.block_paths
+            for rows, new in zip(done.kept, result.kept, strict=True):
+                rows[..., first : first + new.shape[-2], :] = new
+        # In one assignment, because Ctrl-C can come between any two.
+        self.done = replace(done, tally=tally, blocks=number + 1)
+        self.work.forget(number)
+        self.bar.reach(self._merged())
+        if tally.failed and self.on_failure == "raise":
+            raise RuntimeError(self._failure_message(_failures(tally, settings.dt)))
+
+    def _tick(self) -> None:
+        merged = 0 if self.done.tally is None else self.done.tally.failed
+        self.bar.failed = merged + self.work.failed_since(self.done.blocks)
+        self.bar.draw()
+        if self.file is not None and self.file.is_due(self.done.blocks):
+            self._write()
+
+    def _write(self) -> None:
+        assert self.file is not None
+        pending = {n: p for n, p in self.work.snapshot().items() if n >= self.done.blocks}
+        kept = self.done.kept
+        if kept is not None:
+            end = self.done.blocks * self.settings.block_paths
+            kept = kept[0][..., :end, :], kept[1][..., :end, :]
+        seconds = time.perf_counter() - self.started
+        self.file.write(replace(self.done, pending=pending, kept=kept, seconds=seconds))
+
+    def _make_room(self) -> None:
+        """Arrays for all states to be kept, with those of the blocks that are done."""
+        settings = self.settings
+        times = () if settings.keep == "final" else (len(settings.schedule.save_steps),)
+        shape = (*times, settings.run_paths, settings.system.dim)
+        before, room = self.done.kept, [np.empty(shape, settings.dtype) for _ in range(2)]
+        if before is not None:
+            for rows, old in zip(room, before, strict=True):
+                rows[..., : old.shape[-2], :] = old
+        self.done.kept = (room[0], room[1])
+
+    def _finish(self) -> Run:
+        """What has come out of the run, with a warning or an error about paths that failed."""
+        settings, done, tally = self.settings, self.done, self.done.tally
+        assert tally is not None, "a run has at least one block"
+        seconds = done.seconds + time.perf_counter() - self.prepared
+        device = jax.local_devices(backend=settings.backend)[0]
+        provenance = self.identity | {
+            "device": f"{device.platform} ({device.device_kind})",
+            "devices": jax.device_count(settings.backend),
+            "processes": jax.process_count(),
+            "seconds": seconds,
+            "path_steps_per_second": settings.run_paths * settings.steps / seconds,
+        }
+        kept = (None, None) if done.kept is None else done.kept
+        run = Run(
+            settings.schedule.save_steps * settings.dt,
+            {name: tally.moments[name] for name, _ in settings.observe},
+            {name: tally.counts[name] for name, _ in settings.histograms},
+            _failures(tally, settings.dt),
+            tally.truncated,
+            tally.residual,
+            tally.iterations,
+            *kept,
+            provenance,
+        )
+        if run.failed:
+            message = self._failure_message(run.failures)
+            if self.on_failure == "raise":
+                raise RuntimeError(message)
+            warnings.warn(message, RuntimeWarning, stacklevel=4)
+        return run
+
+    def _failure_message(self, failures: Failures) -> str:
+        return (
+            f"{failures.total:,} of {self.settings.run_paths:,} paths failed {failures.details}. "
+            f"They are left out of the statistics from then on. {self._advice(failures)}"
+        )
+
+    def _advice(self, failures: Failures) -> str:
+        settings = self.settings
+        if failures.unobservable == failures.total:
+            return "Write the observable so that it is finite at every state."
+        if failures.first_time == settings.dt and not self._has_finite_fields(failures.first_path):
+            return (
+                "The drift or the noise is not finite at its initial state: perhaps a parameter is "
+                "not, or a derivative, as that of jnp.linalg.norm or jnp.sqrt at 0 (write p @ p)."
+            )
+        if not self.work.kernel.stepper.is_implicit:
+            return "A smaller dt or an implicit method may help."
+        truncated = ", or noise=da.Gaussian(truncation=1)," if settings.can_truncate else ""
+        return f"A smaller dt{truncated} may help."
+
+    def _has_finite_fields(self, path: int | None) -> bool:
+        """Whether drift and noise are finite where a path starts."""
+        system = self.settings.system
+        q, p = (x[0] for x in self.work.starts(np.array([path])))
+        fields = (*system.drift(q, p), *system.diffusion(q, p))
+        return all(bool(np.all(np.isfinite(x))) for x in fields)
+
+    def _farewell(self) -> str:
+        share = self.done.blocks / self.settings.blocks
+        text = f"stopped after {share:.0%} of the paths"
+        if self.file is None:
+            return f'{text}; nothing was saved. With checkpoint="FILE" a run can be resumed.'
+        self._write()
+        return f"{text}; saved in {self.file.path}. The same call goes on from there."
+
+
+def _failures(tally: Tally, dt: float) -> Failures:
+    step, path = tally.first_failure
+    if not tally.failed:
+        return Failures()
+    return Failures(tally.unconverged, tally.non_finite, path, step * dt, tally.unobservable)
