@@ -1,6 +1,6 @@
 """A few steps of many paths: fast with a check at the end, or safely with a record of every step.
 
-The fast way solves stage equations by a fixed number of Newton steps and carries little besides the
+The fast way solves stage equations by Newton steps without damping, and carries little besides the
 state. A path whose result is not accepted stays where it was, and takes these steps again safely.
 """
 
@@ -17,7 +17,7 @@ from dalembert.noise import Group, Increments, Noise, pick
 from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.newton import tolerance, worse
 from dalembert.stepping.propagator import Propagator
-from dalembert.stepping.stepper import StepInfo, Stepper
+from dalembert.stepping.stepper import Stepper
 
 __all__ = [
     "OPTIONAL",
@@ -28,15 +28,15 @@ __all__ = [
     "Status",
     "Stretch",
     "accepted",
+    "advanced",
     "march_fast",
     "march_safe",
     "moving",
     "needed",
-    "noted",
 ]
 
 
-OPTIONAL = frozenset({"dZ", "mixed", "area", "coin"})
+OPTIONAL = frozenset(Increments._fields) - {"dW", "truncated"}
 """Increments that only some methods use."""
 
 Fast: TypeAlias = Stepper | Propagator
@@ -129,20 +129,22 @@ def needed(group: Group, needs: frozenset[str]) -> Group:
 
 
 def march_fast(stepper: Fast, state: PathState, block: Block, stretch: Stretch) -> Moving:
-    """The steps of a stretch by a fixed number of Newton steps each; states have been entered."""
+    """The steps of a stretch by the fast solver; states have been entered."""
 
     def step(now: Moving, increments: Increments, number: Any) -> Moving:
-        q, p, info = stepper.advance(now.q, now.p, block.dt, increments, block.params, Solver.FAST)
-        truncated = now.truncated
-        if increments.truncated is not None:
-            truncated += increments.truncated
-        return noted(now, q, p, truncated, info)
+        return advanced(stepper, block, now, increments, Solver.FAST)
 
     return _march(moving(state), block, stretch, stepper, step)
 
 
-def noted(now: Moving, q: Any, p: Any, truncated: Any, info: StepInfo | None) -> Moving:
+def advanced(
+    stepper: Fast, block: Block, now: Moving, increments: Increments, solver: Solver
+) -> Moving:
     """Paths after a step, with the worst of what its equations had to report so far."""
+    q, p, info = stepper.advance(now.q, now.p, block.dt, increments, block.params, solver)
+    truncated = now.truncated
+    if increments.truncated is not None:
+        truncated += increments.truncated
     if info is None:
         return now._replace(q=q, p=p, truncated=truncated)
     iterations = jnp.maximum(now.iterations, info.iterations)

@@ -1,6 +1,7 @@
 """Fast steps of many paths on a CPU: a kernel of vector instructions, made with LLVM.
 
-It does what `march_fast` does, with states and noise in registers through a whole stretch of steps.
+It does what `march_fast` does, with states and noise in registers through a whole stretch of steps,
+and with as many Newton steps as some path beside it needs.
 XLA writes every intermediate result of a step to memory, and computes many of them several times.
 """
 
@@ -75,7 +76,7 @@ def trace_path(stepper: Fast, needs: frozenset[str], noise: Noise, params: Any) 
 
 
 def write_march(code: PathCode, width: int) -> str:
-    """LLVM code of a function march(arrays, shared numbers, tiles, first step, last step).
+    """LLVM code of a function march(arrays, shared numbers, tiles, first step, end).
 
     It returns the number of tiles in which a path is not finite or has not solved its equations.
     """

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from dalembert.ensemble.march import Block, Fast, Moving, needed, noted
+from dalembert.ensemble.march import Block, Fast, Moving, advanced, needed
 from dalembert.noise import Group, Increments, Noise
 from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.expressions import vector
@@ -46,14 +46,11 @@ def step_scalars(stepper: Fast, block: Block, now: Moving, chosen: Increments) -
         _as_array(chosen.dW, noises),
         _as_array(chosen.dZ, noises),
         _as_array(chosen.mixed, noises),
+        chosen.truncated,
         area=_as_array(chosen.area, noises),
         coin=chosen.coin,
     )
-    q, p, info = stepper.advance(now.q, now.p, block.dt, increments, block.params, Solver.LOOP)
-    truncated = now.truncated
-    if chosen.truncated is not None:
-        truncated += chosen.truncated
-    return noted(now, q, p, truncated, info)
+    return advanced(stepper, block, now, increments, Solver.LOOP)
 
 
 def _as_array(field: Any, noises: int) -> Any:

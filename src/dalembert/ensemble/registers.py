@@ -54,7 +54,7 @@ def _can_draw_scalars(stepper: Fast, noise: Noise) -> bool:
 
 
 def march_in_registers(stepper: Fast, state: PathState, block: Block, stretch: Stretch) -> Moving:
-    """The steps of a stretch, as `march_fast` takes them."""
+    """The steps of a stretch, with as many Newton steps as some path of a tile needs."""
     start = moving(state)
     lanes, tree = jax.tree.flatten((block.path, start))
     paths = len(lanes[0])

@@ -1,8 +1,9 @@
 """Newton's method for one block of stage equations: fast first, then safe where needed.
 
-A fixed small number of Newton steps, written out on scalars, serves nearly every path. What they
-leave unconverged goes on in a damped Newton loop, which an ensemble enters only for the steps and
-paths that need it. Derivatives of a solution come from the implicit
+A small number of Newton steps, written out on scalars, serves nearly every path: a fixed number
+(`fixed_newton`) where XLA takes the steps of an ensemble, as many as are needed (`newton_loop`) in
+kernels. What they leave unconverged goes on in a damped loop (`damped_newton`), which an ensemble
+enters only for the steps and paths that need it. Derivatives of a solution come from the implicit
 function theorem, so they cost one linear solve and do not depend on how the solution was found.
 """
 
