@@ -69,6 +69,13 @@ def test_files_that_define_no_system_are_refused(tmp_path):
         assert result.exit_code == 2 and message in " ".join(result.output.split())
 
 
+def test_a_script_without_a_study_is_said_to_be_one(tmp_path):
+    file = tmp_path / "script.py"
+    file.write_text("studie = 1\n")
+    result = call("run", str(file))
+    assert result.exit_code == 0 and "defines no `study`" in result.output.replace("\n", " ")
+
+
 def test_files_may_import_their_neighbours(tmp_path):
     (tmp_path / "stiffness.py").write_text("k = 2.0")
     text = "import dalembert as da; from stiffness import k\n"

@@ -241,6 +241,12 @@ def test_a_step_that_misses_the_save_times_is_refused():
         replace(study, parts=(part,)).run()
 
 
+def test_cases_take_the_names_of_all_methods():
+    assert Case("baoab", 0.1).tableau == da.baoab()
+    with pytest.raises(ValueError, match=r"no method 'hoin'; there are midpoint, .* baoab"):
+        _ = Case("hoin", 0.1).tableau
+
+
 def test_bad_arguments_of_the_program():
     for arguments, message in (
         (["reproduce", "hooke"], "no study 'hooke'"),

@@ -341,3 +341,45 @@ def test_float32_numbers_that_have_lost_digits_are_pointed_out():
     # No warning, which would be an error here: nothing is lost, or it is what was asked for.
     da.simulate(system, da.heun(), (exact, exact), **options)
     da.simulate(system, da.heun(), (lost, exact), dtype=np.float32, **options)
+
+
+# What a warning about failed paths says
+
+OSCILLATOR = da.System(
+    H=lambda q, p: (p[0] ** 2 + q[0] ** 2) / 2, h=[lambda q, p: 0.3 * q[0]], dim=1
+)
+SHORT = {"dt": 0.1, "t_end": 1.0, "paths": 4}
+
+
+def test_an_observable_that_is_not_finite_is_named_as_the_reason():
+    observe = {"x": lambda q, p: jnp.sqrt(p[0]), "H": OSCILLATOR.H}
+    with pytest.warns(RuntimeWarning, match="4 with an observable that is not finite"):
+        result = da.simulate(OSCILLATOR, da.midpoint(), ([1.0], [0.0]), observe=observe, **SHORT)
+    assert result.failures.unobservable == result.failed == 4
+    assert result.failures.non_finite == result.failures.unconverged == 0
+
+
+def test_a_derivative_that_is_not_finite_is_named_as_the_reason():
+    system = da.System(H=lambda q, p: jnp.linalg.norm(p) ** 2 / 2 + q[0] ** 2 / 2, dim=1)
+    with pytest.warns(RuntimeWarning, match="not finite at its initial state: .* jnp.linalg.norm"):
+        da.simulate(system, da.midpoint(), ([0.0], [0.0]), **SHORT)
+
+
+@pytest.mark.parametrize(
+    ("method", "advice"),
+    [
+        (da.midpoint(), r"A smaller dt, or noise=da.Gaussian\(truncation=1\), may help"),
+        (da.srkw1(), "A smaller dt may help"),
+        (da.heun(), "A smaller dt or an implicit method may help"),
+    ],
+    ids=lambda case: getattr(case, "name", ""),
+)
+def test_advice_can_be_followed(method, advice):
+    system = da.System(H=lambda q, p: p[0] ** 2 / 2 - q[0] ** 6, h=[lambda q, p: 0.1 * q[0]], dim=1)
+    with pytest.warns(RuntimeWarning, match=advice):
+        da.simulate(system, method, ([3.0], [3.0]), **SHORT)
+
+
+def test_a_checkpoint_is_a_file():
+    with pytest.raises(TypeError, match="checkpoint must be the name of a file"):
+        da.simulate(OSCILLATOR, da.midpoint(), ([1.0], [0.0]), checkpoint=True, **SHORT)

@@ -197,15 +197,22 @@ class Job:
     def _advice(self, failures: Failures) -> str:
         settings = self.settings
         if failures.unobservable == failures.total:
-            return "Write the observable so that it is finite at every state."
+            return (
+                "Either the observable is not defined at every state, or the paths grow without "
+                f"bound. {self._advice_on_steps()}"
+            )
         if failures.first_time == settings.dt and not self._has_finite_fields(failures.first_path):
             return (
                 "The drift or the noise is not finite at its initial state: perhaps a parameter is "
                 "not, or a derivative, as that of jnp.linalg.norm or jnp.sqrt at 0 (write p @ p)."
             )
+        return self._advice_on_steps()
+
+    def _advice_on_steps(self) -> str:
         if not self.work.kernel.stepper.is_implicit:
             return "A smaller dt or an implicit method may help."
-        truncated = ", or noise=da.Gaussian(truncation=1)," if settings.can_truncate else ""
+        can_truncate = self.settings.can_truncate
+        truncated = ", or noise=da.Gaussian(truncation=1)," if can_truncate else ""
         return f"A smaller dt{truncated} may help."
 
     def _has_finite_fields(self, path: int | None) -> bool:
