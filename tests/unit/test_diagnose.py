@@ -427,3 +427,12 @@ def test_wrong_arguments():
         diagnose(da.systems.pendulum(), points=np.zeros((3, 2, 1)))
     with pytest.raises(ValueError, match=r"both of shape \(count, 1\), not \(3, 2\)"):
         diagnose(da.systems.pendulum(), points=(np.zeros((3, 2)), np.zeros((3, 2))))
+
+
+def test_methods_beyond_the_paper_are_judged_where_they_are_recommended():
+    found = da.diagnose(da.systems.van_der_pol())
+    verdicts = {verdict.name: verdict for verdict in found.methods}
+    assert list(verdicts)[: len(da.METHODS)] == [make().name for make in da.METHODS.values()]
+    assert verdicts["additive_midpoint"].strong == 2 and verdicts["additive_midpoint"].weak == 2
+    assert "additive_midpoint" in [advice.method for advice in found.recommendation]
+    assert "baoab" not in verdicts, "its friction is not linear"

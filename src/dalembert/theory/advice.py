@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from dalembert.methods import MeanSquareTableau, WeakTableau, baoab
+from dalembert.methods import AdditiveTableau, MeanSquareTableau, WeakTableau, baoab
 from dalembert.methods.coefficients import number_text
 from dalembert.stepping.step import check_method
 from dalembert.stepping.stepper import make_stepper
 from dalembert.system import System
 from dalembert.theory.certify import certify
-from dalembert.theory.certify_beyond import order_without_noise
+from dalembert.theory.certify_beyond import (
+    is_of_order_two_on_straight_drift,
+    order_without_noise,
+)
 from dalembert.theory.elementary_weights import SeriesMethod
 from dalembert.theory.order_conditions import weak_order
 
@@ -104,6 +107,8 @@ def judge(d: "Diagnosis", method: Any) -> Verdict:
             strong = None
         if weak == 1 and d.straight_drift and is_series and _only_curvature_stops(method):
             weak = 2.0
+        if d.straight_drift and isinstance(method, AdditiveTableau):
+            strong = 2.0 if is_of_order_two_on_straight_drift(method) else strong
     with jax.enable_x64(True):
         solvers = make_stepper(d.system, method, np.float64).solvers
     equations = tuple(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
-from dalembert.methods import METHODS
+from dalembert.methods import BEYOND, METHODS
 from dalembert.methods.coefficients import Array
 from dalembert.system import System
 from dalembert.theory.advice import Advice, Verdict, advise, advise_beyond, judge
@@ -85,7 +85,8 @@ def diagnose(
         points: states `(q, p)`, each of shape (count, dim), at which to try what the functions
             leave open; by default the origin and 96 random ones at the scales 0.1, 1 and 3.
         seed: of the random states.
-        methods: tableaus to judge; by default all named methods.
+        methods: tableaus to judge; by default all of the paper, and those beyond it that the system
+            is made for.
     """
     if not isinstance(system, System):
         hint = " Call the function to get the system." if callable(system) else ""
@@ -93,8 +94,19 @@ def diagnose(
     found = _facts(system, Probe(system, points, seed))
     chosen = [build() for build in METHODS.values()] if methods is None else methods
     found = replace(found, methods=tuple(judge(found, method) for method in chosen))
-    beyond = advise_beyond(found) if methods is None else ()
-    return replace(found, recommendation=advise(found) + beyond)
+    found = replace(found, recommendation=advise(found))
+    return _and_beyond(found) if methods is None else found
+
+
+def _and_beyond(found: Diagnosis) -> Diagnosis:
+    """The same with those methods beyond the paper that the system is made for."""
+    advice = advise_beyond(found)
+    verdicts = (judge(found, BEYOND[one.method]()) for one in advice)
+    return replace(
+        found,
+        methods=(*found.methods, *verdicts),
+        recommendation=(*found.recommendation, *advice),
+    )
 
 
 def _facts(system: System, probe: Probe) -> Diagnosis:
