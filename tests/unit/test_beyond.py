@@ -478,6 +478,15 @@ def test_brackets_raise_mean_square_orders():
 
 
 @pytest.mark.slow
+def test_bracket_gauss_converges_to_the_limit_of_midpoint():
+    found = slope(
+        da.systems.damped_kubo(), da.bracket_gauss(), da.midpoint(), refine=256, steps=(4, 8, 16)
+    )
+    coarse, half, quarter = found.errors
+    assert coarse < 1e-3 and half < coarse / 2**1.5 and quarter < half / 2**1.5, found
+
+
+@pytest.mark.slow
 def test_ninomiya_victoir_is_of_weak_order_two_where_others_are_not():
     system = pendulum("two")
     observe = {"energy": lambda q, p: p[0] ** 2 / 2 - jnp.cos(q[0])}

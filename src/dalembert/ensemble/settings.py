@@ -362,9 +362,10 @@ def _check_noise(
         )
     missing = method.needs(system.noises) - chosen.offers
     if missing:
+        hint = " Write noise=da.Gaussian(areas=8), or leave noise out." * ("area" in missing)
         raise ValueError(
             f"{method.name} needs the increments {sorted(missing)}, which "
-            f"{type(chosen).__name__} noise does not offer."
+            f"{type(chosen).__name__} noise does not offer.{hint}"
         )
     chosen.check(dt=dt, steps=steps, paths=paths, noises=system.noises)
     return chosen

@@ -10,6 +10,7 @@ import numpy as np
 __all__ = ["MAX_AREA_TERMS", "levy_areas", "numbers_of_areas"]
 
 MAX_AREA_TERMS = 2**16
+"""More is taken for a mistake: the error of the law, h/K, is far below that of any method."""
 
 
 def numbers_of_areas(terms: int, noises: int) -> int:
@@ -31,9 +32,7 @@ def levy_areas(dW: Any, h: Any, terms: int, normal: Any) -> Any:
     weights = 1 / np.arange(1, terms + 1)
     left = np.pi**2 / 6 - np.sum(weights**2)
     along = jnp.sqrt(2 / h) * dW
-    upper = sum(
-        w * (x[k][None, :] * (y[k] + along)[:, None]) for k, w in enumerate(weights.tolist())
-    )
+    upper = (jnp.asarray(weights, x.dtype)[:, None] * (y + along[None, :])).T @ x
     places = list(combinations(range(m), 2))
     zero = jnp.zeros_like(h)
     rows = [

@@ -13,6 +13,7 @@ import numpy as np
 from dalembert.noise import Increments
 from dalembert.stepping.dependence import Degree
 from dalembert.stepping.expressions import vector
+from dalembert.stepping.friction import Damping
 from dalembert.stepping.plan import Block, Dependence, Node, Plan
 from dalembert.stepping.stages import Entry, Increment, Row
 from dalembert.system import System, Term
@@ -218,7 +219,7 @@ def increment_values(
     dt: Any,
     increments: Increments,
     dtype: Any,
-    damping: Mapping[int, Any] | None = None,
+    damping: Mapping[int, Damping] | None = None,
 ) -> dict[Increment, Any]:
     """What the entries of a step are multiplied by; `damping` serves Langevin equations."""
     dt = jnp.asarray(dt, dtype)
@@ -245,9 +246,9 @@ def increment_values(
                 coin = increments.coin if side == "heads" else -increments.coin
                 return increments.dW[r] * ((1 + coin) / 2)
             case ("friction", n) if damping is not None:
-                return damping[n][0]
+                return damping[n].time
             case ("thermostat", k, r) if damping is not None:
-                return _scaled(damping[2 if k else 1][1], part_of_noise(k, r))
+                return _scaled(damping[2 if k else 1].noise, part_of_noise(k, r))
         raise ValueError(f"the increments lack {name}.")
 
     def part_of_noise(k: int, r: int) -> Any:

@@ -14,7 +14,7 @@ from dalembert.stepping.dependence import Degree, degree
 from dalembert.stepping.plan import Dependence
 from dalembert.system import DRIFT_TERMS, NOISE_TERMS, System, Term
 
-__all__ = ["check_requirements", "damping", "find_dependence"]
+__all__ = ["check_requirements", "find_dependence"]
 
 REQUIREMENTS = {
     "additive noise": "systems with additive noise",
@@ -118,28 +118,3 @@ def _known(params: Any) -> Any:
         return rng.uniform(0.5, 1.5, x.shape).astype(x.dtype) if is_traced(x) else x
 
     return jax.tree.map(known, params)
-
-
-def damping(system: System, dt: Any, params: Any, parts: tuple[int, ...]) -> dict[int, Any]:
-    """What friction does in an n-th of a step, τ: two numbers for every momentum.
-
-    With the friction γ, forces act for the time (1 − e^{−γτ})/γ, and noise of variance τ becomes
-    one of variance (1 − e^{−2γτ})/2γ.
-    """
-    force = system.term(("F", 0))
-    zero = jnp.zeros(system.dim, jnp.result_type(dt))
-    friction = zero
-    if force is not None:
-        friction = force(zero, zero, params) - force(zero, jnp.ones_like(zero), params)
-
-    def mean_decay(x: Any) -> Any:
-        """(1 − e^{−x})/x, which is 1 at x = 0; by a hyperbolic tangent, without cancellation."""
-        divisor = jnp.where(x == 0, jnp.ones_like(x), x)
-        tangent = jnp.tanh(x / 2)
-        return jnp.where(x == 0, jnp.ones_like(x), 2 * tangent / ((1 + tangent) * divisor))
-
-    found = {}
-    for n in parts:
-        x = friction * (dt / n)
-        found[n] = dt / n * mean_decay(x), jnp.sqrt(mean_decay(2 * x))
-    return found

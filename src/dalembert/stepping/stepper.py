@@ -26,8 +26,9 @@ from dalembert.stepping.equations import (
     increment_values,
 )
 from dalembert.stepping.expressions import Shared, absolute, components, vector
+from dalembert.stepping.friction import damping
 from dalembert.stepping.plan import Dependence, Node, Plan, make_plan
-from dalembert.stepping.requirements import damping, find_dependence
+from dalembert.stepping.requirements import find_dependence
 from dalembert.stepping.scalarise import NotScalarError, scalarise
 from dalembert.stepping.stages import stage_system
 from dalembert.system import System, Term
