@@ -57,6 +57,27 @@ def strict_jax() -> Iterator[None]:
     _be_strict()
 
 
+class Calls:
+    """A number of calls; what is hidden in slots is no part of what a function is known by."""
+
+    __slots__ = ("_count",)
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def add(self) -> None:
+        self._count += 1
+
+    def __len__(self) -> int:
+        return self._count
+
+
+@pytest.fixture
+def calls() -> Calls:
+    """For functions that count how often they are traced."""
+    return Calls()
+
+
 MAX_MAPPINGS = 30_000
 """Pieces of memory before compiled code is thrown away: at 65,530 Linux refuses more of them, and
 the compiler crashes."""
