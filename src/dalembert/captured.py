@@ -15,6 +15,7 @@ import numpy as np
 __all__ = ["captured"]
 
 SIMPLE = (type(None), bool, int, float, complex, str, bytes)
+WRAPPERS = (list, tuple, dict, partial, MethodType)
 DEPTH = 4
 """Functions, containers and objects inside each other that are looked into."""
 
@@ -38,20 +39,40 @@ def captured(fun: Any) -> Hashable:
     Attributes of objects count as far as they are simple. Functions of libraries are not looked
     into.
     """
-    return _key(fun, DEPTH)
+    found: list[Hashable] = []
+    seen: dict[int, Any] = {}
+    level = [("", fun)]
+    for _ in range(DEPTH + 1):
+        inside: list[tuple[str, Any]] = []
+        for name, x in level:
+            found.append((name, _key(x)))
+            if id(x) not in seen and _is_open(x):
+                seen[id(x)] = x
+                inside += _inside(x)
+        level = inside
+    return tuple(found)
 
 
-def _key(x: Any, depth: int) -> Hashable:
+def _key(x: Any) -> Hashable:
     if isinstance(x, SIMPLE):
         return type(x), x
-    if isinstance(x, np.ndarray | np.generic) and not x.dtype.hasobject:
+    if _is_array(x):
         return x.dtype.str, np.shape(x), hashlib.sha1(x.tobytes()).digest()
     # Containers and bound methods are made anew: only what is inside them counts.
-    is_wrapper = isinstance(x, list | tuple | dict | partial | MethodType)
-    if depth == 0 or (not is_wrapper and _is_of_a_library(x)):
-        return _Same(x)
-    inside = tuple((name, _key(value, depth - 1)) for name, value in _inside(x))
-    return type(x) if is_wrapper else _Same(x), inside
+    return type(x) if isinstance(x, WRAPPERS) else _Same(x)
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, np.ndarray | np.generic) and not x.dtype.hasobject
+
+
+def _is_open(x: Any) -> bool:
+    """Whether to look inside: not into numbers, arrays, classes and what belongs to a library."""
+    if isinstance(x, WRAPPERS):
+        return True
+    module = str(getattr(x, "__module__", None) or type(x).__module__)
+    is_of_a_library = module.partition(".")[0] in ("jax", "jaxlib", "numpy", "builtins")
+    return not (isinstance(x, (*SIMPLE, type)) or _is_array(x) or is_of_a_library)
 
 
 def _inside(x: Any) -> Iterator[tuple[str, Any]]:
@@ -90,8 +111,3 @@ def _names(code: CodeType) -> set[str]:
     """Names that the code, and functions inside it, look up outside."""
     inner = (_names(part) for part in code.co_consts if isinstance(part, CodeType))
     return set(code.co_names).union(*inner)
-
-
-def _is_of_a_library(x: Any) -> bool:
-    module = str(getattr(x, "__module__", None) or type(x).__module__)
-    return isinstance(x, type) or module.partition(".")[0] in ("jax", "jaxlib", "numpy", "builtins")

@@ -135,3 +135,17 @@ def test_samplers_follow_too(monkeypatch):
     before = spread()
     monkeypatch.setattr(f"{__name__}.STIFFNESS", 3.0)
     np.testing.assert_allclose(spread(), 9 * before, rtol=1e-12)
+
+
+def test_many_functions_that_call_each_other_are_looked_at_once():
+    def make(others):
+        def fun(q, p):
+            return sum(other(q, p) for other in others)
+
+        return fun
+
+    functions: list = []
+    for _ in range(60):
+        functions.append(make(functions))
+    assert len(captured(functions[0])) < 60 * 70
+    assert captured(functions[0]) == captured(functions[0])
