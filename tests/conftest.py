@@ -78,7 +78,7 @@ def calls() -> Calls:
     return Calls()
 
 
-MAX_MAPPINGS = 30_000
+MAX_MAPPINGS = 45_000
 """Pieces of memory before compiled code is thrown away: at 65,530 Linux refuses more of them, and
 the compiler crashes."""
 

@@ -519,7 +519,16 @@ def weak_slope_on_a_damped_pendulum(method):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["baoab", "aboba", "obabo", "quasi_symplectic"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "baoab",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("aboba", "obabo", "quasi_symplectic")
+        ),
+    ],
+)
 def test_symmetric_splittings_are_of_weak_order_two(name):
     low, high = weak_slope_on_a_damped_pendulum(da.BEYOND[name]()).interval
     assert 1.85 < low <= high < 2.15

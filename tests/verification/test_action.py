@@ -53,7 +53,7 @@ class TestAction:
         assert abs(ito - expected) > 0.1
 
     def test_shapes(self) -> None:
-        with pytest.raises(ValueError, match=r"p must have shape \(K \+ 1 = 3, 1\)"):
+        with pytest.raises(ValueError, match=r"p must have shape \(3, 1\)"):
             action(self.SYSTEM, np.zeros((3, 1)), np.zeros((2, 1)), 0.1, np.zeros((2, 1)))
 
 

@@ -181,9 +181,19 @@ ONCE_SHAKEN = da.System(H=LATTICE.H, F=LATTICE.F, h=(SHAKEN.h or ())[:1], dim=2,
 @pytest.mark.parametrize(
     ("name", "system"),
     [
-        *((name, LATTICE) for name in ("additive_midpoint", "additive_dirk", "additive_gauss")),
-        *((name, LATTICE) for name in ("baoab", "aboba", "obabo", "quasi_symplectic")),
-        ("ninomiya_victoir", SHAKEN),
+        ("additive_dirk", LATTICE),
+        ("baoab", LATTICE),
+        *(
+            pytest.param(name, LATTICE, marks=pytest.mark.slow)
+            for name in (
+                "additive_midpoint",
+                "additive_gauss",
+                "aboba",
+                "obabo",
+                "quasi_symplectic",
+            )
+        ),
+        pytest.param("ninomiya_victoir", SHAKEN, marks=pytest.mark.slow),
         pytest.param("bracket_midpoint", SHAKEN, marks=pytest.mark.slow),
         pytest.param("bracket_gauss", ONCE_SHAKEN, marks=pytest.mark.slow),
     ],

@@ -132,7 +132,12 @@ class TestAdditiveNoise:
 
     @pytest.mark.parametrize(
         "method",
-        [da.additive_midpoint(), da.additive_dirk(), da.additive_gauss(), RANDOM],
+        [
+            da.additive_dirk(),
+            RANDOM,
+            pytest.param(da.additive_midpoint(), marks=pytest.mark.slow),
+            pytest.param(da.additive_gauss(), marks=pytest.mark.slow),
+        ],
         ids=lambda m: m.name,
     )
     def test_steps_are_generated(self, method: Any) -> None:
