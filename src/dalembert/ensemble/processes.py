@@ -62,7 +62,8 @@ def exchange(
     if mine.size >= 2**31:
         raise ValueError(f"{mine.size:,} bytes of kept states are too many to exchange at once.")
     states = _gather(np.asarray([mine.size, min(1000 * seconds, 2**31 - 1)], np.int32))
-    padded = np.zeros(int(states[:, 0].max()), np.uint8)
+    # A power of two: every other length would be compiled for.
+    padded = np.zeros(1 << int(states[:, 0].max()).bit_length(), np.uint8)
     padded[: mine.size] = mine
     found: dict[int, BlockResult] = {}
     for row, size in zip(_gather(padded), states[:, 0], strict=True):
