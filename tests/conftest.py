@@ -217,6 +217,18 @@ SLOW_CASES = (
     "test_float64_where_it_is_switched_off",
     "test_orders_by_enumeration_for_two_noises_that_do_not_commute[srkw1(1/2)]",
     "TestTheStepIsGenerated::test_every_structured_method[1-1]",
+    "TestConvergence::test_prints_as_a_table",
+    "TestAdditiveNoise::test_steps_are_generated[my method for additive noise]",
+    "TestAdditiveNoise::test_the_generated_step_is_the_step",
+    "test_the_discrete_balance_is_exact_at_every_step[srkw1]",
+    "test_the_page_is_readable[planar]",
+    "test_order_one_half_for_two_noises_that_do_not_commute[heun]",
+    "test_rs2_with_the_other_signs_of_the_mixed_variables_is_of_order_one[False]",
+    "test_chain_of_500_oscillators[stormer_verlet]",
+    "test_straight_line_code_has_the_values_of_the_jacobian[slices]",
+    "test_shortcuts_change_nothing[srkw1-two_noise]",
+    "test_shortcuts_change_nothing[ninomiya_victoir]",
+    "test_theory_follows_a_global_too",
 )
 
 

@@ -96,19 +96,9 @@ def test_what_calls_itself_has_an_end():
     assert captured(again) == captured(again)
 
 
-def test_runs_steps_and_moments_follow_a_global(monkeypatch):
+def before_and_after(results, monkeypatch):
+    """What comes out with a soft spring, with a stiff one, and with the stiff one written out."""
     system = da.System(H=by_global, h=[lambda q, p: -0.3 * q[0]], dim=1)
-    options = {"dt": 0.1, "t_end": 1.0, "paths": 8, "keep": "final", "save_every": 10}
-
-    def results(system):
-        run = da.simulate(
-            system, da.midpoint(), ([2.0], [0.0]), observe={"H": by_global}, **options
-        )
-        step = da.step(system, da.midpoint(), [2.0], [0.0], 0.1, [0.1])
-        moments = da.exact_moments(system, da.midpoint(), ([2.0], [0.0]), dt=0.1, steps=10)
-        H_d = da.discrete_hamiltonian(system, da.midpoint(), [2.0], [0.0], 0.1, [0.1]).H_d
-        return run.q[0, 0], run.mean["H"][-1], step[1][0], moments.energy, H_d
-
     soft = results(system)
     monkeypatch.setattr(f"{__name__}.STIFFNESS", 4.0)
     stiff = results(system)
@@ -116,9 +106,33 @@ def test_runs_steps_and_moments_follow_a_global(monkeypatch):
     def written_out(q, p):
         return p[0] ** 2 / 2 + 4.0 * q[0] ** 2 / 2
 
-    expected = results(da.System(H=written_out, h=[lambda q, p: -0.3 * q[0]], dim=1))
+    return soft, stiff, results(da.System(H=written_out, h=[lambda q, p: -0.3 * q[0]], dim=1))
+
+
+def test_runs_and_steps_follow_a_global(monkeypatch):
+    options = {"dt": 0.1, "t_end": 1.0, "paths": 8, "keep": "final", "save_every": 10}
+
+    def results(system):
+        run = da.simulate(
+            system, da.midpoint(), ([2.0], [0.0]), observe={"H": by_global}, **options
+        )
+        step = da.step(system, da.midpoint(), [2.0], [0.0], 0.1, [0.1])
+        return run.q[0, 0], run.mean["H"][-1], step[1][0]
+
+    soft, stiff, expected = before_and_after(results, monkeypatch)
     np.testing.assert_allclose(stiff, expected, rtol=1e-12)
-    assert np.all(np.abs(np.array(stiff) - soft) > 1e-3)
+    assert np.all(np.abs(np.subtract(stiff, soft)) > 1e-3)
+
+
+def test_theory_follows_a_global_too(monkeypatch):
+    def results(system):
+        moments = da.exact_moments(system, da.midpoint(), ([2.0], [0.0]), dt=0.1, steps=10)
+        H_d = da.discrete_hamiltonian(system, da.midpoint(), [2.0], [0.0], 0.1, [0.1]).H_d
+        return moments.energy, H_d
+
+    soft, stiff, expected = before_and_after(results, monkeypatch)
+    np.testing.assert_allclose(stiff, expected, rtol=1e-12)
+    assert np.all(np.abs(np.subtract(stiff, soft)) > 1e-3)
 
 
 def test_samplers_follow_too(monkeypatch):
