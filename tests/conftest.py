@@ -229,6 +229,17 @@ SLOW_CASES = (
     "test_shortcuts_change_nothing[srkw1-two_noise]",
     "test_shortcuts_change_nothing[ninomiya_victoir]",
     "test_theory_follows_a_global_too",
+    "test_killed_and_still_the_same_bits[3]",
+    "test_runs_take_the_steps_of_da_step[additive_midpoint]",
+    "test_runs_take_the_steps_of_da_step[obabo]",
+    "test_runs_take_the_steps_of_da_step[aboba]",
+    "test_shortcuts_change_nothing[additive_midpoint]",
+    "test_shortcuts_change_nothing[aboba]",
+    "test_shortcuts_change_nothing[obabo]",
+    "test_a_reference_by_an_independent_method_stands_for_the_exact_solution",
+    "test_steps_are_symplectic_without_forces[additive_midpoint]",
+    "test_steps_are_symplectic_without_forces[aboba]",
+    "test_steps_are_symplectic_without_forces[obabo]",
 )
 
 
