@@ -6,18 +6,27 @@ it reads changes, so what it reads is compared as well.
 
 import hashlib
 from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 
-__all__ = ["captured"]
+__all__ = ["Keyed", "captured"]
 
 SIMPLE = (type(None), bool, int, float, complex, str, bytes)
 WRAPPERS = (list, tuple, dict, partial, MethodType)
 DEPTH = 4
 """Functions, containers and objects inside each other that are looked into."""
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """An argument of a cached function, and what it is known by there."""
+
+    value: Any = field(compare=False)
+    key: Hashable
 
 
 class _Same:

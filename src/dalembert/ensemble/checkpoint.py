@@ -26,7 +26,6 @@ __all__ = ["Checkpoint", "CheckpointFile", "Progress"]
 
 KIND, SCHEMA = "dalembert checkpoint", 1
 
-
 MAX_VALUES = 100
 """Characters of two values that differ, up to which they are printed."""
 

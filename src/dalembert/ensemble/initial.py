@@ -1,6 +1,6 @@
 """Initial states of the paths with given numbers, and samplers to draw them with."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from dalembert.captured import captured
+from dalembert.captured import Keyed, captured
 from dalembert.noise import initial_key, seed_words
 from dalembert.precision import cast, check_real
 from dalembert.system import System
@@ -69,8 +69,7 @@ def _sampled(sampler: Any, shape: tuple[int, ...], seed: int, dtype: np.dtype) -
             "jax.random with it, e.g. jax.random.normal(key, (dim,))."
         )
     words = seed_words(seed)
-    build = _compiled if isinstance(sampler, Hashable) else _compiled.__wrapped__
-    sample = build(sampler, captured(sampler))
+    sample = _compiled(Keyed(sampler, captured(sampler)))
 
     def states(numbers: np.ndarray) -> tuple[Any, Any]:
         q, p = jax.tree.map(np.asarray, cast(sample(words, path_words(numbers)), dtype))
@@ -89,11 +88,10 @@ def _sampled(sampler: Any, shape: tuple[int, ...], seed: int, dtype: np.dtype) -
 
 
 @lru_cache(maxsize=128)
-def _compiled(sampler: Callable[[Any], Any], reads: Hashable) -> Callable[..., Any]:
+def _compiled(sampler: Keyed) -> Callable[..., Any]:
     """The sampler for many paths, compiled when it is first called; the seed is data."""
-    del reads
     return jax.jit(
-        jax.vmap(lambda words, path: sampler(initial_key(words, path)), in_axes=(None, 0))
+        jax.vmap(lambda words, path: sampler.value(initial_key(words, path)), in_axes=(None, 0))
     )
 
 

@@ -362,7 +362,7 @@ def _check_noise(
         )
     missing = method.needs(system.noises) - chosen.offers
     if missing:
-        hint = " Write noise=da.Gaussian(areas=8), or leave noise out." * ("area" in missing)
+        hint = " Write noise=da.Gaussian(areas=8), or leave noise out." if "area" in missing else ""
         raise ValueError(
             f"{method.name} needs the increments {sorted(missing)}, which "
             f"{type(chosen).__name__} noise does not offer.{hint}"

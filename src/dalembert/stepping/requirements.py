@@ -1,6 +1,6 @@
 """What some methods ask of a system: additive noise, or the form of a Langevin equation."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.captured import Keyed
 from dalembert.precision import is_traced
 from dalembert.stepping.dependence import Degree, degree
 from dalembert.stepping.plan import Dependence
@@ -45,15 +46,15 @@ def check_requirements(system: System, method: Any) -> None:
     for requirement in method.requires:
         # Parameters that belong to a trace must not outlive it.
         find = _why_not if is_traced(system.params) else _remembered
-        if wrong := find(system, system.key, requirement):
+        if wrong := find(Keyed(system, (system, system.key)), requirement):
             raise ValueError(
                 f"{method.name} is made for {REQUIREMENTS[requirement]}, and {system.name!r} is "
                 f"none: {wrong}. da.diagnose(system) recommends methods for it."
             )
 
 
-def _why_not(system: System, functions: Hashable, requirement: str) -> str:
-    del functions
+def _why_not(keyed: Keyed, requirement: str) -> str:
+    system: System = keyed.value
     z = jax.ShapeDtypeStruct((system.dim,), np.float64)
     with jax.enable_x64(True):
         dependence = find_dependence(system, (z, z, system.params))

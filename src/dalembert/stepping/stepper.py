@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.captured import Keyed
 from dalembert.noise import Increments
 from dalembert.stepping import newton
 from dalembert.stepping.block_solver import BlockSolver, Solver, block_solvers
@@ -137,20 +138,11 @@ class Stepper:
         return q, p, StepInfo(solved, iterations, residual)
 
 
-class _Key:
-    """A system as a cache key: its functions now, and the types of its parameters."""
-
-    def __init__(self, system: System) -> None:
-        self.system = system
-        leaves, tree = jax.tree.flatten(system.params)
-        types = tuple((np.shape(x), str(getattr(x, "dtype", type(x)))) for x in leaves)
-        self.identity = (system.key, tree, types)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self.identity == other.identity
-
-    def __hash__(self) -> int:
-        return hash(self.identity)
+def _keyed(system: System) -> Keyed:
+    """A system known by its functions, as they are now, and the types of its parameters."""
+    leaves, tree = jax.tree.flatten(system.params)
+    types = tuple((np.shape(x), str(getattr(x, "dtype", type(x)))) for x in leaves)
+    return Keyed(system, (system.key, tree, types))
 
 
 def make_stepper(system: System, method: Any, dtype: Any, shortcuts: bool = True) -> Stepper:
@@ -162,12 +154,14 @@ def make_stepper(system: System, method: Any, dtype: Any, shortcuts: bool = True
     # Always in the same context: what a function is traced to depends on whether known numbers are
     # computed at once, and the last bits of all later steps with it.
     with jax.ensure_compile_time_eval():
-        return _make_stepper(_Key(_with_types(system, params)), method, np.dtype(dtype), shortcuts)
+        return _make_stepper(
+            _keyed(_with_types(system, params)), method, np.dtype(dtype), shortcuts
+        )
 
 
 @lru_cache(maxsize=256)
-def _make_stepper(key: _Key, method: Any, dtype: np.dtype, shortcuts: bool) -> Stepper:
-    system = key.system
+def _make_stepper(keyed: Keyed, method: Any, dtype: np.dtype, shortcuts: bool) -> Stepper:
+    system: System = keyed.value
     stages = stage_system(method, system.noises)
     method.check_noises(system.noises)
     z = jax.ShapeDtypeStruct((system.dim,), dtype)

@@ -4,7 +4,7 @@ A step with K outcomes turns one state into K, so n steps have K^n ends. They ar
 level, which takes about K^n steps in all instead of n K^n, in chunks of one compiled shape.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -12,13 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.captured import captured
+from dalembert.captured import Keyed, captured
 from dalembert.noise import Increments
 from dalembert.precision import with_precision
 from dalembert.stepping.stepper import Stepper
 from dalembert.system import System
 from dalembert.theory.paths import call, one_step
-from dalembert.theory.solving import SameFunctions
 
 Outcomes = Callable[[int, float], tuple[Increments, np.ndarray]]
 """All increments of one step for (noises, dt), with a leading axis, and their probabilities."""
@@ -75,7 +74,7 @@ def enumerate_expectations(
 def observe_all(system: System, phi: Callable[..., Any], z: np.ndarray) -> np.ndarray:
     """The observable at many states z = (q, p) of shape (states, 2·dim)."""
     q, p = np.split(z, 2, axis=1)
-    run = _values(SameFunctions.of(system), phi, captured(phi))
+    run = _values(Keyed(system, system.key), Keyed(phi, captured(phi)))
     values = [with_precision(run, *chunk, system.params) for chunk in _chunks(q, p, CHUNK)]
     return np.concatenate([np.asarray(x) for x in values])[: len(q)]
 
@@ -101,12 +100,9 @@ def _branch(stepper: Stepper) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _values(functions: SameFunctions, phi: Callable[..., Any], reads: Hashable) -> Any:
-    del reads
-    system = functions.system
-
+def _values(system: Keyed, phi: Keyed) -> Any:
     def one(q: Any, p: Any, params: Any) -> Any:
-        return jnp.asarray(system.evaluate(phi, q, p, params), q.dtype)
+        return jnp.asarray(system.value.evaluate(phi.value, q, p, params), q.dtype)
 
     return jax.jit(jax.vmap(one, in_axes=(0, 0, None)))
 

@@ -9,7 +9,7 @@ With z = (q, p) and M = ∂z(t)/∂z(0), the flow of a system with F = −Γ₀p
 step; they are found here by automatic differentiation and compared with these.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.captured import Keyed
 from dalembert.noise import Increments
 from dalembert.precision import cast, is_traced, with_precision
 from dalembert.stepping.step import as_increments, check_method, vector
@@ -130,14 +131,12 @@ def linear_friction(system: System, seed: int = 0, samples: int = 32) -> LinearF
     Raises:
         ValueError: if a force is not −Γp with a constant matrix, with the point where it shows.
     """
-    return _linear_friction(system, system.key, seed, samples)
+    return _linear_friction(Keyed(system, (system, system.key)), seed, samples)
 
 
 @lru_cache(maxsize=32)
-def _linear_friction(
-    system: System, functions: Hashable, seed: int, samples: int
-) -> LinearFriction:
-    del functions
+def _linear_friction(keyed: Keyed, seed: int, samples: int) -> LinearFriction:
+    system: System = keyed.value
     probe = Probe(system, sample_points(system, samples, seed))
     forces = [("F", 0), *(("f", i) for i in range(system.noises))]
     return LinearFriction(np.stack([_friction_matrix(probe, term) for term in forces]))

@@ -5,7 +5,6 @@ matrices. The verdict comes from the traced functions, with the parameters at th
 exact; what cannot be shown to be affine counts as nonlinear.
 """
 
-from collections.abc import Hashable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.captured import Keyed
 from dalembert.methods.coefficients import Array
 from dalembert.precision import cast
 from dalembert.stepping.dependence import Degree, degree
@@ -71,12 +71,12 @@ def term_name(term: Term) -> str:
 
 def linear_fields(system: System) -> LinearFields:
     """The matrices of a linear system; a nonlinear one is refused with the terms to blame."""
-    return _linear_fields(system, system.key)
+    return _linear_fields(Keyed(system, (system, system.key)))
 
 
 @lru_cache(maxsize=32)
-def _linear_fields(system: System, functions: Hashable) -> LinearFields:
-    del functions
+def _linear_fields(keyed: Keyed) -> LinearFields:
+    system: System = keyed.value
     nonlinear = nonlinear_terms(system)
     if nonlinear:
         raise ValueError(

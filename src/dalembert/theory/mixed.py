@@ -18,13 +18,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.captured import Keyed
 from dalembert.methods import AdditiveTableau, ExplicitTableau, MeanSquareTableau, WeakTableau
 from dalembert.noise import Increments
 from dalembert.stepping.stages import stage_system
 from dalembert.stepping.step import check_method
 from dalembert.stepping.stepper import StepInfo
 from dalembert.system import DRIFT_TERMS, System, Term
-from dalembert.theory.solving import SameFunctions, find_root, relative_size, trusted
+from dalembert.theory.solving import find_root, relative_size, trusted
 
 POSITION_TERMS = ("H_p", "h_p")
 MOMENTUM_TERMS = ("H_q", "F", "h_q", "f")
@@ -145,7 +146,7 @@ class MixedStep:
         for (kind, i), table in self.weights.terms.items():
             if kind in kinds and self.system.term((kind, i)) is not None:
                 increment = self.dt if kind in DRIFT_TERMS else self.increments.dW[i]
-                at_stages = _at_stages(SameFunctions.of(self.system), (kind, i))
+                at_stages = _at_stages(Keyed(self.system, self.system.key), (kind, i))
                 values = at_stages(*self._kicked(Q, P), self.params)
                 found.append((increment * table, values, (kind, i)))
         return found
@@ -179,8 +180,8 @@ class MixedStep:
 
 
 @lru_cache(maxsize=256)
-def _at_stages(functions: SameFunctions, term: Term) -> Callable[[Any, Any, Any], Any]:
-    fun = functions.system.term(term)
+def _at_stages(system: Keyed, term: Term) -> Callable[[Any, Any, Any], Any]:
+    fun = system.value.term(term)
     assert fun is not None, "terms that are zero have been dropped"
     # Jitted only so that the term is traced once, however often it appears.
     return jax.jit(jax.vmap(fun, (0, 0, None)))

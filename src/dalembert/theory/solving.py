@@ -4,8 +4,7 @@ Concrete arguments that lead to equations without a solution raise an error; ins
 grad, where nothing can be raised, the results are NaN. Nothing unsolved is ever handed on.
 """
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -14,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from dalembert.captured import Keyed
 from dalembert.precision import cast, is_traced, with_precision
 from dalembert.stepping import newton
 from dalembert.stepping.stepper import StepInfo
@@ -88,22 +88,10 @@ def trusted(found: Any, info: StepInfo) -> Any:
     return jax.tree.map(lambda x: factor.astype(x.dtype) * x, found)
 
 
-@dataclass(frozen=True)
-class SameFunctions:
-    """A system as a cache key: what is compiled depends on its functions alone, as they are now."""
-
-    system: System = field(compare=False)
-    key: Hashable
-
-    @classmethod
-    def of(cls, system: System) -> "SameFunctions":
-        return cls(system, system.key)
-
-
 @lru_cache(maxsize=256)
-def _compiled(kernel: Callable[..., Any], key: SameFunctions, static: tuple[Any, ...]) -> Any:
+def _compiled(kernel: Callable[..., Any], system: Keyed, static: tuple[Any, ...]) -> Any:
     def run(params: Any, dt: Any, *arguments: Any) -> Any:
-        return kernel(key.system, *static, params, dt, *arguments)
+        return kernel(system.value, *static, params, dt, *arguments)
 
     return jax.jit(run)
 
@@ -135,7 +123,7 @@ def evaluate(
     kind = np.dtype(jnp.result_type(*traced) if traced else np.float64)
 
     def run(params: Any, dt: Any, *arguments: Any) -> Any:
-        compiled = _compiled(kernel, SameFunctions.of(system), static)
+        compiled = _compiled(kernel, Keyed(system, system.key), static)
         return compiled(cast(params, kind), jnp.asarray(dt, kind), *cast(arguments, kind))
 
     result, info = with_precision(run, system.params, dt, *arguments, dtype=kind)
