@@ -126,7 +126,7 @@ OPTIONS = dict(t_end=None, paths=300, keep="final", save_every=37, progress=Fals
 def simulate(case, monkeypatch=None, **options):
     system, method, dt, noise = CASES[case]
     if monkeypatch is not None:
-        monkeypatch.setattr(engine, "DENSE_SAVES", np.inf)
+        monkeypatch.setattr(engine, "VECTOR_CODE", False)
     settings = OPTIONS | {"dt": dt, "t_end": 50 * dt, "noise": noise} | options
     start = np.full(system.dim, 1.5), np.full(system.dim, 0.3)
     return da.simulate(system, method, start, **settings)
@@ -134,7 +134,6 @@ def simulate(case, monkeypatch=None, **options):
 
 @pytest.mark.parametrize("case", CASES)
 def test_runs_agree_with_xla_to_rounding(case, monkeypatch):
-    monkeypatch.setattr(engine, "DENSE_SAVES", 0)
     vector = simulate(case)
     xla = simulate(case, monkeypatch)
     assert vector.provenance["code"] == "vector code (LLVM)"
@@ -186,21 +185,19 @@ def test_stretches_can_be_cut_anywhere():
 
 
 def test_a_path_that_fails_is_reported_with_its_step(monkeypatch):
-    monkeypatch.setattr(engine, "DENSE_SAVES", 0)
     system = da.System(
         H=lambda q, p: p[0] ** 2 / 2 - q[0] ** 4, h=[lambda q, p: -0.1 * q[0]], dim=1
     )
     with pytest.warns(RuntimeWarning, match="paths failed"):
         options = dict(dt=0.1, t_end=20.0, paths=100, save_every=50, progress=False)
         vector = da.simulate(system, da.heun(), ([0.5], [0.0]), **options)
-        monkeypatch.setattr(engine, "DENSE_SAVES", np.inf)
+        monkeypatch.setattr(engine, "VECTOR_CODE", False)
         xla = da.simulate(system, da.heun(), ([0.5], [0.0]), **options)
     assert vector.failures == xla.failures
     assert vector.failed > 0
 
 
 def test_without_llvmlite_or_a_vector_form_xla_takes_the_steps(monkeypatch):
-    monkeypatch.setattr(engine, "DENSE_SAVES", 0)
     system = da.System(
         H=lambda q, p: p[0] ** 2 / 2 + lax.lgamma(q[0] + 3), h=[lambda q, p: -0.1 * q[0]], dim=1
     )
@@ -213,7 +210,6 @@ def test_without_llvmlite_or_a_vector_form_xla_takes_the_steps(monkeypatch):
 
 
 def test_recorded_noise_is_taken_by_xla(monkeypatch):
-    monkeypatch.setattr(engine, "DENSE_SAVES", 0)
     recorded = da.Recorded(da.brownian_path(0, 0, 0.2, 50, 1))
     assert simulate("midpoint", noise=recorded).provenance["code"] == "XLA"
 
@@ -238,8 +234,8 @@ def test_linear_equations_of_stiff_friction_are_solved(friction, monkeypatch):
     )
     options = dict(dt=1.0, t_end=4.0, paths=16, save_every=4, keep="final", progress=False)
     runs = []
-    for least in (0, np.inf):
-        monkeypatch.setattr(engine, "DENSE_SAVES", least)
+    for has_vector_code in (True, False):
+        monkeypatch.setattr(engine, "VECTOR_CODE", has_vector_code)
         runs.append(da.simulate(system, da.stormer_verlet(), ([0.3], [1.0]), **options))
     vector, xla = runs
     assert vector.provenance["code"] != xla.provenance["code"]

@@ -292,7 +292,7 @@ def test_steps_without_a_solution_do_not_count_and_are_told():
     q, p = np.array([[0.1], [np.nan]]), np.array([[0.2], [0.3]])
     found = quasi_symplectic(system, method, points=(q, p), increments=2)
     assert (found.volume.unconverged, found.volume.tried) == (2, 4)
-    assert "2 of 4 steps had no solution" in str(found)
+    assert "2 of 4 steps were not solved" in str(found)
     assert np.isnan(found.determinants[:, 1]).all() and found.qs1
     with pytest.raises(ValueError, match="no solution at any of the points"):
         quasi_symplectic(system, method, points=(q[1:], p[1:]), increments=2)

@@ -16,6 +16,7 @@ import numpy as np
 from dalembert.ensemble.initial import InitialStates, path_words
 from dalembert.ensemble.kernel import Compiled, Kernel, Leg, Saves
 from dalembert.ensemble.march import Block, PathState, Status
+from dalembert.ensemble.retake import retaken
 from dalembert.ensemble.schedule import Schedule
 from dalembert.ensemble.settings import Settings
 from dalembert.ensemble.tally import Tally, tally_of_block
@@ -172,8 +173,10 @@ def _run_block(work: Work, number: int, device: Any) -> BlockResult | None:
             leg = _leg(schedule, unit, end)
             done = compiled.run(state, block, leg)
             state, end = done.state, int(done.unit)
-            for places in _groups(np.flatnonzero(done.is_hard), settings):
-                state = compiled.redo(state, places, block, jnp.int32(end - 1), leg)
+            if np.any(is_hard := np.asarray(done.is_hard)):
+                steps = range(schedule.steps_before(end - 1), schedule.steps_before(end))
+                group = min(settings.grain.safe_paths, settings.block_paths)
+                state = retaken(compiled, state, is_hard, block, steps, group)
             made = schedule.saves_before(end) - schedule.saves_before(unit)
             if made:
                 saves.append(_first_rows(jax.tree.map(np.asarray, done.saves), made))
@@ -188,16 +191,8 @@ def _run_block(work: Work, number: int, device: Any) -> BlockResult | None:
 
 
 def _leg(schedule: Schedule, unit: int, end: int) -> Leg:
-    numbers = (unit, end, schedule.steps, schedule.save_every, schedule.chunk)
+    numbers = (unit, end, schedule.steps, schedule.save_every, schedule.chunk, 0)
     return Leg(*map(jnp.int32, numbers))
-
-
-def _groups(places: np.ndarray, settings: Settings) -> Iterator[np.ndarray]:
-    """Places in groups of one size; the last group repeats its last place."""
-    size = min(settings.grain.safe_paths, settings.block_paths)
-    for first in range(0, len(places), size):
-        group = places[first : first + size]
-        yield np.pad(group, (0, size - len(group)), mode="edge")
 
 
 def _warm_up(work: Work, compiled: Compiled, state: Any, block: Any, device: Any) -> None:

@@ -6,13 +6,14 @@ and the numbers of units, steps and paths are data, so one compiled kernel serve
 length.
 
 A chunk is stepped fast first. If a stage equation was not solved, or a state is not finite, the leg
-ends there, and the paths concerned take the chunk again with the safeguarded solver, in a kernel of
-its own that most runs never need.
+ends there, and the paths concerned take the chunk again (`retake.py`): by the same code up to the
+step that has failed, and that one with the safeguarded solver, in a kernel of its own that most
+runs never need.
 """
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -27,6 +28,7 @@ from dalembert.ensemble.march import (
     Status,
     Stretch,
     accepted,
+    choose,
     march_fast,
     march_safe,
 )
@@ -41,13 +43,17 @@ __all__ = ["Compiled", "Kernel", "Leg", "LegResult", "Saves", "compile_kernel"]
 
 
 class Leg(NamedTuple):
-    """A part of a run: its units, and the schedule that they belong to."""
+    """A part of a run: its units, and the schedule that they belong to.
+
+    The schedule begins `offset` steps after the run.
+    """
 
     first_unit: Any
     end_unit: Any
     steps: Any
     save_every: Any
     chunk: Any
+    offset: Any
 
 
 class LegResult(NamedTuple):
@@ -55,13 +61,13 @@ class LegResult(NamedTuple):
 
     Attributes:
         state: the paths at the end.
-        saves: what was noted on the way.
+        saves: what was noted on the way; None if there was nothing to be.
         unit: the next unit.
         is_hard: paths that are still before the last chunk, and must take it safely.
     """
 
     state: PathState
-    saves: "Saves"
+    saves: "Saves | None"
     unit: Any
     is_hard: Any
 
@@ -118,20 +124,41 @@ class Kernel:
             )
             return LegResult(after, saves, now.unit + 1, is_hard)
 
+        empty, nobody = self.empty_saves(state, block), jnp.zeros_like(block.is_real)
+        start = LegResult(state, empty, leg.first_unit, nobody)
+        return lax.while_loop(unfinished, unit, start)
+
+    def step_safely(self, state: PathState, places: Any, block: Block, number: Any) -> PathState:
+        """All paths, after those at some places have taken one step with the safeguarded solver."""
+        some = block._replace(path=tuple(word[places] for word in block.path), is_real=None)
+        before = jax.tree.map(lambda x: x[places], state)
+        after = march_safe(self.stepper, before, some, Stretch(number, 1, self.needs))
+        return jax.tree.map(lambda all_, new: all_.at[places].set(new), state, after)
+
+    def observe_rows(
+        self, rows: PathState, block: Block, steps: Any, count: Any
+    ) -> tuple[PathState, Saves]:
+        """Observe the paths at several times, the first `count` of the rows that there are.
+
+        Also the paths at the last of these times. One that has failed stays where it was.
+        """
+
+        def observe(i: Any, now: tuple[PathState, Saves]) -> tuple[PathState, Saves]:
+            before, saves = now
+            has_failed = before.status == Status.UNOBSERVABLE
+            here = jax.tree.map(lambda x: x[i], rows)
+            here = jax.tree.map(partial(choose, has_failed), before, here)
+            return self._save(here, saves, block, steps[i], i)
+
+        first = jax.tree.map(lambda x: x[0], rows)
+        return lax.fori_loop(0, count, observe, (first, self.empty_saves(first, block)))
+
+    def empty_saves(self, state: PathState, block: Block) -> Saves:
+        """Room for what is noted at the saves of a leg."""
         one = jax.eval_shape(lambda s: self.observe_paths(s, block, jnp.int32(0))[1], state)
         empty = jax.tree.map(lambda x: jnp.zeros((SAVES_PER_LEG, *x.shape), x.dtype), one)
         last = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), one.last_counts)
-        empty = empty._replace(last_counts=last)
-        start = LegResult(state, empty, leg.first_unit, jnp.zeros_like(block.is_real))
-        return lax.while_loop(unfinished, unit, start)
-
-    def redo(self, state: PathState, places: Any, block: Block, unit: Any, leg: Leg) -> PathState:
-        """All paths, after those at some places have taken the steps of a unit safely."""
-        first, count = self._steps_of_unit(unit, leg)
-        some = block._replace(path=tuple(word[places] for word in block.path), is_real=None)
-        before = jax.tree.map(lambda x: x[places], state)
-        after = march_safe(self.stepper, before, some, Stretch(first, count, self.needs))
-        return jax.tree.map(lambda all_, new: all_.at[places].set(new), state, after)
+        return empty._replace(last_counts=last)
 
     def fast(self, block: Block) -> tuple[Fast, Block]:
         """What takes fast steps, and what it is told."""
@@ -147,7 +174,7 @@ class Kernel:
         segment, place = jnp.divmod(unit, self._units_per_save(leg))
         first = jnp.minimum(segment * leg.save_every + place * leg.chunk, leg.steps)
         end = jnp.minimum((segment + 1) * leg.save_every, leg.steps)
-        return first, jnp.clip(end - first, 0, leg.chunk)
+        return first + leg.offset, jnp.clip(end - first, 0, leg.chunk)
 
     def start(self, q: np.ndarray, p: np.ndarray, report: Report) -> PathState:
         """Paths at their initial states, shape (paths, dim), as a leg takes them.
@@ -229,11 +256,11 @@ class Compiled(NamedTuple):
 
     code: str
     run: Callable[[PathState, Block, Leg], LegResult]
-    redo: Callable[..., PathState]
+    step_safely: Callable[..., PathState]
 
 
 @lru_cache(maxsize=128)
 def compile_kernel(kernel: Kernel) -> Compiled:
     """The compiled kernel; equal kernels share the compiled code."""
     code = "one GPU kernel (Pallas)" if kernel.in_registers else "XLA"
-    return Compiled(code, jax.jit(kernel), jax.jit(kernel.redo))
+    return Compiled(code, jax.jit(kernel), jax.jit(kernel.step_safely))

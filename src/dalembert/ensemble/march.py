@@ -29,6 +29,7 @@ __all__ = [
     "Stretch",
     "accepted",
     "advanced",
+    "choose",
     "march_fast",
     "march_safe",
     "moving",

@@ -135,8 +135,7 @@ class Run:
         counts: per histogram, flat bins and what lies outside; see `histograms`.
         failures: paths that left the statistics.
         truncated: number of truncated increments.
-        residual: an upper bound of the relative residuals of the stage equations: measured where
-            convergence was in doubt, else what the solver aims at.
+        residual: the largest relative residual of a stage equation, measured in every step.
         iterations: the largest number of Newton iterations that was met.
         q: kept positions, (paths, dim) for keep="final", (times, paths, dim) for keep="all".
         p: kept momenta, likewise. From its failure on, a path is NaN in both.

@@ -7,7 +7,7 @@ import numpy as np
 __all__ = ["SAVES_PER_LEG", "Schedule"]
 
 SAVES_PER_LEG = 32
-"""Room for saves in a compiled leg: few legs in a long run, little memory in a large block."""
+"""Room for saves in a leg: few legs in a long run, little memory in a large block."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,15 @@ class Schedule:
         """How many steps the units before this one take."""
         segment, place = divmod(unit, self.units_per_save)
         return min(segment * self.save_every + place * self.chunk, self.steps)
+
+    def stretch(self, unit: int) -> tuple[int, int]:
+        """The first step of a unit, and how many it takes."""
+        first = self.steps_before(unit)
+        return first, self.steps_before(unit + 1) - first
+
+    def is_save(self, unit: int) -> bool:
+        """Whether a unit begins with a save."""
+        return unit % self.units_per_save == 0 or unit == self.units - 1
 
     def end_of_leg(self, unit: int, wanted: int) -> int:
         """Where a leg of about so many units that starts here must end for lack of room."""

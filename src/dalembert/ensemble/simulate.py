@@ -29,8 +29,8 @@ from dalembert.system import System
 
 __all__ = ["prepare", "simulate"]
 
-DENSE_SAVES = 2**18
-"""Operations between saves of a block below which a loop in Python would take the time."""
+VECTOR_CODE = True
+"""Let vector code take the steps on a CPU where it can; tests compare it with XLA's."""
 
 
 def simulate(
@@ -178,9 +178,7 @@ def _make_kernel(settings: Settings) -> tuple[Kernel, Maps | None, Report]:
 
 def _compile(kernel: Kernel, settings: Settings, maps: Maps | None) -> Compiled:
     """The kernel with the fastest steps that this computer can make."""
-    stepper = kernel.propagator or kernel.stepper
-    operations = settings.block_paths * settings.save_every * stepper.size
-    if settings.backend == "cpu" and operations >= DENSE_SAVES:
+    if settings.backend == "cpu" and VECTOR_CODE:
         march = _vector_march(kernel, settings, maps)
         if march is not None:
             from dalembert.ensemble.native_legs import compile_native

@@ -143,12 +143,19 @@ def simulate_traced(settings: Settings, dtype: np.dtype) -> TracedRun:
     by_time = jax.vmap(masked_moments, in_axes=(1, 1))
     return TracedRun(
         saves * settings.dt,
-        {name: by_time(x, fine) for name, x in values.items()},
+        {name: _of_somebody(by_time(x, fine)) for name, x in values.items()},
         jnp.sum(~end.is_fine),
         jnp.max(end.residual),
         jnp.max(end.iterations),
         *_kept(settings.keep, q, p),
     )
+
+
+def _of_somebody(moments: Moments) -> Moments:
+    """Moments that are NaN where no path is left."""
+    nobody = moments.column == 0
+    nan = jnp.asarray(jnp.nan, moments.mean.dtype)
+    return Moments(moments.count, *(jnp.where(nobody, nan, x) for x in moments[1:]))
 
 
 def _numbers(settings: Settings) -> np.ndarray:

@@ -67,8 +67,6 @@ class Equations(NamedTuple):
     floor: Callable[..., Any]
     check: Callable[..., Any]
     quick_check: Callable[..., Any]
-    sizes: Callable[..., Any]
-    sums: Callable[..., Any]
     complete: Callable[..., Any]
     guess: Callable[..., Any]
     bend: Callable[..., Any]
@@ -100,10 +98,9 @@ class UnknownRows(NamedTuple):
         fast: a fixed number of Newton steps, and the residual that they leave.
         linear: the solution of linear equations.
         quick_check: an upper bound of the residual that it leaves.
-        first_pass: roughly, a better approximation, the size of the correction, and that of rows.
-        next_pass: a better approximation, and the size of the correction.
+        first_pass: roughly, a better approximation, and the effect of rounding positions.
+        next_pass: the same, not roughly.
         check: the residual that a solution leaves.
-        orders: orders of convergence of the first pass and of the next ones.
         is_short: whether a pass has so few operations that the second is written out.
     """
 
@@ -115,7 +112,6 @@ class UnknownRows(NamedTuple):
     first_pass: Callable[..., Any]
     next_pass: Callable[..., Any]
     check: Program
-    orders: tuple[int, int]
     is_short: bool
 
 
@@ -160,21 +156,24 @@ class BlockSolver:
 
         def solve(_: Any, u: jax.Array) -> tuple[jax.Array, Report]:
             error = self.relative(residual(u), self.arrays.floor(u, around))
-            return self._damped_newton(u, error, around)
+            return self._safe_newton(u, error, guess, around)
 
         linear_solve = self._linear_solve(guess.size)
         u, report = lax.custom_root(residual, guess, solve, linear_solve, has_aux=True)
         return u, Report(*report)
 
-    def _damped_newton(self, start: Any, error: Any, around: Surroundings) -> tuple[Any, Report]:
+    def _safe_newton(
+        self, start: Any, error: Any, old: Any, around: Surroundings
+    ) -> tuple[Any, Report]:
         size = sum(np.size(x) for x in start) if isinstance(start, tuple) else start.size
-        return newton.damped_newton(
+        return newton.safe_newton(
             lambda u: self.arrays.residual(u, around),
             lambda u: self.arrays.floor(u, around),
             self.relative,
             self._linear_solve(size),
             start,
             error,
+            old,
         )
 
     def _linear_solve(self, size: int) -> Callable[..., Any]:
@@ -189,36 +188,41 @@ class BlockSolver:
         def residual(u: tuple[Any, ...]) -> tuple[Any, ...]:
             return newton.as_scalars(equations.residual(vector(u), around), dtype)
 
+        def one_pass(u: tuple[Any, ...], is_first: bool) -> tuple[np.ndarray, np.ndarray]:
+            return (equations.first_pass if is_first else equations.next_pass)(vector(u), around)
+
+        def measure(u: tuple[Any, ...], shift: np.ndarray) -> Any:
+            return newton.rough_relative(*equations.quick_check(vector(u), shift, around))
+
+        def closely(u: tuple[Any, ...], bound: Any) -> Any:
+            return newton.checked(bound, lambda: equations.check(vector(u), around))
+
         def solve(u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Report]:
             if solver is Solver.FAST and equations.is_short:
                 found, worst, scale = equations.fast(vector(u), around)
                 report = Report(jnp.int32(self.fast_iterations), newton.relative(worst, scale))
                 return newton.as_scalars(found, dtype), report
-            if not self.affine:
-                return newton.newton_loop(
-                    lambda u: equations.first_pass(vector(u), around),
-                    lambda u: equations.next_pass(vector(u), around),
-                    lambda u: equations.check(vector(u), around),
-                    u,
-                    equations.orders,
-                    second_is_ahead=equations.is_short and solver is Solver.LOOP,
-                )
-            found = newton.as_scalars(equations.linear(vector(u), around), dtype)
-            if len(found) == 1:
-                # A quotient has no error but rounding.
-                return found, Report(jnp.int32(1), jnp.asarray(newton.goal(dtype), dtype))
-            bound = newton.rough_relative(*equations.quick_check(vector(found), around))
-            error = newton.checked(bound, lambda: equations.check(vector(found), around))
-            return found, Report(jnp.int32(1), error)
+            if self.affine:
+                found = newton.as_scalars(equations.linear(vector(u), around), dtype)
+                bound = measure(found, vector([np.zeros((), dtype)[()]] * len(found)))
+                return found, Report(jnp.int32(1), closely(found, bound))
+            found, report = newton.newton_loop(
+                one_pass,
+                measure,
+                u,
+                second_is_ahead=equations.is_short and solver is Solver.LOOP,
+            )
+            return found, report._replace(residual=closely(found, report.residual))
 
         def solve_safely(_: Any, u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Report]:
             found, (steps, _) = solve(u)
             error = newton.relative(*equations.check(vector(found), around))
             is_finite = jnp.isfinite(reduce(jnp.add, map(absolute, found)) + error)
-            pairs = zip(found, newton.as_scalars(old, dtype), strict=True)
+            before = newton.as_scalars(old, dtype)
+            pairs = zip(found, before, strict=True)
             start = tuple(lax.select(is_finite, *pair) for pair in pairs)
             error = jnp.where(is_finite, error, jnp.ones_like(error))
-            found, report = self._damped_newton(start, error, _as_arrays(around))
+            found, report = self._safe_newton(start, error, before, _as_arrays(around))
             return found, report._replace(iterations=report.iterations + steps.astype(dtype))
 
         def tangent_solve(product: Callable[..., Any], rhs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -285,7 +289,6 @@ def _programs(
     linearise = written_out(arrays.linearise, u, around)
     check = written_out(arrays.check, u, u, around)
     second = written_out(arrays.bend, u, u, around)
-    sizes, sums = written_out(arrays.sizes, u, around), written_out(arrays.sums, u)
     equations = Program(residual, u, around)
     # Order three pays where functions are costly; in the first pass if it costs nearly nothing.
     is_costly = not equations.operations <= PLAIN_OPERATIONS
@@ -306,15 +309,7 @@ def _programs(
 
     def one_pass(u: np.ndarray, around: Surroundings, order: int) -> tuple[np.ndarray, ...]:
         bend = (lambda u, d: second(u, d, around)) if order == 3 else None
-        better, correction = newton.newton_pass(lambda u: linearise(u, around), bend, u)
-        return better, sums(correction)
-
-    def first_pass(u: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
-        better, correction = one_pass(u, around, orders[0])
-        return better, correction, sizes(better, around)
-
-    def next_pass(u: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
-        return one_pass(u, around, orders[1])
+        return newton.newton_pass(lambda u: linearise(u, around), bend, u)
 
     def full_check(u: np.ndarray, around: Surroundings) -> tuple[np.ndarray, np.ndarray]:
         _, matrix, shift = linearise(u, around)
@@ -327,11 +322,10 @@ def _programs(
         scalarise(arrays.guess, around),
         _when_called(fast, u, around),
         _when_called(linear, u, around),
-        _when_called(written_out(arrays.quick_check, u, around), u, around),
-        _when_called(first_pass, u, around, is_rough=True),
-        _when_called(next_pass, u, around),
+        _when_called(written_out(arrays.quick_check, u, u, around), u, u, around),
+        _when_called(partial(one_pass, order=orders[0]), u, around, is_rough=True),
+        _when_called(partial(one_pass, order=orders[1]), u, around),
         complete_check,
-        orders,
         complete_check.size < MAX_SHORT_PASS,
     )
     return ScalarEquations(complete, unknown)

@@ -112,7 +112,10 @@ def _propagate(jaxpr: Any, consts: list[Degree], inputs: list[Degree]) -> list[D
 def _outputs(eqn: Any, inputs: list[Degree]) -> list[Degree]:
     inner = sub_jaxpr(eqn)
     if inner is not None:
-        return _propagate(inner.jaxpr, [_constant(c) for c in inner.consts], inputs)
+        outputs = _propagate(inner.jaxpr, [_constant(c) for c in inner.consts], inputs)
+        # A rule of its own may say something else than the function: it is not to be relied on.
+        has_rule = eqn.primitive.name.startswith("custom_")
+        return [Degree.NONLINEAR if has_rule and d == Degree.AFFINE else d for d in outputs]
     return [_one_output(eqn, inputs)] * len(eqn.outvars)
 
 

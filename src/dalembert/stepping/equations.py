@@ -155,20 +155,13 @@ class RowEquations:
         residual, size = self._residual_and_size(block, u, around)
         return self._largest_of_kinds(block, residual, size + slack)
 
-    def quick_check(self, block: Block, u: Any, around: Surroundings) -> tuple[Any, Any]:
-        """Largest residuals, and sizes of the unknown rows, which are no larger than the floors."""
-        residual = self.residual(block, u, around)
-        return self._largest_of_kinds(
-            block, residual, jnp.abs(u) + jnp.abs(self._old(block, around))
-        )
+    def quick_check(self, block: Block, u: Any, shift: Any, around: Surroundings) -> Any:
+        """Largest residuals, and numbers that are no larger than their floors but cost little.
 
-    def sizes(self, block: Block, u: Any, around: Surroundings) -> Any:
-        """Sums of the sizes of the unknown q rows and of the p rows."""
-        return self.sums(block, u) + self.sums(block, self._old(block, around))
-
-    def sums(self, block: Block, x: Any) -> Any:
-        """Sums of the magnitudes of what belongs to the q rows and to the p rows."""
-        return jnp.stack([sum(jnp.abs(x[i]) for i in places) for places in self._kinds(block)])
+        They are the sizes of the unknown rows, and the effect of rounding the positions.
+        """
+        size = jnp.abs(u) + jnp.abs(self._old(block, around)) + jnp.abs(shift)
+        return self._largest_of_kinds(block, self.residual(block, u, around), size)
 
     def _old(self, block: Block, around: Surroundings) -> Any:
         """The old state, in the order of the unknown rows."""

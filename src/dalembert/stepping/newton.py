@@ -2,14 +2,14 @@
 
 A small number of Newton steps, written out on scalars, serves nearly every path: a fixed number
 (`fixed_newton`) where XLA takes the steps of an ensemble, as many as are needed (`newton_loop`) in
-kernels. What they leave unconverged goes on in a damped loop (`damped_newton`), which an ensemble
-enters only for the steps and paths that need it. Derivatives of a solution come from the implicit
-function theorem, so they cost one linear solve and do not depend on how the solution was found.
+kernels. What they leave unconverged goes on in a damped loop, and from the old state by
+continuation in the step (`safe_newton`), for the steps and paths that need it alone. Every solver
+measures the residual of what it returns. Derivatives of a solution come from the implicit function
+theorem, so they cost one linear solve and do not depend on how the solution was found.
 """
 
 from collections.abc import Callable
-from functools import reduce
-from math import ceil, log2
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -28,7 +28,6 @@ __all__ = [
     "Report",
     "as_scalars",
     "checked",
-    "damped_newton",
     "dense_solve",
     "fixed_newton",
     "goal",
@@ -37,6 +36,7 @@ __all__ = [
     "newton_pass",
     "relative",
     "rough_relative",
+    "safe_newton",
     "slack",
     "tolerance",
     "worse",
@@ -54,6 +54,9 @@ LONG_STEPS = 12
 MAX_ITERATIONS = 50
 DAMPING = tuple(0.5**k for k in range(8))
 """Fractions of the Newton step that the damped loop tries."""
+
+LEAST_GROWTH, MAX_TRIES = 2.0**-20, 200
+"""Where continuation gives up: near a step that grows no further without turning back."""
 
 
 class Report(NamedTuple):
@@ -101,95 +104,64 @@ def newton_pass(
     bend: Callable[[np.ndarray, np.ndarray], np.ndarray] | None,
     u: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A better approximation to u on scalars, and the correction; rough, because others follow.
+    """A better approximation to u on scalars, and the effect of rounding positions on residuals.
 
     Newton's correction d, or with bend(u, d) = ½ r″[d, d] that of Chebyshev, which converges with
     order three. This pays where functions are costly: their derivatives share nearly everything.
+    Divisions are rough, because the next pass or a measured residual corrects them.
     """
-    value, matrix, _ = linearise(u)
+    value, matrix, shift = linearise(u)
     solve = _by_determinant(matrix) if len(u) == 2 else _eliminated(matrix, ex.rough_inverse)
     correction = solve(value)
     if bend:
         correction = ex.vector(map(ex.add, correction, solve(bend(u, correction))))
-    return ex.vector(map(ex.sub, u, correction)), correction
+    return ex.vector(map(ex.sub, u, correction)), shift
 
 
 def newton_loop(
-    first_pass: Callable[[tuple[Any, ...]], tuple[np.ndarray, np.ndarray, np.ndarray]],
-    next_pass: Callable[[tuple[Any, ...]], tuple[np.ndarray, np.ndarray]],
-    check: Callable[[tuple[Any, ...]], tuple[Any, Any]],
+    one_pass: Callable[..., tuple[np.ndarray, np.ndarray]],
+    measure: Callable[[tuple[Any, ...], np.ndarray], Any],
     guess: tuple[Any, ...],
-    orders: tuple[int, int],
     second_is_ahead: bool,
 ) -> tuple[tuple[Any, ...], Report]:
-    """As many passes as a path of an ensemble needs: the solution, and a report.
+    """As many passes as a path of an ensemble needs: the solution, and its measured residual.
 
-    The order of convergence foretells from the last two corrections what the next one would be. A
-    path stops when that would be lost in rounding, or when corrections do not shrink: so what it
-    gets does not depend on the other paths. In the first case its residual is rounding, in the
-    second it is computed. Every path needs a second pass, and few need more: written out before the
-    loop, it leaves one look at all the paths.
+    A path stops when its residual is a few roundings or has ceased to shrink, so what it gets does
+    not depend on the other paths. Every path needs a second pass, and few need more: written out
+    before the loop, it leaves one look at all the paths.
 
-    Corrections are sums of magnitudes, those of q rows and of p rows apart; the first pass tells
-    the sizes of these rows, which are no larger than the floors of their residuals. Orders are
-    those of the first pass and of the next ones. A correction d₂ after d₁ foretells
-    d₃/d₂ = (d₂/d₁)ᵏ with the order k of both. A pass of order two tells the second derivative C, by
-    2 d₂ = C d₁², and one of order three leaves C² d₂³/2 after it, which makes k = 4.
+    Args:
+        one_pass: a better approximation, and what rounding positions does to its residual; the
+            first one is rough.
+        measure: the residual of an approximation, given that.
+        guess: where to begin.
+        second_is_ahead: whether a pass is short enough to be written out twice.
     """
     dtype = guess[0].dtype
-    u, corrections, sizes = first_pass(guess)
-    # q rows and p rows are made comparable by their sizes.
-    size, weights = sizes[0] if len(sizes) == 1 else 1, [rougher_inverse(size) for size in sizes]
 
-    def largest(corrections: np.ndarray) -> Any:
-        if len(sizes) == 1:
-            return corrections[0]
-        return reduce(jnp.add, (d * w for d, w in zip(corrections, weights, strict=True)))
+    def improve(now: _Approximation) -> _Approximation:
+        better, shift = one_pass(now.u, is_first=False)
+        u = as_scalars(better, dtype)
+        error = measure(u, shift)
+        goes_on = (error > goal(dtype)) & (error < now.error / 2) & (now.passes + 1 < LONG_STEPS)
+        new = _Approximation(u, error, goes_on, now.passes + 1)
+        return jax.tree.map(partial(jnp.where, now.is_open), new, now)
 
-    def improve(passes: _Passes, order: int = orders[1]) -> _Passes:
-        better, corrections = next_pass(passes.u)
-        now = largest(corrections)
-        # 2 (d₂/d₁)ᵏ d₂ is compared with roundings, with the kth root of their inverse in d₂/d₁.
-        exponent = ceil(-log2(goal(dtype) / 4) / order)
-        ratio = now * rougher_inverse(passes.correction, exponent)
-        foretold = ratio ** (order - order // 2) * (ratio ** (order // 2) * now)
-        is_open = passes.is_open
-        u = tuple(jnp.where(is_open, y, x) for x, y in zip(passes.u, better, strict=True))
-        is_solved = passes.is_solved | (is_open & (foretold <= size))
-        is_open = is_open & ~is_solved & (ratio < 2.0 ** (exponent - 1))
-        steps = passes.steps + passes.is_open.astype(jnp.int32)
-        return _Passes(u, now, is_open, is_solved, steps, passes.count + 1)
-
-    def unfinished(passes: _Passes) -> Any:
-        return (passes.count < LONG_STEPS) & any_path(passes.is_open)
-
-    def finish(state: tuple[_Passes, Any, Any]) -> tuple[_Passes, Any, Any]:
-        passes, bound, doubt = state
-        passes = lax.while_loop(unfinished, improve, passes)
-        error = jnp.where(passes.is_solved, bound, relative(*check(passes.u)))
-        return passes, error, jnp.zeros_like(doubt)
-
-    yes, no, one = jnp.array(True), jnp.array(False), jnp.int32(1)
-    passes = _Passes(as_scalars(u, dtype), largest(corrections), yes, no, one, one)
-    bound = jnp.asarray(goal(dtype), dtype)
+    u = as_scalars(one_pass(guess, is_first=True)[0], dtype)
+    start = _Approximation(u, jnp.asarray(jnp.inf, dtype), jnp.array(True), jnp.int32(1))
     if second_is_ahead:
-        passes = improve(passes, 4 if orders == (2, 3) else orders[1])
-        state = passes, bound, ~passes.is_solved
-        passes, error, _ = lax.while_loop(lambda state: any_path(state[2]), finish, state)
-    else:
-        passes, error, _ = finish((passes, bound, yes))
-    return passes.u, Report(passes.steps, error)
+        start = improve(start)
+    end = lax.while_loop(lambda now: any_path(now.is_open), improve, start)
+    return end.u, Report(end.passes, end.error)
 
 
-class _Passes(NamedTuple):
-    """Where a path is: approximation, last correction, whether more are needed, or none, counts."""
+class _Approximation(NamedTuple):
+    """Where a path is: approximation, its residual, whether to go on, passes made."""
 
     u: tuple[Any, ...]
-    correction: Any
+    error: Any
     is_open: Any
-    is_solved: Any
-    steps: Any
-    count: Any
+    passes: Any
 
 
 def as_scalars(u: np.ndarray, dtype: Any) -> tuple[Any, ...]:
@@ -308,6 +280,97 @@ def _product_of_magnitudes(matrix: np.ndarray, u: np.ndarray) -> np.ndarray:
     return ex.vector(sums)
 
 
+def safe_newton(
+    residual: Callable[[jax.Array], jax.Array],
+    floor: Callable[[jax.Array], jax.Array],
+    relative: Callable[[jax.Array, jax.Array], jax.Array],
+    solve: Callable[[Callable[..., Any], jax.Array], jax.Array],
+    start: Any,
+    error: Any,
+    old: Any,
+) -> tuple[Any, Report]:
+    """Damped Newton steps from a guess and, if they end nowhere, continuation from the old state.
+
+    Continuation solves (1 − s) (u − old) + s r(u) = 0 for growing s, each time from the last
+    solution: that is the step with all its increments times s, which is the old state for s = 0.
+    What both leave unsolved has no solution that a growing step leads to without turning back.
+
+    Args:
+        residual: the equations r, (n,) → (n,).
+        floor: what rounding can leave of the residual at some u.
+        relative: the size of a residual relative to such a floor.
+        solve: solves a linear system given through its products.
+        start: where to begin, an array (n,) or a tuple of n scalars, which are kept apart.
+        error: the relative residual of the start, finite unless there is nothing to be done.
+        old: the old state, in the form of the start.
+    """
+    is_tuple = isinstance(start, tuple)
+    limit = tolerance(error.dtype)
+
+    def attempt(u: Any, error: Any, share: Any) -> tuple[Any, Report]:
+        def shared(u: jax.Array) -> jax.Array:
+            origin = jnp.stack(old) if is_tuple else old
+            # Where nothing is left of it, rounding must not be either.
+            return jnp.where(
+                share == 1, residual(u), (1 - share) * (u - origin) + share * residual(u)
+            )
+
+        def measured() -> Any:
+            x = jnp.stack(u) if is_tuple else u
+            return relative(shared(x), floor(x))
+
+        error = jnp.where(error < jnp.inf, error, measured())
+        return damped_newton(shared, floor, relative, solve, u, error)
+
+    def unfinished(now: _Continuation) -> Any:
+        return (now.share < 1) & (now.growth > LEAST_GROWTH) & (now.tries < MAX_TRIES)
+
+    def grow(now: _Continuation) -> _Continuation:
+        is_first = now.tries == 0
+        share = jnp.minimum(now.share + now.growth, 1)
+        u, report = attempt(now.u, jnp.where(is_first, error, jnp.inf), share)
+        is_solved = report.residual <= limit
+        whole = share == 1
+        back = jax.tree.map(partial(jnp.where, is_first), old, now.u)
+        return _Continuation(
+            jax.tree.map(partial(jnp.where, is_solved), u, back),
+            jax.tree.map(partial(jnp.where, is_first | (whole & is_solved)), u, now.best),
+            jnp.where(is_first | (whole & is_solved), report.residual, now.error),
+            jnp.where(is_solved, share, now.share),
+            jnp.where(is_solved, 2 * now.growth, now.growth / 2),
+            now.tries + 1,
+            now.iterations + report.iterations,
+        )
+
+    zero, one = jnp.zeros_like(error), jnp.ones_like(error)
+    first = _Continuation(start, start, error, zero, one, jnp.int32(0), zero)
+    done = lax.while_loop(unfinished, grow, first)
+    return done.best, Report(done.iterations, done.error)
+
+
+class _Continuation(NamedTuple):
+    """Where a continuation is.
+
+    Attributes:
+        u: the solution for the share of the step that has been solved.
+        best: the solution of the whole step, or what Newton's method has made of the guess.
+        error: its relative residual.
+        share: the share of the step that has been solved.
+        growth: how much is added to it next.
+        tries: how often that has been done.
+        iterations: Newton steps so far; a float because `lax.custom_root` differentiates
+            everything that it returns.
+    """
+
+    u: Any
+    best: Any
+    error: Any
+    share: Any
+    growth: Any
+    tries: Any
+    iterations: Any
+
+
 def damped_newton(
     residual: Callable[[jax.Array], jax.Array],
     floor: Callable[[jax.Array], jax.Array],
@@ -319,15 +382,7 @@ def damped_newton(
     """Newton steps, each the best of several lengths, until the residual stops falling.
 
     A start that has converged already is returned as it is, and so is one that is not finite:
-    no Newton step can come from it.
-
-    Args:
-        residual: the equations, (n,) → (n,).
-        floor: what rounding can leave of the residual at some u.
-        relative: the size of a residual relative to such a floor.
-        solve: solves a linear system given through its products.
-        start: where to begin, an array (n,) or a tuple of n scalars, which are kept apart.
-        error: the relative residual of the start, finite unless there is nothing to be done.
+    no Newton step can come from it. For the arguments see `safe_newton`.
     """
     is_tuple = isinstance(start, tuple)
     limit = tolerance(error.dtype)
@@ -355,7 +410,6 @@ def damped_newton(
 
     first = (start, error, jnp.zeros((), jnp.int32), jnp.array(True))
     u, best, k, _ = lax.while_loop(unfinished, improve, first)
-    # The count is a float because `lax.custom_root` differentiates everything that it returns.
     return u, Report(k.astype(best.dtype), best)
 
 

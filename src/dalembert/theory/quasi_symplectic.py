@@ -51,7 +51,7 @@ class Violation:
             q, p, dW = (np.array2string(x, precision=3) for x in (self.q, self.p, self.dW))
             text += f" at q = {q}, p = {p}, dW = {dW}"
         if self.unconverged:
-            text += f" ({self.unconverged} of {self.tried} steps had no solution and do not count)"
+            text += f" ({self.unconverged} of {self.tried} steps were not solved and do not count)"
         return text
 
 
@@ -128,8 +128,8 @@ def quasi_symplectic(
     def violation(size: np.ndarray, relative: np.ndarray, solved: np.ndarray) -> Violation:
         if not np.any(solved):
             raise ValueError(
-                "the stage equations had no solution at any of the points; take a smaller dt or "
-                "points nearer to the origin."
+                "no solution of the stage equations was found at any of the points; take a smaller "
+                "dt or points nearer to the origin."
             )
         relative = np.where(solved, relative, -1.0)
         k, i = np.unravel_index(int(np.argmax(relative)), relative.shape)
