@@ -1,7 +1,7 @@
 """Steps that some paths could not take fast, taken again: fast as far as they go, then safely.
 
 A path takes every step by the same code wherever its stretches begin and end, and only the step
-that fails by the safeguarded solver. So what becomes of it does not depend on how often it is saved.
+that fails by the safeguarded solver: what becomes of it does not depend on how often it is saved.
 """
 
 from collections.abc import Iterator

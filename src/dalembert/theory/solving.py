@@ -1,7 +1,8 @@
 """Equations solved inside a compiled function, and what happens when they are not.
 
 Concrete arguments that lead to equations for which no solution is found raise an error; inside
-jit, vmap or grad, where nothing can be raised, the results are NaN. Nothing unsolved is ever handed on.
+jit, vmap or grad, where nothing can be raised, the results are NaN. Nothing unsolved is ever handed
+on.
 """
 
 from collections.abc import Callable
