@@ -229,6 +229,7 @@ def test_runs_through_registers_are_those_through_xla(case, monkeypatch):
     system, method, dt, noise = by_maps if case == "maps" else CASES[case]
     options = {"dt": dt, "t_end": 30 * dt, "paths": 20, "save_every": 7, "keep": "final"}
     options |= {"noise": noise, "progress": False}
+    monkeypatch.setattr(simulate, "VECTOR_CODE", False)
     ordinary = da.simulate(system, method, ([1.5], [0.3]), **options)
     assert "Pallas" not in ordinary.provenance["code"]
     make = simulate._make_kernel

@@ -719,14 +719,15 @@ def test_every_solver_solves_the_steps_of_particles_that_travelled_far(solver):
 def _passes(residual, slope, start):
     """Newton's passes on one equation: the solution, and the residual that is reported."""
 
-    def one_pass(u, is_first):
-        return vector([u[0] - residual(u[0]) / slope(u[0])]), None
+    def first_pass(u):
+        return vector([u[0] - residual(u[0]) / slope(u[0])])
 
-    def measure(u, _):
-        return jnp.abs(residual(u[0])) / (jnp.abs(u[0]) + 1.0)
+    def next_pass(u):
+        better = first_pass(u)
+        return better, jnp.abs(residual(better[0])) / (jnp.abs(better[0]) + 1.0)
 
     start = (jnp.asarray(start),)
-    (root,), report = newton.newton_loop(one_pass, measure, start, second_is_ahead=True)
+    (root,), report = newton.newton_loop(first_pass, next_pass, start, second_is_ahead=True)
     return float(root), float(report.residual)
 
 
@@ -740,7 +741,7 @@ def test_passes_go_on_until_the_residual_is_rounding():
 def test_a_derivative_that_is_wrong_is_not_believed(slope):
     """Corrections shrink, or grow, at a constant rate: what is reported is what was measured."""
     root, residual = _passes(lambda u: u**2 - 2.0, lambda u: slope, 1.5)
-    assert residual == pytest.approx(abs(root**2 - 2.0) / (abs(root) + 1.0), rel=1e-12, abs=1e-17)
+    assert residual == pytest.approx(abs(root**2 - 2.0) / (abs(root) + 1.0), abs=1e-15)
 
 
 @pytest.mark.parametrize("start", [0.3, 1.0])

@@ -96,10 +96,9 @@ class UnknownRows(NamedTuple):
         residual: unknown rows minus what the equations say they are.
         guess: where to begin.
         fast: a fixed number of Newton steps, and the residual that they leave.
-        linear: the solution of linear equations.
-        quick_check: an upper bound of the residual that it leaves.
-        first_pass: roughly, a better approximation, and the effect of rounding positions.
-        next_pass: the same, not roughly.
+        linear: the solution of linear equations, and an upper bound of what it leaves.
+        first_pass: roughly, a better approximation.
+        next_pass: a better approximation, and an upper bound of the residual that it leaves.
         check: the residual that a solution leaves.
         is_short: whether a pass has so few operations that the second is written out.
     """
@@ -108,7 +107,6 @@ class UnknownRows(NamedTuple):
     guess: Callable[..., Any]
     fast: Callable[..., Any]
     linear: Callable[..., Any]
-    quick_check: Callable[..., Any]
     first_pass: Callable[..., Any]
     next_pass: Callable[..., Any]
     check: Program
@@ -188,11 +186,8 @@ class BlockSolver:
         def residual(u: tuple[Any, ...]) -> tuple[Any, ...]:
             return newton.as_scalars(equations.residual(vector(u), around), dtype)
 
-        def one_pass(u: tuple[Any, ...], is_first: bool) -> tuple[np.ndarray, np.ndarray]:
-            return (equations.first_pass if is_first else equations.next_pass)(vector(u), around)
-
-        def measure(u: tuple[Any, ...], shift: np.ndarray) -> Any:
-            return newton.rough_relative(*equations.quick_check(vector(u), shift, around))
+        def with_error(found: np.ndarray, worst: np.ndarray, scale: np.ndarray) -> tuple[Any, Any]:
+            return newton.as_scalars(found, dtype), newton.rough_relative(worst, scale)
 
         def closely(u: tuple[Any, ...], bound: Any) -> Any:
             return newton.checked(bound, lambda: equations.check(vector(u), around))
@@ -203,12 +198,11 @@ class BlockSolver:
                 report = Report(jnp.int32(self.fast_iterations), newton.relative(worst, scale))
                 return newton.as_scalars(found, dtype), report
             if self.affine:
-                found = newton.as_scalars(equations.linear(vector(u), around), dtype)
-                bound = measure(found, vector([np.zeros((), dtype)[()]] * len(found)))
+                found, bound = with_error(*equations.linear(vector(u), around))
                 return found, Report(jnp.int32(1), closely(found, bound))
             found, report = newton.newton_loop(
-                one_pass,
-                measure,
+                lambda u: equations.first_pass(vector(u), around),
+                lambda u: with_error(*equations.next_pass(vector(u), around)),
                 u,
                 second_is_ahead=equations.is_short and solver is Solver.LOOP,
             )
@@ -288,6 +282,7 @@ def _programs(
     residual = written_out(arrays.residual, u, around)
     linearise = written_out(arrays.linearise, u, around)
     check = written_out(arrays.check, u, u, around)
+    quick_check = written_out(arrays.quick_check, u, u, around)
     second = written_out(arrays.bend, u, u, around)
     equations = Program(residual, u, around)
     # Order three pays where functions are costly; in the first pass if it costs nearly nothing.
@@ -300,16 +295,24 @@ def _programs(
         )
         return found, *check(found, slack, around)
 
-    def linear(guess: np.ndarray, around: Surroundings) -> np.ndarray:
+    def linear(guess: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
         # From zero the solution of one equation is a quotient, without a difference.
         start = guess if len(guess) > 1 else vector([np.zeros((), guess[0].dtype)[()]])
-        return newton.fixed_newton(
+        found, slack = newton.fixed_newton(
             lambda u: residual(u, around), lambda u: linearise(u, around), start, is_linear=True
-        )[0]
+        )
+        return found, *quick_check(found, slack, around)
 
-    def one_pass(u: np.ndarray, around: Surroundings, order: int) -> tuple[np.ndarray, ...]:
+    def one_pass(u: np.ndarray, around: Surroundings, order: int) -> tuple[np.ndarray, np.ndarray]:
         bend = (lambda u, d: second(u, d, around)) if order == 3 else None
         return newton.newton_pass(lambda u: linearise(u, around), bend, u)
+
+    def first_pass(u: np.ndarray, around: Surroundings) -> np.ndarray:
+        return one_pass(u, around, orders[0])[0]
+
+    def next_pass(u: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
+        better, shift = one_pass(u, around, orders[1])
+        return better, *quick_check(better, shift, around)
 
     def full_check(u: np.ndarray, around: Surroundings) -> tuple[np.ndarray, np.ndarray]:
         _, matrix, shift = linearise(u, around)
@@ -322,9 +325,8 @@ def _programs(
         scalarise(arrays.guess, around),
         _when_called(fast, u, around),
         _when_called(linear, u, around),
-        _when_called(written_out(arrays.quick_check, u, u, around), u, u, around),
-        _when_called(partial(one_pass, order=orders[0]), u, around, is_rough=True),
-        _when_called(partial(one_pass, order=orders[1]), u, around),
+        _when_called(first_pass, u, around, is_rough=True),
+        _when_called(next_pass, u, around),
         complete_check,
         complete_check.size < MAX_SHORT_PASS,
     )

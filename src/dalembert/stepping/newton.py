@@ -119,8 +119,8 @@ def newton_pass(
 
 
 def newton_loop(
-    one_pass: Callable[..., tuple[np.ndarray, np.ndarray]],
-    measure: Callable[[tuple[Any, ...], np.ndarray], Any],
+    first_pass: Callable[[tuple[Any, ...]], np.ndarray],
+    next_pass: Callable[[tuple[Any, ...]], tuple[np.ndarray, Any]],
     guess: tuple[Any, ...],
     second_is_ahead: bool,
 ) -> tuple[tuple[Any, ...], Report]:
@@ -131,23 +131,20 @@ def newton_loop(
     before the loop, it leaves one look at all the paths.
 
     Args:
-        one_pass: a better approximation, and what rounding positions does to its residual; the
-            first one is rough.
-        measure: the residual of an approximation, given that.
+        first_pass: roughly, a better approximation.
+        next_pass: a better approximation, and its residual.
         guess: where to begin.
         second_is_ahead: whether a pass is short enough to be written out twice.
     """
     dtype = guess[0].dtype
 
     def improve(now: _Approximation) -> _Approximation:
-        better, shift = one_pass(now.u, is_first=False)
-        u = as_scalars(better, dtype)
-        error = measure(u, shift)
+        better, error = next_pass(now.u)
         goes_on = (error > goal(dtype)) & (error < now.error / 2) & (now.passes + 1 < LONG_STEPS)
-        new = _Approximation(u, error, goes_on, now.passes + 1)
+        new = _Approximation(as_scalars(better, dtype), error, goes_on, now.passes + 1)
         return jax.tree.map(partial(jnp.where, now.is_open), new, now)
 
-    u = as_scalars(one_pass(guess, is_first=True)[0], dtype)
+    u = as_scalars(first_pass(guess), dtype)
     start = _Approximation(u, jnp.asarray(jnp.inf, dtype), jnp.array(True), jnp.int32(1))
     if second_is_ahead:
         start = improve(start)
