@@ -1,24 +1,64 @@
-"""What a function reads from outside itself: globals, closures, defaults and attributes.
+"""What a function reads from outside itself, as a key under which compiled code is kept.
 
-Compiled code is kept for the same functions. A function remains the same object when a number that
-it reads changes, so what it reads is compared as well.
+A function remains the same object when a number that it reads changes, so what it reads is
+compared as well: globals, also those of modules of the user's own, closures, defaults, attributes
+of functions, objects and their classes, and what is in containers and arrays, however deep. The
+search follows references; it runs no code of the user's. Where it finds something that it cannot
+look into, such as a `ContextVar`, or more than `BUDGET` things, the function is traced again
+instead, and its trace is compared (`digest.py`). Runs compare traces in any case.
+
+Not noticed by `da.step` and the theory: what a function gets by calling something that is no
+function written in Python, such as the content of a file, the clock or a variable of the
+environment, and changes of Python's, NumPy's and JAX's own modules. Not noticed by anything: what a
+function inside `jax.jit` reads has the value of its first call, because JAX keeps its trace.
 """
 
+import array
 import hashlib
-from collections.abc import Hashable, Iterator, Mapping
+import re
+import sys
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from types import CodeType, FunctionType, MethodType
+from functools import lru_cache, partial
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    EllipsisType,
+    FunctionType,
+    GenericAlias,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+    NotImplementedType,
+    UnionType,
+)
 from typing import Any
 
+import jax
 import numpy as np
+from jax.core import Tracer
+
+from dalembert.precision import read_outside
 
 __all__ = ["Keyed", "captured"]
 
-SIMPLE = (type(None), bool, int, float, complex, str, bytes)
-WRAPPERS = (list, tuple, dict, partial, MethodType)
-DEPTH = 4
-"""Functions, containers and objects inside each other that are looked into."""
+BUDGET = 2000
+"""Things that are looked at before it is quicker to trace the function again."""
+
+LIBRARIES = sys.stdlib_module_names | {"dalembert", "jax", "jaxlib", "ml_dtypes", "numpy", "scipy"}
+"""Packages whose globals and classes are taken to be constant."""
+
+CONSTANT = (type(None), bool, int, str, bytes)
+
+OPEN = (property, staticmethod, classmethod, range, slice, partial, defaultdict)
+"""Types written in C whose members are all that they have."""
+
+CLOSED = (CodeType, EllipsisType, GenericAlias, NotImplementedType, UnionType, re.Pattern, object)
+"""Types without attributes that never change."""
+
+Inside = Iterable[tuple[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -32,6 +72,8 @@ class Keyed:
 class _Same:
     """Something that is equal to itself alone."""
 
+    __slots__ = ("value",)
+
     def __init__(self, value: Any) -> None:
         self.value = value
 
@@ -42,81 +84,180 @@ class _Same:
         return id(self.value)
 
 
-def captured(fun: Any) -> Hashable:
+class _HiddenError(Exception):
+    """There is something that cannot be looked into, or too much to look at."""
+
+
+def captured(fun: Any, retrace: Callable[[], Hashable] | None = None) -> Hashable:
     """The function and what it reads, as a key: numbers and arrays by value, the rest by identity.
 
-    Attributes of objects count as far as they are simple. Functions of libraries are not looked
-    into.
+    Args:
+        fun: the function.
+        retrace: gives what its trace is known by, for a function that reads what is hidden; without
+            it such a function is never the same again.
     """
-    found: list[Hashable] = []
-    seen: dict[int, Any] = {}
-    level = [("", fun)]
-    for _ in range(DEPTH + 1):
-        inside: list[tuple[str, Any]] = []
-        for name, x in level:
-            found.append((name, _key(x)))
-            if id(x) not in seen and _is_open(x):
-                seen[id(x)] = x
-                inside += _inside(x)
-        level = inside
-    return tuple(found)
+    try:
+        return tuple(_everything(fun))
+    except _HiddenError:
+        return object() if retrace is None else retrace()
 
 
-def _key(x: Any) -> Hashable:
-    if isinstance(x, SIMPLE):
-        return type(x), x
-    if _is_array(x):
-        return x.dtype.str, np.shape(x), hashlib.sha1(x.tobytes()).digest()
-    # Containers and bound methods are made anew: only what is inside them counts.
-    return type(x) if isinstance(x, WRAPPERS) else _Same(x)
+def _everything(fun: Any) -> Iterator[tuple[str, Hashable]]:
+    """All that can be reached from a function, each thing once; then it is known by its number."""
+    seen: dict[int, tuple[int, Any]] = {}
+    names: set[str] = set()
+    modules: dict[int, ModuleType] = {}
+    read: dict[int, set[str]] = defaultdict(set)
+    ahead, count = [("", fun)], 0
+    while ahead:
+        name, x = ahead.pop()
+        count += 1
+        if count > BUDGET:
+            raise _HiddenError
+        place, _ = seen.get(id(x), (None, None))
+        if place is not None:
+            yield name, place
+        else:
+            key, inside = _look(name, x)
+            yield name, key
+            if inside is not None:
+                seen[id(x)] = count, x
+                ahead += inside
+            if isinstance(x, FunctionType):
+                names.update(_names(x.__code__))
+            elif isinstance(x, ModuleType) and not _is_of_a_library(x.__name__):
+                modules[id(x)] = x
+        if not ahead:
+            # What functions can mean by the names in their code, of the modules that they read.
+            for module in modules.values():
+                new = sorted(names.intersection(vars(module)) - read[id(module)])
+                read[id(module)].update(new)
+                ahead += [(n, vars(module)[n]) for n in new]
 
 
-def _is_array(x: Any) -> bool:
-    return isinstance(x, np.ndarray | np.generic) and not x.dtype.hasobject
-
-
-def _is_open(x: Any) -> bool:
-    """Whether to look inside: not into numbers, arrays, classes and what belongs to a library."""
-    if isinstance(x, WRAPPERS):
-        return True
-    module = str(getattr(x, "__module__", None) or type(x).__module__)
-    is_of_a_library = module.partition(".")[0] in ("jax", "jaxlib", "numpy", "builtins")
-    return not (isinstance(x, (*SIMPLE, type)) or _is_array(x) or is_of_a_library)
-
-
-def _inside(x: Any) -> Iterator[tuple[str, Any]]:
+def _look(name: str, x: Any) -> tuple[Hashable, Inside | None]:
+    """What a thing is known by, and what is to be looked at inside it."""
+    kind = type(x)
+    if kind in CONSTANT:
+        return (kind, x), None
+    if isinstance(x, float | complex):
+        return (kind, repr(x)), None
     match x:
         case FunctionType():
-            yield from _outside_names(x)
+            return (_Same(x), _Same(x.__code__)), _of_function(x)
+        case type():
+            return _Same(x), _of_class(x)
         case MethodType():
-            yield from (("self", x.__self__), ("function", x.__func__))
+            return kind, (("self", x.__self__), ("function", x.__func__))
+        case BuiltinFunctionType():
+            owner = getattr(x, "__self__", None)
+            if owner is None or isinstance(owner, ModuleType | type):
+                return _Same(x), None
+            return (kind, x.__name__), (("self", owner),)
+        case Tracer():
+            raise read_outside(repr(name))
+        case ModuleType() | jax.Array():
+            return _Same(x), None
+        case np.ndarray() | np.generic():
+            content = ("entries", x.tolist()) if x.dtype.hasobject else None
+            digest = () if content else hashlib.sha1(x.tobytes()).digest()
+            inside = _of_object(x) if content is None else (content, *_of_object(x))
+            return (kind, x.dtype, np.shape(x), digest), inside
+        case bytearray() | memoryview() | array.array():
+            return (kind, getattr(x, "typecode", ""), bytes(x)), _of_object(x)
+        case list() | tuple() | set() | frozenset() | deque():
+            items = ((str(i), value) for i, value in enumerate(x))
+            return (kind, len(x)), (*items, *_of_object(x))
+        case dict() | MappingProxyType():
+            return (kind, len(x)), (*_of_mapping(x), *_of_object(x))
         case partial():
-            yield from (("function", x.func), ("args", x.args), ("keywords", x.keywords))
-        case list() | tuple():
-            yield from ((str(i), value) for i, value in enumerate(x))
-        case Mapping():
-            yield from ((repr(name), value) for name, value in x.items())
-        case _:
-            wrapped = getattr(x, "__wrapped__", None)
-            if wrapped is not None:
-                yield "wrapped", wrapped
-            yield from getattr(x, "__dict__", {}).items()
+            return kind, _of_object(x)
+    if _is_hidden(kind) and not hasattr(x, "__dict__"):
+        raise _HiddenError
+    return _Same(x), _of_object(x)
 
 
-def _outside_names(fun: FunctionType) -> Iterator[tuple[str, Any]]:
+def _of_function(fun: FunctionType) -> Iterator[tuple[str, Any]]:
     for i, default in enumerate(fun.__defaults__ or ()):
         yield f"default {i}", default
+    yield from (fun.__kwdefaults__ or {}).items()
+    yield from fun.__dict__.items()
     for name, cell in zip(fun.__code__.co_freevars, fun.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
         except ValueError:  # a name that is bound later
             continue
-    for name in sorted(_names(fun.__code__)):
+    if _is_of_a_library(fun.__globals__.get("__name__")):
+        return
+    for name in _names(fun.__code__):
         if name in fun.__globals__:
             yield name, fun.__globals__[name]
+        else:  # perhaps a module that the function imports itself
+            inside = f"{fun.__globals__.get('__package__')}.{name}"
+            yield from ((n, sys.modules[n]) for n in (name, inside) if n in sys.modules)
 
 
-def _names(code: CodeType) -> set[str]:
+def _of_class(kind: type) -> Inside | None:
+    """Attributes and methods, also inherited ones."""
+    classes = [x for x in kind.__mro__ if not _is_of_a_library(x.__module__)]
+    return [
+        (f"{x.__name__}.{name}", value)
+        for x in classes
+        for name, value in vars(x).items()
+        if isinstance(value, FunctionType) or not (name.startswith("__") or name == "_abc_impl")
+    ] or None
+
+
+def _of_mapping(x: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in x.items():
+        if type(key) is str:
+            yield key, value
+        else:
+            yield from (("key", key), ("value", value))
+
+
+def _of_object(x: Any) -> Iterator[tuple[str, Any]]:
+    """Attributes, those in slots and those of the class."""
+    kind, attributes = type(x), getattr(x, "__dict__", None) or {}
+    if _is_of_a_library(attributes.get("__module__")):  # a function of it, compiled
+        return
+    yield from attributes.items()
+    for name, member in _members(kind):
+        try:
+            yield name, member.__get__(x)
+        except AttributeError:  # a slot that is empty
+            continue
+    if not _is_of_a_library(kind.__module__):
+        yield "class", kind
+
+
+@lru_cache(maxsize=1024)
+def _members(kind: type) -> tuple[tuple[str, Any], ...]:
+    """The slots of a class and of those it inherits from."""
+    return tuple(
+        (name, member)
+        for x in kind.__mro__
+        for name, member in vars(x).items()
+        if isinstance(member, MemberDescriptorType) and ("__slots__" in vars(x) or x in OPEN)
+    )
+
+
+@lru_cache(maxsize=1024)
+def _is_hidden(kind: type) -> bool:
+    """Whether a thing without attributes may have something inside that changes.
+
+    Not so with the things of JAX and NumPy, and with the descriptors in classes.
+    """
+    is_constant = kind.__module__.partition(".")[0] in ("jax", "jaxlib", "numpy")
+    return not (is_constant or kind in CLOSED or hasattr(kind, "__get__") or _members(kind))
+
+
+@lru_cache(maxsize=4096)
+def _names(code: CodeType) -> frozenset[str]:
     """Names that the code, and functions inside it, look up outside."""
     inner = (_names(part) for part in code.co_consts if isinstance(part, CodeType))
-    return set(code.co_names).union(*inner)
+    return frozenset(code.co_names).union(*inner)
+
+
+def _is_of_a_library(module: Any) -> bool:
+    return isinstance(module, str) and module.partition(".")[0] in LIBRARIES

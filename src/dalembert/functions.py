@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jcore
 
+from dalembert.digest import contains, derivative
 from dalembert.precision import float_hint, is_traced, warn_if_rounded
 
 __all__ = ["check_function"]
@@ -80,6 +81,21 @@ def check_function(
             else ("a scalar, shape ()", "Sum over the components or take one, e.g. p[0]**2 / 2.")
         )
         raise ValueError(f"{name} must return {wanted}, but it returns shape {out.shape}. {hint}")
+    if shape is not None and contains(trace.jaxpr, ("custom_vjp_call",)):
+        _check_rules(name, call, given, shape)
+
+
+def _check_rules(name: str, call: Any, given: tuple[Any, ...], shape: tuple[int, ...]) -> None:
+    """Refuse derivative rules that give no derivative along a direction of what is needed."""
+    fun, like = derivative(call, given, is_number=True) if shape == () else (call, given)
+    along, like = derivative(fun, like, is_number=False)
+    with jax.enable_x64(True):
+        slope = jax.make_jaxpr(along)(*like)
+    if contains(slope.jaxpr, ("custom_lin",)):
+        raise TypeError(
+            f"{name} has a derivative rule by jax.custom_vjp that can only be used backwards, and "
+            "derivatives along a direction are needed: write the rule with jax.custom_jvp."
+        )
 
 
 def _literals(jaxpr: Any) -> Iterator[np.ndarray]:

@@ -16,9 +16,11 @@ from jax.core import Tracer
 __all__ = [
     "as_dtype",
     "cast",
+    "check_dt",
     "check_real",
     "float_hint",
     "is_traced",
+    "read_outside",
     "traced_dtype",
     "vector",
     "warn_if_rounded",
@@ -47,6 +49,18 @@ def as_dtype(dtype: Any) -> np.dtype:
     if chosen not in (np.dtype(np.float64), np.dtype(np.float32)):
         raise TypeError(f"dtype must be float64 or float32, not {dtype!r}.")
     return chosen
+
+
+def check_dt(dt: Any, dtype: Any = np.float64) -> None:
+    """Refuse what is not a step size: a positive number with all its digits in some type."""
+    number, tiny = np.asarray(dt), float(jax.numpy.finfo(dtype).tiny)
+    if not (number.shape == () and number.dtype.kind in "fiu" and 0 < number < np.inf):
+        raise ValueError(f"dt must be a positive number, not {dt!r}.")
+    if number < tiny:
+        raise ValueError(
+            f"dt = {dt} counts as zero in {np.dtype(dtype)}, whose smallest number is {tiny:.1e}: "
+            "measure time in smaller units."
+        )
 
 
 def check_real(name: str, array: Any) -> None:
@@ -106,6 +120,15 @@ def cast(tree: Any, dtype: np.dtype) -> Any:
         return x
 
     return jax.tree.map(leaf, tree)
+
+
+def read_outside(what: Any) -> TypeError:
+    """The error about a traced value that a function reads instead of being given it."""
+    return TypeError(
+        f"{what}, which a function reads from outside itself, belongs to a surrounding jit, vmap "
+        "or grad. Hand it on in the parameters, which all functions of a system take as their last "
+        "argument: da.System(H=lambda q, p, params: …, params=…)."
+    )
 
 
 def with_precision(fun: Callable[..., Any], *args: Any, dtype: Any = np.float64) -> Any:

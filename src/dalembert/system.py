@@ -6,8 +6,9 @@
 A `System` holds the functions and derives the rest by automatic differentiation.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.captured import captured
+from dalembert.digest import ORDERS, traced_key
 from dalembert.functions import check_function
 from dalembert.precision import vector, with_precision
 
@@ -87,7 +89,15 @@ class System:
     def key(self) -> tuple[Any, ...]:
         """What a compiled step depends on: functions and what they read, not the parameters."""
         functions = (self.H, self.F, *(self.h or ()), *(self.f or ()))
-        return (*map(captured, functions), self.dim, self.params is not None)
+        keys = (captured(fun, partial(self.retraced, fun)) for fun in functions)
+        return (*keys, self.dim, self.params is not None)
+
+    def retraced(self, fun: Any) -> Hashable:
+        """What a function of (q, p), or (q, p, params), is known by if what it reads is hidden."""
+        z = jax.ShapeDtypeStruct((self.dim,), np.float64)
+        like = (z, z) if self.params is None else (z, z, self.params)
+        with jax.enable_x64(True):
+            return traced_key(fun, *like, orders=ORDERS)
 
     def __repr__(self) -> str:
         text = f"System {self.name!r}: dim={self.dim}, noises={self.noises}"

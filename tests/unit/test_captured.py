@@ -1,7 +1,14 @@
 """Functions are known by what they read: what is compiled follows a change of it."""
 
+import sys
+from array import array
+from collections import OrderedDict, UserDict, deque
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
 from functools import partial
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +16,7 @@ import numpy as np
 import pytest
 
 import dalembert as da
-from dalembert.captured import captured
+from dalembert.captured import BUDGET, captured
 
 STIFFNESS = 1.0
 TABLE = np.array([1.0, 2.0])
@@ -51,14 +58,338 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("case", CHANGES)
-def test_a_change_is_seen(case, monkeypatch):
-    fun, change = CHANGES[case]
+@dataclass
+class Spring:
+    stiffness: float = 1.0
+
+
+class Family:
+    stiffness = 1.0
+
+
+class Child(Family):
+    pass
+
+
+class Slotted:
+    __slots__ = ("stiffness",)
+
+    def __init__(self):
+        self.stiffness = 1.0
+
+
+class Colour(Enum):
+    RED = 1
+
+
+def later(owner, name, value):
+    return lambda patch: patch.setattr(owner, name, value)
+
+
+def of_a_class():
+    return lambda q, p: Family.stiffness * q[0], later(Family, "stiffness", 4.0)
+
+
+def inherited():
+    child = Child()
+    return lambda q, p: child.stiffness * q[0], later(Family, "stiffness", 4.0)
+
+
+def in_a_slot():
+    slotted = Slotted()
+    return lambda q, p: slotted.stiffness * q[0], later(slotted, "stiffness", 4.0)
+
+
+def in_a_dataclass():
+    spring = Spring()
+    return lambda q, p: spring.stiffness * q[0], later(spring, "stiffness", 4.0)
+
+
+def of_an_enum():
+    return lambda q, p: Colour.RED.value * q[0], later(Colour.RED, "_value_", 4)
+
+
+def of_a_method():
+    class Box:
+        def value(self):
+            return STIFFNESS
+
+    box = Box()
+    return lambda q, p: box.value() * q[0], later(sys.modules[__name__], "STIFFNESS", 4.0)
+
+
+def of_a_property():
+    class Box:
+        value = property(lambda self: STIFFNESS)
+
+    box = Box()
+    return lambda q, p: box.value * q[0], later(sys.modules[__name__], "STIFFNESS", 4.0)
+
+
+def keyword_only():
+    def fun(q, p, *, stiffness=1.0):
+        return stiffness * q[0]
+
+    return fun, later(fun, "__kwdefaults__", {"stiffness": 4.0})
+
+
+def of_the_function():
+    def fun(q, p):
+        return fun.stiffness * q[0]
+
+    fun.stiffness = 1.0
+    return fun, later(fun, "stiffness", 4.0)
+
+
+def its_code():
+    def fun(q, p):
+        return q[0]
+
+    return fun, later(fun, "__code__", (lambda q, p: p[0]).__code__)
+
+
+def of_a_module():
+    module = ModuleType("settings_of_a_user")
+    module.inner = ModuleType("settings_of_a_user.inner")
+    module.inner.stiffness = 1.0
+    return lambda q, p: module.inner.stiffness * q[0], later(module.inner, "stiffness", 4.0)
+
+
+def of_a_module_imported_inside(name="settings_of_a_user"):
+    module = sys.modules[name] = ModuleType(name)
+    module.stiffness = 1.0
+
+    def fun(q, p):
+        import settings_of_a_user  # type: ignore[import-not-found]
+
+        return settings_of_a_user.stiffness * q[0]
+
+    return fun, later(module, "stiffness", 4.0)
+
+
+def nested(depth=40):
+    numbers = {"k": 1.0}
+
+    def innermost(q, p):
+        return numbers["k"] * q[0]
+
+    def around(inner):
+        return lambda q, p: inner(q, p)
+
+    fun = innermost
+    for _ in range(depth):
+        fun = around(fun)
+    return fun, lambda patch: patch.setitem(numbers, "k", 4.0)
+
+
+def by_jit():
+    numbers = {"k": 1.0}
+    fun = jax.jit(lambda q, p: numbers["k"] * q[0])
+    return fun, lambda patch: patch.setitem(numbers, "k", 4.0)
+
+
+def of_a_rule():
+    numbers = {"k": 1.0}
+    square = jax.custom_jvp(lambda x: x**2)
+    square.defjvp(lambda x, dx: (x[0] ** 2, numbers["k"] * x[0] * dx[0]))
+    return lambda q, p: square(q[0]), lambda patch: patch.setitem(numbers, "k", 4.0)
+
+
+def by_grad():
+    numbers = {"k": 1.0}
+    fun = jax.grad(lambda q, p: numbers["k"] * q[0])
+    return fun, lambda patch: patch.setitem(numbers, "k", 4.0)
+
+
+def bound_to_a_container():
+    numbers = {"stiffness": 1.0}
+    get = numbers.get
+    return lambda q, p: get("stiffness") * q[0], lambda patch: patch.setitem(
+        numbers, "stiffness", 4.0
+    )
+
+
+def container(before, change):
+    """A container that is changed in place, and a copy that takes its place afterwards."""
+
+    def case():
+        box = SimpleNamespace(content=before())
+
+        def apply(patch):
+            changed = before()
+            change(changed)
+            patch.setattr(box, "content", changed)
+
+        return lambda q, p: box.content, apply
+
+    return case
+
+
+def replaced(before, after):
+    def case():
+        box = SimpleNamespace(content=before)
+        return lambda q, p: box.content, later(box, "content", after)
+
+    return case
+
+
+OBJECTS = np.array([1.0, [2.0]], dtype=object)
+MORE_CHANGES = {
+    "a class": of_a_class,
+    "an inherited attribute": inherited,
+    "a slot": in_a_slot,
+    "a dataclass": in_a_dataclass,
+    "an enum": of_an_enum,
+    "a method": of_a_method,
+    "a property": of_a_property,
+    "a keyword-only default": keyword_only,
+    "a function's attribute": of_the_function,
+    "a function's code": its_code,
+    "a module": of_a_module,
+    "a module imported inside": of_a_module_imported_inside,
+    "many functions deep": nested,
+    "inside jit": by_jit,
+    "a derivative rule": of_a_rule,
+    "inside grad": by_grad,
+    "a method of a dict": bound_to_a_container,
+    "a set": container(lambda: {1.0}, lambda x: x.add(4.0)),
+    "a frozenset": replaced(frozenset({1.0}), frozenset({4.0})),
+    "a deque": container(lambda: deque([1.0]), lambda x: x.append(4.0)),
+    "array.array": container(lambda: array("d", [1.0]), lambda x: x.append(4.0)),
+    "a bytearray": container(lambda: bytearray(b"1"), lambda x: x.append(4)),
+    "an OrderedDict": container(lambda: OrderedDict(a=1, b=2), lambda x: x.move_to_end("a")),
+    "a UserDict": container(lambda: UserDict(a=1), lambda x: x.update(a=4)),
+    "keys that are no text": container(lambda: {(1, 2): 1}, lambda x: x.update({(1, 2): 4})),
+    "an array of objects": replaced(OBJECTS, np.array([1.0, [4.0]], dtype=object)),
+    "a masked array": replaced(np.ma.array([1.0], mask=[0]), np.ma.array([1.0], mask=[1])),
+    "a JAX array": replaced(jnp.ones(2), jnp.zeros(2)),
+    "a polynomial": container(lambda: np.poly1d([1.0, 2.0]), lambda x: x.__setitem__(0, 4.0)),
+    "the sign of zero": replaced(0.0, -0.0),
+    "a fraction": replaced(Fraction(1, 2), Fraction(1, 3)),
+    "a slice": replaced(slice(0, 1), slice(1, 2)),
+    "a partial": replaced(partial(by_global, p=1), partial(by_global, p=2)),
+    "a type": replaced(1, 1.0),
+}
+
+
+@pytest.mark.parametrize("case", MORE_CHANGES)
+def test_more_changes_are_seen(case, monkeypatch):
+    fun, change = MORE_CHANGES[case]()
+    assert_seen(fun, change, monkeypatch)
+
+
+def assert_seen(fun, change, monkeypatch):
     before = captured(fun)
     assert before == captured(fun) and hash(before) == hash(captured(fun))
     change(monkeypatch)
     assert captured(fun) != before
     monkeypatch.undo()
+
+
+def test_which_of_two_equal_containers_is_read_twice_is_seen():
+    first, second = [1.0], [2.0]
+    box = SimpleNamespace(a=first, b=second, c=first)
+
+    def fun(q, p):
+        return box.c[0] * q[0]
+
+    before = captured(fun)
+    box.c = second
+    assert captured(fun) != before
+
+
+HIDDEN = ContextVar("HIDDEN", default=1.0)
+
+
+def by_hidden(q, p):
+    return p[0] ** 2 / 2 + HIDDEN.get() * q[0] ** 2 / 2
+
+
+def test_what_is_hidden_is_traced_again():
+    assert captured(by_hidden) != captured(by_hidden), "without a trace it is never the same"
+    assert captured(by_hidden, lambda: "trace") == captured(by_hidden, lambda: "trace")
+    system = da.System(H=by_hidden, dim=1)
+
+    def step():
+        return da.step(system, da.stormer_verlet(), [2.0], [0.0], 0.1, [])[1][0]
+
+    soft, key = step(), system.key
+    assert key == system.key
+    token = HIDDEN.set(4.0)
+    try:
+        np.testing.assert_allclose(step(), 4 * soft, rtol=0.1)
+    finally:
+        HIDDEN.reset(token)
+    assert step() == soft
+
+
+def test_too_much_to_look_at_is_traced_again():
+    numbers = [float(i) for i in range(BUDGET)]
+
+    def fun(q, p):
+        return numbers[-1] * q[0]
+
+    assert captured(fun, lambda: "trace") == "trace"
+
+
+def test_runs_follow_whatever_a_function_reads(tmp_path):
+    """A file is nothing that a function is known by, and yet a run takes what is in it."""
+    file = tmp_path / "stiffness"
+
+    def H(q, p):
+        return p[0] ** 2 / 2 + float(file.read_text()) * q[0] ** 2 / 2
+
+    def start(key):
+        return float(file.read_text()) * jax.random.uniform(key, (1,)), jnp.zeros(1)
+
+    def results(stiffness, start):
+        file.write_text(str(stiffness))
+        options = {"dt": 0.1, "t_end": 0.1, "keep": "final"}
+        run = da.simulate(system, da.stormer_verlet(), start, **options)
+        return run.p[0, 0], run.mean["energy"][0]
+
+    file.write_text("1.0")
+    system = da.System(H=H, dim=1)
+    before = captured(H)
+    soft, stiff = (np.array(results(k, ([2.0], [0.0]))) for k in (1.0, 4.0))
+    assert captured(H) == before
+    np.testing.assert_allclose(stiff, 4 * soft, rtol=0.1)
+    small, large = (results(k, start)[1] for k in (1.0, 2.0))
+    np.testing.assert_allclose(large, 8 * small, rtol=1e-12)
+
+
+@pytest.mark.parametrize("call", ["step", "simulate", "observe", "sampler", "moments"])
+def test_a_traced_number_that_a_function_reads_is_refused(call):
+    def inside(k):
+        def H(q, p):
+            return p[0] ** 2 / 2 + k * q[0] ** 2 / 2
+
+        own = da.System(H=H, dim=1)
+        other = da.systems.pendulum()
+        start, options = ([2.0], [0.0]), {"dt": 0.1, "t_end": 0.1}
+        match call:
+            case "step":
+                return da.step(own, da.midpoint(), *start, 0.1, [])
+            case "simulate":
+                return da.simulate(own, da.midpoint(), start, **options).mean["energy"]
+            case "observe":
+                observe = {"q": lambda q, p, params: k * q[0]}
+                return da.simulate(other, da.midpoint(), start, observe=observe, **options)
+            case "sampler":
+                draw = lambda key: (k * jax.random.normal(key, (1,)), jnp.zeros(1))  # noqa: E731
+                return da.simulate(other, da.midpoint(), draw, **options)
+            case "moments":
+                return da.exact_moments(own, da.midpoint(), start, dt=0.1, steps=2).mean
+
+    with pytest.raises(TypeError, match=r"belongs to a surrounding jit.*da.System\(.*params=…\)"):
+        jax.jit(inside)(1.0)
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_a_change_is_seen(case, monkeypatch):
+    fun, change = CHANGES[case]
+    before = captured(fun)
+    assert_seen(fun, change, monkeypatch)
     assert captured(fun) == before
 
 

@@ -208,7 +208,8 @@ def _differences(name: str, saved: Any, now: Any) -> list[str]:
             for key in {*saved, *now}
             for text in _differences(f"{name}.{key}".lstrip("."), saved.get(key), now.get(key))
         ]
-    if saved == now:
+    # As texts, in which 0.0 is not −0.0, 2 is not 2.0, and NaN is itself.
+    if json.dumps(saved, sort_keys=True) == json.dumps(now, sort_keys=True):
         return []
     values = f" ({saved!r} in the file, {now!r} now)"
     return [name + values if len(values) <= MAX_VALUES else name]

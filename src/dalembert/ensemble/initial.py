@@ -10,11 +10,19 @@ import numpy as np
 from jax import lax
 
 from dalembert.captured import Keyed, captured
+from dalembert.digest import trace_key
 from dalembert.noise import initial_key, seed_words
 from dalembert.precision import cast, check_real
 from dalembert.system import System
 
-__all__ = ["InitialStates", "initial_states", "inverse_cdf_sampler", "rejection_sampler"]
+__all__ = [
+    "InitialStates",
+    "example_key",
+    "initial_states",
+    "inverse_cdf_sampler",
+    "rejection_sampler",
+    "sampled_state",
+]
 
 InitialStates = Callable[[np.ndarray], tuple[Any, Any]]
 """Path numbers, shape (n,), to their initial q and p, shape (n, dim)."""
@@ -30,9 +38,8 @@ def initial_states(
     system: System, initial: Any, paths: int, seed: int, dtype: np.dtype
 ) -> InitialStates:
     """The initial states of a run, from a pair of arrays or a sampler, checked."""
-    shape = (system.dim,)
     if callable(initial):
-        return _sampled(initial, shape, seed, dtype)
+        return _sampled(initial, system.dim, seed, dtype)
     if not (isinstance(initial, tuple | list) and len(initial) == 2):
         raise TypeError("the initial state must be a pair (q0, p0) or a function sampler(key).")
     arrays = []
@@ -42,7 +49,7 @@ def initial_states(
         check_state_shape(name, x.shape, system.dim, paths)
         if not np.all(np.isfinite(x)):
             raise ValueError(f"{name} contains NaN or infinity.")
-        arrays.append(np.broadcast_to(x.astype(dtype), (paths, *shape)))
+        arrays.append(np.broadcast_to(x.astype(dtype), (paths, system.dim)))
     return lambda numbers: (arrays[0][numbers], arrays[1][numbers])
 
 
@@ -55,13 +62,32 @@ def check_state_shape(name: str, shape: tuple[int, ...], dim: int, paths: int) -
         )
 
 
-def _sampled(sampler: Any, shape: tuple[int, ...], seed: int, dtype: np.dtype) -> InitialStates:
-    traced, out = jax.make_jaxpr(sampler, return_shape=True)(jax.random.key(0))
-    shapes = [x.shape for x in jax.tree.leaves(out)]
-    if not (isinstance(out, tuple) and shapes == [shape, shape]):
-        raise ValueError(
-            f"the sampler must return (q, p), each of shape {shape}; it returns {out}."
-        )
+def example_key() -> Any:
+    """A key of the kind that samplers are called with."""
+    return jax.random.key(0, impl="threefry2x32")
+
+
+def sampled_state(sampler: Callable[[Any], Any], dim: int, key: Any) -> tuple[Any, Any]:
+    """What a sampler gives for a key, as a pair of arrays, checked."""
+    drawn = sampler(key)
+    wanted = f"the sampler must return (q, p), each of shape {(dim,)}"
+    if not (isinstance(drawn, tuple | list) and len(drawn) == 2):
+        raise ValueError(f"{wanted}; it returns {drawn!r}.")
+    pair = []
+    for name, value in zip("qp", drawn, strict=True):
+        try:
+            x = jnp.asarray(value)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{wanted}; {name} is {value!r}.") from error
+        if x.shape != (dim,):
+            raise ValueError(f"{wanted}; {name} has shape {x.shape}.")
+        check_real(f"{name} of the sampler", x)
+        pair.append(x)
+    return pair[0], pair[1]
+
+
+def _sampled(sampler: Any, dim: int, seed: int, dtype: np.dtype) -> InitialStates:
+    traced = jax.make_jaxpr(lambda key: sampled_state(sampler, dim, key))(example_key())
     uses = {id(x) for equation in traced.eqns for x in equation.invars}
     if id(traced.jaxpr.invars[0]) not in uses:
         raise ValueError(
@@ -69,7 +95,9 @@ def _sampled(sampler: Any, shape: tuple[int, ...], seed: int, dtype: np.dtype) -
             "jax.random with it, e.g. jax.random.normal(key, (dim,))."
         )
     words = seed_words(seed)
-    sample = _compiled(Keyed(sampler, captured(sampler)))
+    known_by = trace_key(traced)
+    reads = captured(sampler, lambda: known_by or object())
+    sample = _compiled(Keyed(sampler, (reads, known_by)), dim)
 
     def states(numbers: np.ndarray) -> tuple[Any, Any]:
         q, p = jax.tree.map(np.asarray, cast(sample(words, path_words(numbers)), dtype))
@@ -88,11 +116,13 @@ def _sampled(sampler: Any, shape: tuple[int, ...], seed: int, dtype: np.dtype) -
 
 
 @lru_cache(maxsize=128)
-def _compiled(sampler: Keyed) -> Callable[..., Any]:
+def _compiled(sampler: Keyed, dim: int) -> Callable[..., Any]:
     """The sampler for many paths, compiled when it is first called; the seed is data."""
-    return jax.jit(
-        jax.vmap(lambda words, path: sampler.value(initial_key(words, path)), in_axes=(None, 0))
-    )
+
+    def one(words: Any, path: Any) -> tuple[Any, Any]:
+        return sampled_state(sampler.value, dim, initial_key(words, path))
+
+    return jax.jit(jax.vmap(one, in_axes=(None, 0)))
 
 
 def rejection_sampler(

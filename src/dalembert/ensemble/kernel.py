@@ -93,7 +93,7 @@ class Kernel:
     in_registers: bool
     propagator: Propagator | None = None
     reads: Hashable = None
-    """What observables and histograms read from outside themselves."""
+    """What observables and histograms compute, and what they read from outside themselves."""
 
     def __call__(self, state: PathState, block: Block, leg: Leg) -> LegResult:
         """Run the units of a leg; row i of the saves belongs to the i-th save of the leg."""

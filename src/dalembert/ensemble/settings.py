@@ -1,21 +1,16 @@
-"""What a run was asked to do: one checked record, and its description as plain data."""
+"""What a run was asked to do: one checked record."""
 
-import hashlib
-import platform
-import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from dalembert.captured import captured
 from dalembert.ensemble.schedule import Schedule
 from dalembert.ensemble.statistics import Histogram
 from dalembert.noise import Gaussian, Noise, usual_noise
-from dalembert.precision import as_dtype, is_traced, warn_if_rounded
+from dalembert.precision import as_dtype, check_dt, is_traced, warn_if_rounded
 from dalembert.stepping.step import check_method
 from dalembert.system import System
 
@@ -77,10 +72,10 @@ class Settings:
         return Schedule(self.steps, self.save_every, self.grain.chunk)
 
     @property
-    def reads(self) -> Hashable:
-        """What observables and histograms read from outside themselves."""
+    def observed(self) -> tuple[Callable[..., Any], ...]:
+        """The functions of observables and of the axes of histograms."""
         axes = (axis.of for _, histogram in self.histograms for axis in histogram.axes)
-        return tuple(map(captured, (*(fun for _, fun in self.observe), *axes)))
+        return (*(fun for _, fun in self.observe), *axes)
 
     @property
     def can_truncate(self) -> bool:
@@ -117,100 +112,6 @@ class Settings:
         """How many paths a block has."""
         return min(self.block_paths, self.run_paths - block * self.block_paths)
 
-    def describe(self) -> dict[str, Any]:
-        """Everything that decides the result, as plain data; functions by what they compute."""
-        system = self.system
-        z = jax.ShapeDtypeStruct((system.dim,), self.dtype)
-
-        def of(fun: Callable[..., Any] | None) -> str | None:
-            if fun is None:
-                return None
-            return _digest(
-                lambda q, p: jnp.asarray(system.evaluate(fun, q, p, system.params)), z, z
-            )
-
-        with jax.enable_x64(self.dtype == np.float64):
-            return {
-                "system": {
-                    "name": system.name,
-                    "dim": system.dim,
-                    "noises": system.noises,
-                    "params": jax.tree.map(lambda x: np.asarray(x).tolist(), system.params),
-                    "functions": [of(fun) for fun in _functions(system)],
-                },
-                "method": self.method.to_dict(),
-                "initial": self._describe_initial(),
-                "dt": float(self.dt),
-                "t_end": float(self.t_end),
-                "paths": self.paths,
-                "only": None if self.only is None else list(self.only),
-                "seed": self.seed,
-                "observe": {name: of(fun) for name, fun in self.observe},
-                "histograms": {
-                    name: {
-                        "every_save": h.every_save,
-                        "axes": [
-                            {
-                                "of": of(a.of),
-                                "low": float(a.low),
-                                "high": float(a.high),
-                                "bins": a.bins,
-                                "periodic": a.periodic,
-                            }
-                            for a in h.axes
-                        ],
-                    }
-                    for name, h in self.histograms
-                },
-                "save_every": self.save_every,
-                "noise": self._describe_noise(),
-                "keep": self.keep,
-                "dtype": str(self.dtype),
-                "block_paths": self.block_paths,
-                "backend": self.backend,
-                "device_kind": jax.local_devices(backend=self.backend)[0].device_kind,
-                "versions": _versions(),
-            }
-
-    def _describe_initial(self) -> str:
-        if callable(self.initial):
-            return "sampler " + _digest(self.initial, jax.random.key(0))
-        return "arrays " + _digest_arrays(self.initial)
-
-    def _describe_noise(self) -> str:
-        arrays = jax.tree.leaves(self.noise)
-        return self.noise.describe() + (" " + _digest_arrays(arrays) if arrays else "")
-
-
-def _functions(system: System) -> tuple[Callable[..., Any] | None, ...]:
-    return (system.H, system.F, *(system.h or ()), *(system.f or ()))
-
-
-def _versions() -> dict[str, str]:
-    from dalembert import __version__
-
-    return {
-        "dalembert": __version__,
-        "jax": jax.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-    }
-
-
-def _digest(fun: Callable[..., Any], *like: Any) -> str:
-    """A short name for what a function computes: its traced form with the constants in it."""
-    traced = jax.make_jaxpr(fun)(*like)
-    text = re.sub(r" at 0x[0-9a-f]+", "", traced.pretty_print(use_color=False))
-    return hashlib.sha256((text + _digest_arrays(traced.consts)).encode()).hexdigest()[:16]
-
-
-def _digest_arrays(arrays: Any) -> str:
-    digest = hashlib.sha256()
-    for x in arrays:
-        x = np.asarray(x)
-        digest.update(f"{x.dtype}{x.shape}".encode() + x.tobytes())
-    return digest.hexdigest()[:16]
-
 
 def make_settings(
     system: System,
@@ -232,6 +133,7 @@ def make_settings(
     """The record of a run, or a clear error about what cannot be run."""
     check_method(system, method)
     dt, t_end = _number("dt", dt), _number("t_end", t_end)
+    check_dt(dt, as_dtype(dtype))
     steps = _check_schedule(dt, t_end)
     save_every = whole("save_every", save_every, 1)
     paths, seed = whole("paths", paths, 1), whole("seed", seed, 0)
@@ -321,7 +223,10 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
 def _check_only(only: Any, paths: int) -> tuple[int, ...] | None:
     if only is None:
         return None
-    numbers = [only] if isinstance(only, int | np.integer) else list(only)
+    try:
+        numbers = list(only)
+    except TypeError:
+        numbers = [only]
     chosen = tuple(whole("a path number in only", number, 0) for number in numbers)
     if not chosen or max(chosen) >= paths or len(set(chosen)) < len(chosen):
         raise ValueError(f"only must name different paths below paths = {paths:,}, not {only!r}.")

@@ -3,14 +3,18 @@
 import os
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from dalembert.captured import captured
+from dalembert.digest import traced_key
 from dalembert.ensemble.blocks import Work
 from dalembert.ensemble.checkpoint import Checkpoint, CheckpointFile
+from dalembert.ensemble.identity import Description, arguments_like, describe
 from dalembert.ensemble.initial import initial_states
 from dalembert.ensemble.job import Job
 from dalembert.ensemble.kernel import Compiled, Kernel, compile_kernel
@@ -133,28 +137,53 @@ def prepare(
     if workers is not None:
         whole("workers", workers, 1)
     _check_memory(settings)
+    options = _checkpoint_options(checkpoint)
+    _check_functions(settings)
     with jax.enable_x64(settings.dtype == np.float64):
-        kernel, maps, report = _make_kernel(settings)
-        compiled = _compile(kernel, settings, maps)
         starts = initial_states(
             settings.system, settings.initial, settings.paths, settings.seed, settings.dtype
         )
-    identity = settings.describe() | {"code": compiled.code, "by_maps": maps is not None}
+        description = describe(settings, exactly=options is not None)
+        if options is not None:
+            description.check_complete()
+        kernel, maps, report = _make_kernel(settings, description)
+        compiled = _compile(kernel, settings, maps)
+    identity = description.record | {"code": compiled.code, "by_maps": maps is not None}
     file = None
-    if checkpoint is not None:
-        if not isinstance(checkpoint, str | os.PathLike | Checkpoint):
-            raise TypeError(
-                f"checkpoint must be the name of a file or a da.Checkpoint, not {checkpoint!r}."
-            )
-        options = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
+    if options is not None:
         file = CheckpointFile(options, identity, jax.process_index())
     work = Work(settings, kernel, compiled, starts, maps, report, remember=file is not None)
     return Job(work, identity, started, file, on_failure, progress, workers)
 
 
-def _make_kernel(settings: Settings) -> tuple[Kernel, Maps | None, Report]:
+def _checkpoint_options(checkpoint: Any) -> Checkpoint | None:
+    if checkpoint is None or isinstance(checkpoint, Checkpoint):
+        return checkpoint
+    if not isinstance(checkpoint, str | os.PathLike):
+        raise TypeError(
+            f"checkpoint must be the name of a file or a da.Checkpoint, not {checkpoint!r}."
+        )
+    return Checkpoint(checkpoint)
+
+
+def _check_functions(settings: Settings) -> None:
+    system = settings.system
+    for name, fun in settings.observe:
+        check_function(f"observe[{name!r}]", fun, system.dim, system.params, None)
+    for name, histogram in settings.histograms:
+        for axis in histogram.axes:
+            check_function(f"histograms[{name!r}]", axis.of, system.dim, system.params, ())
+
+
+def _make_kernel(
+    settings: Settings, description: Description
+) -> tuple[Kernel, Maps | None, Report]:
     """The kernel, the maps that its steps are if they are that, and a report on them."""
-    stepper = make_stepper(settings.system, settings.method, settings.dtype)
+    stepper = make_stepper(
+        settings.system, settings.method, settings.dtype, known_by=description.functions
+    )
+    like = arguments_like(settings.system, settings.dtype)
+    reads = [captured(fun, partial(traced_key, fun, *like)) for fun in settings.observed]
     dt, params = cast((np.asarray(settings.dt), settings.system.params), settings.dtype)
     maps, report = make_maps(stepper, settings.noise, dt, params) or (None, Report(0, 0.0))
     kernel = Kernel(
@@ -165,14 +194,8 @@ def _make_kernel(settings: Settings) -> tuple[Kernel, Maps | None, Report]:
         settings.keep == "all",
         settings.backend in ("cuda", "gpu") and can_use_registers(stepper, settings.noise),
         None if maps is None else Propagator(stepper),
-        settings.reads,
+        (description.observed, *reads),
     )
-    system = settings.system
-    for name, fun in settings.observe:
-        check_function(f"observe[{name!r}]", fun, system.dim, system.params, None)
-    for name, histogram in settings.histograms:
-        for axis in histogram.axes:
-            check_function(f"histograms[{name!r}]", axis.of, system.dim, system.params, ())
     return kernel, maps, report
 
 

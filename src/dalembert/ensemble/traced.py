@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from dalembert.ensemble.initial import check_state_shape, path_words
+from dalembert.ensemble.identity import describe_functions
+from dalembert.ensemble.initial import check_state_shape, path_words, sampled_state
 from dalembert.ensemble.settings import Settings
 from dalembert.ensemble.statistics import Moments, masked_moments
 from dalembert.noise import initial_key, seed_words
@@ -85,7 +86,9 @@ class _Path(NamedTuple):
 
 def simulate_traced(settings: Settings, dtype: np.dtype) -> TracedRun:
     """The run of some settings in which parameters or initial states are traced."""
-    stepper = make_stepper(settings.system, settings.method, dtype)
+    functions, _ = describe_functions(settings.system, dtype)
+    known_by = tuple(functions.items())
+    stepper = make_stepper(settings.system, settings.method, dtype, known_by=known_by)
     system, params = settings.system, cast(settings.system.params, dtype)
     noise, seed = cast(settings.noise, dtype), seed_words(settings.seed)
     dt, saves = jnp.asarray(settings.dt, dtype), settings.schedule.save_steps
@@ -168,8 +171,11 @@ def _initial_states(settings: Settings, dtype: np.dtype) -> tuple[Any, Any]:
     if callable(settings.initial):
         sampler: Callable[..., Any] = settings.initial
         seed = seed_words(settings.seed)
-        states = jax.vmap(lambda words: sampler(initial_key(seed, words)))(path_words(numbers))
-        return cast(states, dtype)
+
+        def sampled(words: Any) -> tuple[Any, Any]:
+            return sampled_state(sampler, dim, initial_key(seed, words))
+
+        return cast(jax.vmap(sampled)(path_words(numbers)), dtype)
 
     def of_paths(name: str, value: Any) -> Any:
         x = jnp.asarray(value, dtype)

@@ -78,6 +78,26 @@ class Increments(NamedTuple):
 Group: TypeAlias = tuple[Increments, ...]
 
 
+def real_increments(given: Increments) -> Increments:
+    """The same increments as arrays of real numbers; lists and whole numbers are welcome."""
+
+    def real(name: str, value: Any) -> Any:
+        if isinstance(value, list | tuple | np.ndarray | np.generic):
+            try:
+                value = np.asarray(value)
+            except ValueError as error:
+                raise ValueError(f"{name} must be an array, and its rows differ") from error
+        elif not isinstance(value, jax.Array):
+            return value  # None, or what JAX puts in the place of an array
+        if name == "truncated" or jnp.issubdtype(value.dtype, np.floating):
+            return value
+        if not jnp.issubdtype(value.dtype, np.integer):
+            raise TypeError(f"{name} has {value.dtype} entries: give real numbers, such as 0.1")
+        return value.astype(jnp.result_type(float) if isinstance(value, jax.Array) else np.float64)
+
+    return Increments(**{name: real(name, value) for name, value in given._asdict().items()})
+
+
 class Noise(Protocol):
     """A kind of noise. `check` takes the keywords dt, steps, paths and noises in every kind."""
 
@@ -240,7 +260,7 @@ class Gaussian(_Kind):
             )
 
     def describe(self) -> str:
-        tail = "" if self.truncation is None else f", truncated with k = {self.truncation:g}"
+        tail = "" if self.truncation is None else f", truncated with k = {float(self.truncation)}"
         tail += f", areas from {self.areas} terms" if self.areas else ""
         return f"Gaussian increments, Philox 4x32-10 and Box-Muller to nine digits{tail}"
 
@@ -350,6 +370,7 @@ class Recorded(_Kind):
                 f"recorded noise was given a {type(self.increments).__name__}: "
                 "write Recorded(Increments(dW)) with dW of shape (steps, m) or (paths, steps, m)"
             )
+        object.__setattr__(self, "increments", real_increments(self.increments))
 
     @property
     def offers(self) -> frozenset[str]:

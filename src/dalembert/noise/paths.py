@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.noise.kinds import Gaussian, Increments, check_run, mixed_increments
+from dalembert.noise.kinds import Gaussian, Increments, check_run, mixed_increments, real_increments
 from dalembert.noise.philox import MAX_STEPS, Integer, path_words, plain_integer, seed_words
 from dalembert.precision import as_dtype, with_precision
 
@@ -64,6 +64,7 @@ def coarsen(increments: Increments, dt: float, factor: int, areas: bool = False)
     NumPy arrays unless x64 is switched on globally.
     """
     check_run(dt)
+    increments = real_increments(increments)
     plain_integer(factor, "factor", MAX_STEPS)
     if np.ndim(increments.dW) < 2:
         raise ValueError(

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.noise import Increments
-from dalembert.precision import as_dtype, cast, is_traced, vector, with_precision
+from dalembert.precision import as_dtype, cast, check_dt, is_traced, vector, with_precision
 from dalembert.stepping.requirements import check_requirements
 from dalembert.stepping.stepper import StepInfo, Stepper, make_stepper
 from dalembert.system import System
@@ -48,12 +48,12 @@ def step(
         the results are NumPy arrays, because JAX would round float64 arrays in later operations.
     """
     check_method(system, method)
-    if not is_traced(dt) and not _is_positive(dt):
-        raise ValueError(f"dt must be a positive number, not {dt!r}.")
     increments = as_increments(system, method, dW)
     arguments = (vector("q", q, system.dim), vector("p", p, system.dim), increments, system.params)
     traced = is_traced(arguments, dt)
     kind = np.dtype(jnp.asarray(arguments[0]).dtype) if traced else as_dtype(dtype)
+    if not is_traced(dt):
+        check_dt(dt, kind)
 
     def run(q: Any, p: Any, increments: Increments, params: Any, dt: Any) -> Any:
         stepper = make_stepper(system, method, kind, shortcuts)
@@ -89,11 +89,6 @@ def check_method(system: System, method: Any) -> None:
         raise TypeError(f"method must be a tableau such as da.midpoint(), not {method!r}.{hint}")
     method.check_noises(system.noises)
     check_requirements(system, method)
-
-
-def _is_positive(x: Any) -> bool:
-    number = np.asarray(x)
-    return number.shape == () and number.dtype.kind in "fiu" and bool(0 < number < np.inf)
 
 
 def _array(value: Any) -> Any:

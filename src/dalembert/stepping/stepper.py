@@ -5,7 +5,7 @@ of scalars and a step is straight-line code; in the array regime values are arra
 and implicit blocks are solved matrix-free.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache, reduce
@@ -138,15 +138,24 @@ class Stepper:
         return q, p, StepInfo(solved, iterations, residual)
 
 
-def _keyed(system: System) -> Keyed:
+def _keyed(system: System, known_by: Hashable) -> Keyed:
     """A system known by its functions, as they are now, and the types of its parameters."""
     leaves, tree = jax.tree.flatten(system.params)
     types = tuple((np.shape(x), str(getattr(x, "dtype", type(x)))) for x in leaves)
-    return Keyed(system, (system.key, tree, types))
+    return Keyed(system, (system.key, tree, types, known_by))
 
 
-def make_stepper(system: System, method: Any, dtype: Any, shortcuts: bool = True) -> Stepper:
-    """The step of a method on a system; made once for the same functions and types."""
+def make_stepper(
+    system: System,
+    method: Any,
+    dtype: Any,
+    shortcuts: bool = True,
+    known_by: Hashable = None,
+) -> Stepper:
+    """The step of a method on a system; made once for the same functions and types.
+
+    What functions are known by besides what they read can be given, such as their traces.
+    """
     # Only the types of the parameters are kept: their values may belong to a trace that ends.
     params = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(np.shape(x), _param_dtype(x, np.dtype(dtype))), system.params
@@ -155,7 +164,7 @@ def make_stepper(system: System, method: Any, dtype: Any, shortcuts: bool = True
     # computed at once, and the last bits of all later steps with it.
     with jax.ensure_compile_time_eval():
         return _make_stepper(
-            _keyed(_with_types(system, params)), method, np.dtype(dtype), shortcuts
+            _keyed(_with_types(system, params), known_by), method, np.dtype(dtype), shortcuts
         )
 
 
@@ -168,6 +177,11 @@ def _make_stepper(keyed: Keyed, method: Any, dtype: np.dtype, shortcuts: bool) -
     terms = {entry.term for row in (*stages.q_rows, *stages.p_rows) for entry in row}
     dependence = find_dependence(system, (z, z, system.params), terms)
     plan = make_plan(stages, dependence, shortcuts)
+    if not plan.blocks:
+        raise ValueError(
+            f"nothing moves in {system.name!r}: H does not depend on (q, p), and there is neither "
+            "force nor noise. Write H with q and p in it."
+        )
     largest = system.dim * max(len(block.unknowns) for block in plan.blocks)
     notice = ""
     if system.dim > MAX_SCALAR_DIM or largest > MAX_SCALAR_UNKNOWNS:

@@ -5,7 +5,7 @@ level, which takes about K^n steps in all instead of n K^n, in chunks of one com
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -74,7 +74,8 @@ def enumerate_expectations(
 def observe_all(system: System, phi: Callable[..., Any], z: np.ndarray) -> np.ndarray:
     """The observable at many states z = (q, p) of shape (states, 2·dim)."""
     q, p = np.split(z, 2, axis=1)
-    run = _values(Keyed(system, system.key), Keyed(phi, captured(phi)))
+    reads = captured(phi, partial(system.retraced, phi))
+    run = _values(Keyed(system, system.key), Keyed(phi, reads))
     values = [with_precision(run, *chunk, system.params) for chunk in _chunks(q, p, CHUNK)]
     return np.concatenate([np.asarray(x) for x in values])[: len(q)]
 

@@ -17,11 +17,12 @@ import numpy as np
 
 from dalembert.methods.coefficients import Array
 from dalembert.noise import Increments, Noise, usual_noise
+from dalembert.precision import check_dt
 from dalembert.stepping.step import check_method
 from dalembert.stepping.stepper import Stepper
 from dalembert.system import System
 from dalembert.theory.linear import LinearFields, linear_fields
-from dalembert.theory.paths import call, check_dt, one_step
+from dalembert.theory.paths import call, one_step
 from dalembert.theory.quadrature import Rule, increment_rules
 
 MAX_DIM = 24

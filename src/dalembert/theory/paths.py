@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from dalembert.noise import Increments, brownian_path, coarsen, usual_noise
-from dalembert.precision import with_precision
+from dalembert.precision import check_dt, with_precision
 from dalembert.stepping.step import as_increments, check_method, vector
 from dalembert.stepping.stepper import StepInfo, Stepper, make_stepper
 from dalembert.system import System
@@ -56,13 +56,6 @@ def sample_points(system: System, points: Any, seed: int = 0) -> tuple[np.ndarra
         return check_pair(system, points)
     q, p = np.random.default_rng(seed).standard_normal((2, points, system.dim))
     return q, p
-
-
-def check_dt(dt: Any) -> None:
-    """Refuse what is not a step size."""
-    number = np.asarray(dt)
-    if not (number.shape == () and number.dtype.kind in "fiu" and 0 < number < np.inf):
-        raise ValueError(f"dt must be a positive number, not {dt!r}.")
 
 
 def state(system: System, start: Any) -> tuple[Any, Any]:

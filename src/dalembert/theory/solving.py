@@ -15,11 +15,10 @@ import numpy as np
 from jax import lax
 
 from dalembert.captured import Keyed
-from dalembert.precision import cast, is_traced, with_precision
+from dalembert.precision import cast, check_dt, is_traced, with_precision
 from dalembert.stepping import newton
 from dalembert.stepping.stepper import StepInfo
 from dalembert.system import System
-from dalembert.theory.paths import check_dt
 
 SHORTEST = 2.0**-8
 """The smallest fraction of a Newton step that is tried."""
