@@ -21,7 +21,7 @@ __all__ = ["check_function"]
 
 def check_function(
     name: str, fun: Any, dim: int, params: Any, shape: tuple[int, ...] | None
-) -> None:
+) -> bool:
     """Refuse anything but a function of (q, p), or (q, p, params), to a real array.
 
     Args:
@@ -30,6 +30,9 @@ def check_function(
         dim: degrees of freedom; `q` and `p` have shape `(dim,)`.
         params: the parameters of the system, or None if its functions take none.
         shape: the shape of the result; None means any.
+
+    Returns:
+        Whether it has derivative rules by `jax.custom_vjp`.
     """
     arguments = "(q, p)" if params is None else "(q, p, params)"
     if not callable(fun):
@@ -81,8 +84,10 @@ def check_function(
             else ("a scalar, shape ()", "Sum over the components or take one, e.g. p[0]**2 / 2.")
         )
         raise ValueError(f"{name} must return {wanted}, but it returns shape {out.shape}. {hint}")
-    if shape is not None and contains(trace.jaxpr, ("custom_vjp_call",)):
+    has_rules = contains(trace.jaxpr, ("custom_vjp_call",))
+    if shape is not None and has_rules:
         _check_rules(name, call, given, shape)
+    return has_rules
 
 
 def _check_rules(name: str, call: Any, given: tuple[Any, ...], shape: tuple[int, ...]) -> None:

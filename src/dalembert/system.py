@@ -60,6 +60,7 @@ class System:
     params: Any = None
     name: str = "system"
     invariants: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    _backwards: frozenset[str] = field(init=False, default=frozenset())
 
     def __post_init__(self) -> None:
         if isinstance(self.dim, bool) or not isinstance(self.dim, int | np.integer) or self.dim < 1:
@@ -75,10 +76,14 @@ class System:
         scalars = {"H": self.H, **{f"h[{i}]": h_i for i, h_i in enumerate(h)}}
         scalars |= {f"invariants[{name!r}]": fun for name, fun in self.invariants.items()}
         vectors = {"F": self.F, **{f"f[{i}]": f_i for i, f_i in enumerate(f)}}
-        for shape, functions in (((), scalars), ((self.dim,), vectors)):
-            for name, fun in functions.items():
-                if fun is not None or name == "H":
-                    check_function(name, fun, self.dim, self.params, shape)
+        backwards = [
+            name
+            for shape, functions in (((), scalars), ((self.dim,), vectors))
+            for name, fun in functions.items()
+            if fun is not None or name == "H"
+            if check_function(name, fun, self.dim, self.params, shape)
+        ]
+        object.__setattr__(self, "_backwards", frozenset(backwards))
 
     @property
     def noises(self) -> int:
@@ -145,9 +150,11 @@ class System:
 
         if kind in ("F", "f"):
             return call
+        name = "H" if kind in DRIFT_TERMS else f"h[{i}]"
+        gradient = _gradient_by_both if name in self._backwards else jax.grad
         if kind in ("H_p", "h_p"):
-            return jax.grad(call, argnums=1)
-        return lambda q, p, params: -jax.grad(call, argnums=0)(q, p, params)
+            return gradient(call, argnums=1)
+        return lambda q, p, params: -gradient(call, argnums=0)(q, p, params)
 
     def drift(self, q: Any, p: Any) -> tuple[Any, Any]:
         """The Stratonovich drift (H_p, −H_q + F), each of shape (dim,)."""
@@ -228,6 +235,15 @@ class System:
         correction = jnp.concatenate([jnp.einsum("iik->k", gamma), jnp.einsum("iik->k", lam)])
         drift = jnp.concatenate([dq, dp]) + correction / 2
         return drift, jnp.concatenate([noise_q, noise_p], axis=1).T
+
+
+def _gradient_by_both(fun: Callable[..., Any], argnums: int) -> Callable[..., Any]:
+    """The gradient with respect to q (0) or p (1) as a part of that with respect to both.
+
+    Where a rule by `jax.custom_vjp` is not used, for what is not differentiated, the function
+    itself stays in the trace, and no derivative can be taken forwards.
+    """
+    return lambda q, p, params: jax.grad(fun, argnums=(0, 1))(q, p, params)[argnums]
 
 
 def _noise_lists(h: Any, f: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dalembert.digest import ORDERS, NotComparableError, digest
+from traced_functions import by_jvp, by_vjp, jitted
 
 Z = jax.ShapeDtypeStruct((2,), np.float64)
 
@@ -20,34 +21,12 @@ def of(fun, orders=ORDERS):
         return digest(fun, Z, Z, orders=orders)
 
 
-def jitted(a):
-    return jax.jit(lambda q, p: p[0] ** 2 / 2 + jnp.sum(np.array([1.0, a]) * q))
-
-
 def in_a_loop(a):
     return lambda q, p: jax.lax.fori_loop(0, 3, lambda i, x: x * np.array([1.0, a]), q)[0]
 
 
 def in_a_branch(a):
     return lambda q, p: jax.lax.cond(q[0] > 0, lambda: q[0], lambda: jnp.sum(np.array([a, 1.0])))
-
-
-def by_jvp(a):
-    @jax.custom_jvp
-    def square(x):
-        return x**2
-
-    square.defjvp(lambda x, dx: (x[0] ** 2, a * x[0] * dx[0]))
-    return lambda q, p: square(q[0]) + p[0]
-
-
-def by_vjp(a):
-    @jax.custom_vjp
-    def square(x):
-        return x**2
-
-    square.defvjp(lambda x: (x**2, x), lambda x, g: (a * x * g,))
-    return lambda q, p: square(q[0]) + p[0]
 
 
 def by_rule_of_the_rule(a):
@@ -166,6 +145,7 @@ def all_digests():
 def test_another_process_finds_the_same():
     """Another seed of Python's hashes, another terminal, and x64 switched off."""
     here = os.environ | {"PYTHONHASHSEED": "7", "FORCE_COLOR": "1", "TERM": "xterm-256color"}
+    here["PYTHONPATH"] = os.pathsep.join(sys.path)
     script = subprocess.run(
         [sys.executable, __file__], capture_output=True, check=True, text=True, env=here
     )

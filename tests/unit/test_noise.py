@@ -948,6 +948,19 @@ def test_recordings_that_do_not_fit_are_refused():
         Recorded(Increments(np.zeros((5, 1)), np.zeros((4, 1)))).check(5, 1, 1)
     with pytest.raises(TypeError, match=r"given a ndarray: write Recorded\(Increments\(dW\)\)"):
         Recorded(np.zeros((5, 1)))
+    with pytest.raises(TypeError, match="dW has complex128 entries: give real numbers"):
+        Recorded(Increments(np.zeros((5, 1), complex)))
+    with pytest.raises(TypeError, match="dZ has <U1 entries: give real numbers"):
+        Recorded(Increments(np.zeros((2, 1)), dZ=[["a"], ["b"]]))
+    with pytest.raises(ValueError, match="dW must be an array, and its rows differ"):
+        Recorded(Increments([[0.1], [0.1, 0.2]]))
+
+
+def test_lists_and_whole_numbers_are_recorded_and_coarsened():
+    for given in ([[1], [2]], [[1.0], [2.0]], np.array([[1], [2]])):
+        recorded = Recorded(Increments(given)).draw(0, 0, 1, DT, 1, np.float64)
+        np.testing.assert_array_equal(recorded.dW, [2.0])
+        np.testing.assert_array_equal(coarsen(Increments(given), DT, 2).dW, [[3.0]])
 
 
 @pytest.mark.parametrize(

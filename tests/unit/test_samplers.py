@@ -226,11 +226,27 @@ TOO_LARGE = box(lambda q, p: 1.5 + q[0], bound=2.0)
         (without_key, "does not use its key, so that all paths would start alike"),
         (with_its_own_key, "does not use its key"),
         (da.inverse_cdf_sampler(wave, 0.0, 1.0), r"must return \(q, p\), each of shape \(1,\)"),
+        (lambda key: (jax.random.normal(key, (2,)), jnp.zeros(1)), r"; q has shape \(2,\)"),
+        (lambda key: (jax.random.normal(key, (1,)), "rest"), "; p is 'rest'"),
+        (
+            lambda key: (jax.random.randint(key, (1,), 0, 9), jnp.zeros(1)),
+            "q of the sampler has int",
+        ),
+        (lambda key: (jax.random.normal(key, (1,)), [0]), "p of the sampler has int.*2.0 instead"),
     ],
 )
 def test_bad_samplers_are_refused_by_simulate(sampler, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         simulated(sampler)
+
+
+def test_samplers_may_return_lists():
+    expected = starts(lambda key: (jax.random.normal(key, (1,)), jnp.zeros(1)))
+    for sampler in (
+        lambda key: [jax.random.normal(key, (1,)), jnp.zeros(1)],
+        lambda key: ([jax.random.normal(key, (1,))[0]], [0.0]),
+    ):
+        np.testing.assert_array_equal(starts(sampler), expected)
 
 
 def test_a_density_above_its_bound_is_refused_in_float32():

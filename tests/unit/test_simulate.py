@@ -118,6 +118,14 @@ def test_recorded_noise_and_observables_with_several_components():
     np.testing.assert_allclose(result.mean["z"], direct.mean["z"], rtol=1e-12)
 
 
+def test_recorded_lists_and_whole_numbers_are_taken_as_they_are_meant():
+    observe = {"q": lambda q, p, params: q[0]}
+    expected = run(noise=da.Recorded(da.Increments(np.ones((20, 1)))), paths=2, observe=observe)
+    for given in ([[1]] * 20, np.ones((20, 1), int), [[1.0]] * 20, jnp.ones((20, 1), int)):
+        result = run(noise=da.Recorded(da.Increments(given)), paths=2, observe=observe)
+        np.testing.assert_array_equal(result.mean["q"], expected.mean["q"])
+
+
 def test_truncations_are_counted():
     result = run(noise=da.Gaussian(truncation=1), dt=0.25, paths=500)
     # |ΔW| > √(2·h·|ln h|) means |χ| > √(2 ln 4) = 1.665, probability 0.0959, over 20 steps.
@@ -270,6 +278,13 @@ def test_merge_is_exact_for_split_samples():
         ({"dt": 0.0}, "dt must be a positive number, not 0.0"),
         ({"dt": float("nan")}, "dt must be a positive number"),
         ({"dt": "0.1"}, "dt must be a positive number, not '0.1'"),
+        ({"dt": 1e-320, "t_end": 1e-319}, "dt = 1e-320 counts as zero in float64.* smaller units"),
+        (
+            {"dt": 1e-40, "t_end": 1e-40, "dtype": np.float32},
+            "dt = 1e-40 counts as zero in float32",
+        ),
+        ({"only": 1.5}, "a path number in only must be a whole number ≥ 0, not 1.5"),
+        ({"only": [0, 1.5]}, "a path number in only must be a whole number ≥ 0, not 1.5"),
         ({"t_end": -1.0}, "t_end must be a positive number"),
         ({"dt": 0.3}, "not a whole number of steps of dt = 0.3: take t_end = 5.1"),
         ({"paths": 0}, "paths must be a whole number ≥ 1, not 0"),
@@ -290,6 +305,11 @@ def test_merge_is_exact_for_split_samples():
         ({"method": da.midpoint}, "Call the function to get its tableau"),
         ({"method": da.e1(), "noise": da.ThreePoint()}, r"e1 needs the increments \['dZ'\]"),
         ({"system": "kubo"}, "system must be a da.System"),
+        (
+            {"system": da.System(H=lambda q, p: 3.0, dim=1), "observe": None},
+            "nothing moves in 'system': H does not depend on",
+        ),
+        ({"noise": da.Recorded(da.Increments([[0.1]] * 3))}, "takes 20 steps and 3 are recorded"),
         (
             {"paths": 10**10, "keep": "final"},
             r"would return 149.0 GiB, and this machine has .* to spare",

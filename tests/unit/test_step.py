@@ -508,6 +508,7 @@ REFUSED = {
     "dt infinite": (dict(dt=np.inf), ValueError, "dt must be a positive number, not inf"),
     "dt a vector": (dict(dt=[0.1]), ValueError, r"dt must be a positive number, not \[0.1\]"),
     "dt a word": (dict(dt="0.1"), (TypeError, ValueError), "dt must be a positive number"),
+    "dt denormal": (dict(dt=1e-320), ValueError, "dt = 1e-320 counts as zero in float64"),
     "dt missing": (dict(dt=None), (TypeError, ValueError), "dt must be a positive number"),
     "q a number": (dict(q=1.0), ValueError, r"q must have shape \(1,\), not \(\)"),
     "q too long": (dict(q=[1.0, 2.0]), ValueError, r"q must have shape \(1,\), not \(2,\)"),

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy import integrate, linalg, sparse, special
 
+import dalembert as da
 from dalembert.system import System
 from dalembert.systems import (
     SYSTEMS,
@@ -761,6 +762,47 @@ def forgets_to_return(q, p):
 def test_functions_of_the_wrong_kind_are_refused(given, message):
     with pytest.raises((TypeError, ValueError), match=message):
         System(**(dict(H=kinetic, dim=2) | given))
+
+
+@jax.custom_vjp
+def square(x):
+    return x**2
+
+
+square.defvjp(lambda x: (x**2, x), lambda x, g: (2 * x * g,))
+
+
+@jax.custom_vjp
+def square_by_squares(x):
+    return x**2
+
+
+square_by_squares.defvjp(lambda x: (x**2, x), lambda x, g: (square(x) / x * 2 * g,))
+
+
+@pytest.mark.parametrize("method", [da.midpoint(), da.bracket_midpoint()], ids=lambda m: m.name)
+def test_a_rule_backwards_gives_the_derivatives_of_an_energy(method):
+    def step(fun):
+        system = System(H=lambda q, p: fun(p[0]) / 2 + fun(q[0]) ** 2, h=[lambda q, p: q[0]], dim=1)
+        increments = da.Increments(np.array([0.1]), np.array([0.01]))
+        return da.step(system, method, [1.0], [0.5], 0.1, increments)
+
+    (q, p, info), (q_plain, p_plain, _) = step(square), step(lambda x: x**2)
+    assert info.converged
+    np.testing.assert_allclose([q, p], [q_plain, p_plain], rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("F", dict(F=lambda q, p: -square(p))),
+        (r"f\[0\]", dict(f=[lambda q, p: jax.jit(square)(q)])),
+        ("H", dict(H=lambda q, p: square_by_squares(q[0]))),
+    ],
+)
+def test_rules_that_work_only_backwards_are_refused(name, given):
+    with pytest.raises(TypeError, match=f"^{name} has a derivative rule.*with jax.custom_jvp"):
+        System(**(dict(H=kinetic, dim=1) | given))
 
 
 def test_dim_has_to_be_given():

@@ -11,6 +11,7 @@ from dalembert.noise.kinds import (
     Zero,
     initial_key,
     pick,
+    real_increments,
     usual_noise,
 )
 from dalembert.noise.paths import brownian_path, coarsen, enumerate_three_point
@@ -30,6 +31,7 @@ __all__ = [
     "enumerate_three_point",
     "initial_key",
     "pick",
+    "real_increments",
     "seed_words",
     "usual_noise",
 ]

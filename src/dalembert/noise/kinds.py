@@ -51,6 +51,7 @@ __all__ = [
     "Zero",
     "initial_key",
     "pick",
+    "real_increments",
     "usual_noise",
 ]
 

@@ -14,7 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from dalembert.noise import Increments, brownian_path, coarsen, usual_noise
+from dalembert.noise import (
+    Increments,
+    brownian_path,
+    coarsen,
+    real_increments,
+    usual_noise,
+)
 from dalembert.precision import check_dt, with_precision
 from dalembert.stepping.step import as_increments, check_method, vector
 from dalembert.stepping.stepper import StepInfo, Stepper, make_stepper
@@ -87,7 +93,8 @@ def path_increments(
         if steps is None:
             raise ValueError("give steps, the number of steps to draw, or the increments.")
         return draw_increments(system, method, dt, steps, seed)
-    record = increments if isinstance(increments, Increments) else Increments(increments)
+    given = increments if isinstance(increments, Increments) else Increments(increments)
+    record = real_increments(given)
     shape = np.shape(record.dW)
     if len(shape) != 2 or shape[1] != system.noises:
         raise ValueError(
