@@ -276,6 +276,7 @@ MORE_CHANGES = {
 def test_more_changes_are_seen(case, monkeypatch):
     fun, change = MORE_CHANGES[case]()
     assert_seen(fun, change, monkeypatch)
+    sys.modules.pop("settings_of_a_user", None)
 
 
 def assert_seen(fun, change, monkeypatch):
