@@ -28,7 +28,7 @@ from dalembert.system import System
 
 __all__ = ["Case", "Part", "Result", "Study", "load_result"]
 
-KIND, SCHEMA = "dalembert study", 1
+KIND, SCHEMA = "dalembert study", 2
 
 
 @dataclass(frozen=True)
