@@ -20,8 +20,10 @@ __all__ = ["check_function"]
 
 def check_function(
     name: str, fun: Any, dim: int, params: Any, shape: tuple[int, ...] | None
-) -> None:
+) -> tuple[int, ...]:
     """Refuse anything but a function of (q, p), or (q, p, params), to a real array.
+
+    Returns the shape of the array.
 
     Args:
         name: what the function is called in messages.
@@ -80,6 +82,7 @@ def check_function(
             else ("a scalar, shape ()", "Sum over the components or take one, e.g. p[0]**2 / 2.")
         )
         raise ValueError(f"{name} must return {wanted}, but it returns shape {out.shape}. {hint}")
+    return out.shape
 
 
 def _literals(jaxpr: Any) -> Iterator[np.ndarray]:

@@ -292,7 +292,7 @@ def test_merge_is_exact_for_split_samples():
         ({"system": "kubo"}, "system must be a da.System"),
         (
             {"paths": 10**10, "keep": "final"},
-            r"would return 149.0 GiB, and this machine has .* to spare",
+            r"keep='final': 149.0 GiB.*, and this machine has .* to spare",
         ),
     ],
 )
