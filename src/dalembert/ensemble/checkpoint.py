@@ -27,7 +27,7 @@ from dalembert.ensemble.lock import held
 from dalembert.ensemble.settings import Settings
 from dalembert.ensemble.tally import Tally
 
-__all__ = ["Checkpoint", "CheckpointFile", "Progress"]
+__all__ = ["Checkpoint", "CheckpointFile", "Progress", "remove_checkpoint"]
 
 KIND, SCHEMA = "dalembert checkpoint", 2
 
@@ -128,14 +128,6 @@ class CheckpointFile:
             if is_ours:
                 path.unlink(missing_ok=True)
 
-    def remove(self) -> None:
-        """Delete the files of a run that are of no more use."""
-        for ending in ("", ".previous", ".new"):
-            path = self._beside(ending)
-            header = archive.read_header(path, KIND, SCHEMA) if path.is_file() else None
-            if header is not None and self._is_same(header):
-                path.unlink()
-
     def _is_same(self, header: Mapping[str, Any]) -> bool:
         return header.get("identity") == self.identity
 
@@ -231,6 +223,14 @@ class CheckpointFile:
                 f"{path} belongs to another run. What differs: {'; '.join(differences)}. "
                 "Give the settings it was begun with, or another file."
             )
+
+
+def remove_checkpoint(path: Path) -> None:
+    """Delete a checkpoint that is of no more use, and what is kept with it."""
+    for ending in ("", ".previous", ".new"):
+        file = Path(f"{path}{ending}")
+        if file.is_file() and archive.is_marked(file, KIND):
+            file.unlink()
 
 
 class DifferentRunError(ValueError):

@@ -1,5 +1,6 @@
 """A study: methods at step sizes on one system, run as one and kept in one file."""
 
+import hashlib
 import re
 import threading
 import warnings
@@ -15,11 +16,13 @@ import numpy as np
 
 from dalembert.ensemble import archive
 from dalembert.ensemble.blocks import cores
+from dalembert.ensemble.checkpoint import remove_checkpoint
 from dalembert.ensemble.job import Job
 from dalembert.ensemble.run import Run
 from dalembert.ensemble.settings import make_settings
 from dalembert.ensemble.simulate import prepare
 from dalembert.ensemble.statistics import Histogram
+from dalembert.ensemble.stopping import ending_on_sigterm
 from dalembert.methods import BEYOND, METHODS
 from dalembert.noise import Noise
 from dalembert.studies.claims import Claim
@@ -164,7 +167,8 @@ class Study:
         is_alone = jax.process_count() == 1
         beside = [part.paths == 1 and is_alone for part, _ in cases]
         # Failed paths are part of what a study shows; its result keeps their number.
-        with warnings.catch_warnings(), ThreadPoolExecutor(cores()) as pool:
+        # A signal that comes while only single paths run has to reach them too.
+        with ending_on_sigterm(), warnings.catch_warnings(), ThreadPoolExecutor(cores()) as pool:
             warnings.filterwarnings("ignore", message=".* paths failed")
             single = [which for which, aside in zip(cases, beside, strict=True) if aside]
             running = {pool.submit(run, *which, False): which for which in single}
@@ -181,6 +185,14 @@ class Study:
                     job.stop()
         return Result(self.name, {(p.name, c.label): runs[p.name, c.label] for p, c in cases})
 
+    def remove_checkpoints(self, folder: Any) -> None:
+        """Delete the checkpoints of all cases, and the folder if nothing else is in it."""
+        for part in self.parts:
+            for case in part.cases:
+                remove_checkpoint(Path(folder) / _file_name(part, case))
+        if not any(Path(folder).iterdir()):
+            Path(folder).rmdir()
+
     def _prepare(self, part: Part, case: Case, folder: Any, progress: bool) -> Job:
         every = round(part.save_times / case.dt)
         if every < 1 or abs(every * case.dt - part.save_times) > 1e-9 * part.save_times:
@@ -188,9 +200,7 @@ class Study:
                 f"the step size {case.dt:g} of {case.family} does not divide the distance "
                 f"{part.save_times:g} of the save times."
             )
-        file = None
-        if folder is not None:
-            file = Path(folder) / f"{_file_name(part.name)}-{_file_name(case.label)}.ckpt"
+        file = None if folder is None else Path(folder) / _file_name(part, case)
         # One path is a loop of small operations, which a GPU takes longer to start than to do.
         cpu = jax.local_devices(backend="cpu")[0]
         place = jax.default_device(cpu) if part.paths == 1 else nullcontext()
@@ -214,8 +224,15 @@ class Study:
             return prepare(settings, file, progress=progress)
 
 
-def _file_name(label: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.]+", "_", label)
+def _file_name(part: Part, case: Case) -> str:
+    """The checkpoint of a case: readable, and another one for every other case.
+
+    The letters alone would not do: "a+" and "a-" lose theirs, some file systems take A for a, and
+    names have a greatest length.
+    """
+    names = (part.name, case.label)
+    readable = re.sub(r"[^A-Za-z0-9.]+", "_", "-".join(names))[:80]
+    return f"{readable}-{hashlib.sha256(repr(names).encode()).hexdigest()[:12]}.ckpt"
 
 
 @dataclass(frozen=True)
