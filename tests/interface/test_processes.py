@@ -230,3 +230,30 @@ def test_two_programs_of_two_processes_do_not_share_a_checkpoint(tmp_path):
     first.terminate()
     first.communicate(timeout=60)
     assert not any(map(is_alive, pids))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT], ids=lambda how: how.name)
+def test_a_study_of_single_paths_saves_them_all(tmp_path, how):
+    """They run in other threads than the one that is told to stop."""
+    script, out = tmp_path / "study.py", tmp_path / "out"
+    script.write_text(
+        "import signal\n"
+        "import dalembert as da\n"
+        "from dalembert.studies import Case, Part, Study\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "cases = (Case('heun', 0.1), Case('midpoint', 0.1))\n"
+        "part = Part('all', cases, ([2.0], [0.0]), 1e7, 1, 1e4)\n"
+        "study = Study('long', 'Long', 'Text.', da.systems.damped_kubo(), (part,))\n"
+    )
+    command = [sys.executable, "-m", "dalembert", "run", str(script), "--out", str(out)]
+    program = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    folder = out / "unfinished" / "long"
+    assert wait_until(lambda: len(list(folder.glob(".*.lock"))) == 2)
+    time.sleep(2.0)
+    program.send_signal(how)
+    _, errors = program.communicate(timeout=60)
+    assert program.returncode == (-how if how == signal.SIGTERM else 130)
+    assert f"the study was stopped; saved in {folder}. The same call goes on" in errors
+    assert "Traceback" not in errors
+    assert len(list(folder.glob("*.ckpt"))) == 2 and not list(folder.glob(".*.lock"))

@@ -17,12 +17,12 @@ import numpy as np
 from dalembert.ensemble import archive
 from dalembert.ensemble.blocks import cores
 from dalembert.ensemble.checkpoint import remove_checkpoint
-from dalembert.ensemble.job import Job
+from dalembert.ensemble.job import Interrupted, Job
 from dalembert.ensemble.run import Run
 from dalembert.ensemble.settings import make_settings
 from dalembert.ensemble.simulate import prepare
 from dalembert.ensemble.statistics import Histogram
-from dalembert.ensemble.stopping import ending_on_sigterm
+from dalembert.ensemble.stopping import Terminated, ending_on_sigterm
 from dalembert.methods import BEYOND, METHODS
 from dalembert.noise import Noise
 from dalembert.studies.claims import Claim
@@ -178,6 +178,11 @@ class Study:
                         note(*which, run(*which, progress))
                 for future in as_completed(running):
                     note(*running[future], future.result())
+            except Interrupted:
+                raise
+            except (KeyboardInterrupt, Terminated) as stop:
+                ending = Terminated if isinstance(stop, Terminated) else Interrupted
+                raise ending(_farewell(folder)) from None
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
                 is_over.set()
@@ -224,6 +229,12 @@ class Study:
             return prepare(settings, file, progress=progress)
 
 
+def _farewell(folder: Any) -> str:
+    if folder is None:
+        return "the study was stopped; nothing was saved."
+    return f"the study was stopped; saved in {folder}. The same call goes on from there."
+
+
 def _file_name(part: Part, case: Case) -> str:
     """The checkpoint of a case: readable, and another one for every other case.
 
@@ -231,7 +242,7 @@ def _file_name(part: Part, case: Case) -> str:
     names have a greatest length.
     """
     names = (part.name, case.label)
-    readable = re.sub(r"[^A-Za-z0-9.]+", "_", "-".join(names))[:80]
+    readable = "-".join(re.sub(r"[^A-Za-z0-9.]+", "_", name) for name in names)[:80]
     return f"{readable}-{hashlib.sha256(repr(names).encode()).hexdigest()[:12]}.ckpt"
 
 
