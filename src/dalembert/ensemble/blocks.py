@@ -257,7 +257,8 @@ def _result(work: Work, number: int, state: PathState, saves: Saves) -> BlockRes
 
 
 def _first_rows(saves: Saves, made: int) -> Saves:
-    rows = jax.tree.map(lambda x: x[:made], saves._replace(last_counts={}))
+    # Copies: a view would hold the memory of all rows.
+    rows = jax.tree.map(lambda x: x[:made].copy(), saves._replace(last_counts={}))
     return rows._replace(last_counts=saves.last_counts)
 
 
