@@ -47,7 +47,7 @@ def launch(arguments: list[str], processes: int) -> int:
             for process in range(processes):
                 own = os.environ | common | {PROCESS: str(process)}
                 command = [sys.executable, "-m", "dalembert", *arguments]
-                children.append(subprocess.Popen(command, env=own, pass_fds=(reading,)))
+                children.append(subprocess.Popen(command, env=own, pass_fds=_handed_on(reading)))
             return _supervise(children)
         except KeyboardInterrupt:
             _end(children)
@@ -73,14 +73,17 @@ def _coordinator(processes: int, pipe: int) -> Iterator[dict[str, str]]:
         COORDINATOR: f"localhost:{port}",
         PROCESSES: str(processes),
         LOCAL_PROCESSES: str(processes),
-        PIPE: str(pipe),
     }
+    if not _handed_on(pipe):
+        yield common
+        return
+    common[PIPE] = str(pipe)
     program = str(Path(__file__).with_name("coordinator.py"))
     with subprocess.Popen(
         [sys.executable, "-P", program, str(port), str(processes), str(pipe)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        pass_fds=(pipe,),
+        pass_fds=_handed_on(pipe),
     ) as coordinator:
         try:
             if coordinator.stdout and coordinator.stdout.readline() == b"ready\n":
@@ -89,6 +92,11 @@ def _coordinator(processes: int, pipe: int) -> Iterator[dict[str, str]]:
             yield common
         finally:
             coordinator.kill()
+
+
+def _handed_on(pipe: int) -> tuple[int, ...]:
+    """What children inherit: the pipe, but nothing on Windows, which cannot do that."""
+    return (pipe,) if os.name == "posix" else ()
 
 
 def _supervise(children: list[Child]) -> int:
@@ -157,8 +165,9 @@ def join() -> int:
     They are found by what `launch` set, or by SLURM or MPI.
     """
     if COORDINATOR in os.environ:
-        pipe = int(os.environ[PIPE])
-        threading.Thread(target=_end_with_launcher, args=(pipe,), daemon=True).start()
+        if PIPE in os.environ:
+            pipe = int(os.environ[PIPE])
+            threading.Thread(target=_end_with_launcher, args=(pipe,), daemon=True).start()
         process = int(os.environ[PROCESS])
         connect(os.environ[COORDINATOR], int(os.environ[PROCESSES]), process)
         return process

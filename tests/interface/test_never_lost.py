@@ -1,5 +1,6 @@
 """Runs that are killed, interrupted, damaged or short of disk go on from where they were."""
 
+import errno
 import os
 import random
 import resource
@@ -14,7 +15,7 @@ import pytest
 
 import dalembert as da
 import interrupted_run
-from dalembert.ensemble import blocks, progress
+from dalembert.ensemble import blocks, lock, progress
 from dalembert.ensemble import checkpoint as checkpoint_files
 from interrupted_run import differences, simulate
 
@@ -278,6 +279,23 @@ def test_two_runs_do_not_share_a_checkpoint(tmp_path, environment, undisturbed):
     assert (tmp_path / ".run.ckpt.lock").exists()
     assert not differences(simulate(path), undisturbed)
     assert not (tmp_path / ".run.ckpt.lock").exists()
+
+
+def test_where_there_are_no_locks_runs_go_without(tmp_path, monkeypatch):
+    def unsupported(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    path = tmp_path / "file"
+    monkeypatch.setattr(lock.fcntl, "flock", unsupported)
+    with lock.held(path), lock.held(path):
+        pass
+    monkeypatch.setattr(lock, "fcntl", None)
+    with lock.held(path), lock.held(path):
+        pass
+    monkeypatch.undo()
+    with lock.held(path), pytest.raises(BlockingIOError, match="in use"), lock.held(path):
+        pass
+    assert not list(tmp_path.iterdir())
 
 
 def test_sigterm_saves_says_so_and_ends(tmp_path, environment, undisturbed):
