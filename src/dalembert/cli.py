@@ -2,11 +2,14 @@
 
 import sys
 
+from dalembert.terminal import adapt_output
+
 __all__ = ["main"]
 
 
 def main() -> None:
     """Run the program; says what to install if its extra is missing."""
+    adapt_output()
     try:
         from dalembert.commands import app
     except ImportError as error:

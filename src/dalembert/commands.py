@@ -16,6 +16,8 @@ from rich.console import Console
 from rich.table import Table
 
 import dalembert as da
+from dalembert.ensemble.processes import LostError
+from dalembert.ensemble.stopping import ending_on_sigterm
 from dalembert.launch import join, launch
 
 __all__ = ["app"]
@@ -160,12 +162,14 @@ def run(
         raise _fail(f"no such file: {file}{hint}")
     if processes is not None and processes > 1:
         raise typer.Exit(launch(["run", str(file), "--out", str(out)], processes))
+    status = 0
     with _one_of_several():
         study = _execute(file, "__main__").get("study")
         if isinstance(study, studies().Study):
-            _run_studies([study], out, checkpoints=True)
+            status = _run_studies([study], out, checkpoints=True)
         else:
             console.print(f"{file} defines no `study`: it was run as a script.", markup=False)
+    raise typer.Exit(status)
 
 
 @app.command()
@@ -201,7 +205,8 @@ def reproduce(
             chosen = [override(known[name](size), method, paths, t_end, dt) for name in names]
         except ValueError as error:
             raise _fail(str(error)) from error
-        _run_studies([s for s in chosen if s.parts], out, checkpoints=size == "paper")
+        status = _run_studies([s for s in chosen if s.parts], out, checkpoints=size == "paper")
+    raise typer.Exit(status)
 
 
 @app.command()
@@ -224,8 +229,8 @@ def studies() -> Any:
     return studies
 
 
-def _run_studies(chosen: list[Any], out: Path, checkpoints: bool) -> None:
-    """Run studies one after another, say what comes out, and end with the status of the claims."""
+def _run_studies(chosen: list[Any], out: Path, checkpoints: bool) -> int:
+    """Run studies one after another and say what comes out; the exit status of the claims."""
     from dalembert.studies.claims import unexplained
     from dalembert.studies.reproduce import reproduce
 
@@ -244,7 +249,7 @@ def _run_studies(chosen: list[Any], out: Path, checkpoints: bool) -> None:
             markup=False,
         )
     console.print(f"{len(claims) - len(failed)} of {len(claims)} claims hold. Results: {out}")
-    raise typer.Exit(1 if unexplained(claims) else 0)
+    return 1 if unexplained(claims) else 0
 
 
 def _say(part: Any, case: Any, run: da.Run) -> None:
@@ -263,12 +268,43 @@ def _one_of_several() -> Iterator[None]:
     process = join()
     if process > 0:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    errors = Console(stderr=True, highlight=False)
     try:
-        yield
+        with ending_on_sigterm(is_quiet=process > 0):
+            yield
     except da.Interrupted as stop:
         if process == 0:
-            Console(stderr=True, highlight=False).print(str(stop), markup=False, soft_wrap=True)
-        raise typer.Exit(130) from None
+            errors.print(str(stop), markup=False, soft_wrap=True)
+        _leave(130)
+    except LostError as error:
+        errors.print(f"error: {error}", markup=False, soft_wrap=True)
+        _leave(1)
+    except (Exception, SystemExit) as error:
+        if jax.distributed.is_initialized():
+            _leave(_status_after(error))
+        raise
+
+
+def _status_after(error: BaseException) -> int:
+    """The exit status after an error, once it is printed as Python would."""
+    if isinstance(error, typer.Exit):
+        return error.exit_code
+    if not isinstance(error, SystemExit):
+        traceback.print_exception(error)
+        return 1
+    if error.code is None or isinstance(error.code, int):
+        return error.code or 0
+    print(error.code, file=sys.stderr)
+    return 1
+
+
+def _leave(status: int) -> None:
+    """End with this status. One of several that has failed does not wait for the others."""
+    if jax.distributed.is_initialized() and status:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    raise typer.Exit(status) from None
 
 
 def _method(name: str) -> Any:

@@ -5,7 +5,7 @@ of bounds but takes the nearest entry instead, so the indices are read off the t
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,12 +16,19 @@ from jax.extend import core as jcore
 from dalembert.digest import contains, derivative
 from dalembert.precision import float_hint, is_traced, warn_if_rounded
 
-__all__ = ["check_function"]
+__all__ = ["Checked", "check_function"]
+
+
+class Checked(NamedTuple):
+    """A function that may be used: the shape of its result, and whether it has rules backwards."""
+
+    shape: tuple[int, ...]
+    has_rules: bool
 
 
 def check_function(
     name: str, fun: Any, dim: int, params: Any, shape: tuple[int, ...] | None
-) -> bool:
+) -> Checked:
     """Refuse anything but a function of (q, p), or (q, p, params), to a real array.
 
     Args:
@@ -87,7 +94,7 @@ def check_function(
     has_rules = contains(trace.jaxpr, ("custom_vjp_call",))
     if shape is not None and has_rules:
         _check_rules(name, call, given, shape)
-    return has_rules
+    return Checked(out.shape, has_rules)
 
 
 def _check_rules(name: str, call: Any, given: tuple[Any, ...], shape: tuple[int, ...]) -> None:

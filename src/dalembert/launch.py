@@ -1,28 +1,71 @@
 """Running a Python file in one process or in several that share their simulations."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from dalembert.ensemble.blocks import LOCAL_PROCESSES
 from dalembert.ensemble.processes import connect, in_launcher
+from dalembert.ensemble.stopping import Terminated, ending_on_sigterm
 
 __all__ = ["join", "launch"]
 
-COORDINATOR, PROCESSES, PROCESS = (
+COORDINATOR, PROCESSES, PROCESS, PIPE = (
     "DALEMBERT_COORDINATOR",
     "DALEMBERT_PROCESSES",
     "DALEMBERT_PROCESS",
+    "DALEMBERT_PIPE",
 )
+
+MOMENT = 1.0
+"""Seconds for processes that may be about to end by themselves."""
+
+GRACE = 6.0
+"""Seconds for processes to save themselves, after which they are killed."""
+
+Child = subprocess.Popen[bytes]
 
 
 def launch(arguments: list[str], processes: int) -> int:
     """Start `python -m dalembert ARGUMENTS` in several processes; returns the exit status.
 
-    If one of them fails the others are stopped: they could only wait for it.
+    If one of them ends badly, or this one is told to end, all of them save themselves and end. They
+    do the same if this one is killed.
     """
+    children: list[Child] = []
+    # The children see the other end closed when this process ends, in whatever way.
+    reading, writing = os.pipe()
+    with ending_on_sigterm(), _coordinator(processes, reading) as common:
+        try:
+            for process in range(processes):
+                own = os.environ | common | {PROCESS: str(process)}
+                command = [sys.executable, "-m", "dalembert", *arguments]
+                children.append(subprocess.Popen(command, env=own, pass_fds=_handed_on(reading)))
+            return _supervise(children)
+        except KeyboardInterrupt:
+            _end(children)
+            _say("interrupted: all processes have ended.")
+            return 128 + signal.SIGINT
+        except Terminated:
+            _end(children)
+            raise Terminated("ended by SIGTERM, and all processes with it.") from None
+        finally:
+            for child in children:
+                child.kill()
+            os.close(reading)
+            os.close(writing)
+
+
+@contextmanager
+def _coordinator(processes: int, pipe: int) -> Iterator[dict[str, str]]:
+    """What all processes are told, while another one coordinates them if JAX can have it so."""
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         port = probe.getsockname()[1]
@@ -31,29 +74,89 @@ def launch(arguments: list[str], processes: int) -> int:
         PROCESSES: str(processes),
         LOCAL_PROCESSES: str(processes),
     }
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-m", "dalembert", *arguments],
-            env=os.environ | common | {PROCESS: str(process)},
+    if not _handed_on(pipe):
+        yield common
+        return
+    common[PIPE] = str(pipe)
+    program = str(Path(__file__).with_name("coordinator.py"))
+    with subprocess.Popen(
+        [sys.executable, "-P", program, str(port), str(processes), str(pipe)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        pass_fds=_handed_on(pipe),
+    ) as coordinator:
+        try:
+            if coordinator.stdout and coordinator.stdout.readline() == b"ready\n":
+                # JAX has the first process coordinate as well, where nobody asks it.
+                common["JAX_COORDINATOR_BIND_ADDRESS"] = "localhost:0"
+            yield common
+        finally:
+            coordinator.kill()
+
+
+def _handed_on(pipe: int) -> tuple[int, ...]:
+    """What children inherit: the pipe, but nothing on Windows, which cannot do that."""
+    return (pipe,) if os.name == "posix" else ()
+
+
+def _supervise(children: list[Child]) -> int:
+    """Wait for all to end, or end all when one of them ends badly; the exit status."""
+    number = _wait_for_end_or_failure(children)
+    if number is None:
+        return 0
+    failed = children[number]
+    if _end(children) or failed.returncode < 0:
+        _say(
+            f"process {number} of {len(children)} {_how(failed)}, so the others have been ended. "
+            "With a checkpoint the same command goes on from there."
         )
-        for process in range(processes)
-    ]
-    status = 0
-    try:
-        while status == 0 and any(child.poll() is None for child in children):
-            time.sleep(0.1)
-            status = next((child.returncode for child in children if child.poll()), 0)
-    except KeyboardInterrupt:
-        # Ctrl-C has reached the children as well: they save themselves and end.
-        for child in children:
-            child.wait()
-    finally:
-        for child in children:
-            if child.poll() is None:
-                child.terminate()
-            child.wait()
-    failed = next((child.returncode for child in children if child.returncode), 0)
-    return abs(status or failed)
+    return _status(failed)
+
+
+def _wait_for_end_or_failure(children: list[Child]) -> int | None:
+    """Wait for all to end; the number of the first that ends badly, or None."""
+    while True:
+        states = [child.poll() for child in children]
+        for number, state in enumerate(states):
+            if state:
+                return number
+        if None not in states:
+            return None
+        time.sleep(0.1)
+
+
+def _end(children: list[Child]) -> bool:
+    """End all processes: let them, tell them, kill them; whether they had to be told."""
+    _wait(children, MOMENT)
+    told = [child for child in children if child.poll() is None]
+    for child in told:
+        child.terminate()
+    _wait(children, GRACE)
+    for child in children:
+        child.kill()
+        child.wait()
+    return bool(told)
+
+
+def _wait(children: list[Child], seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and any(child.poll() is None for child in children):
+        time.sleep(0.05)
+
+
+def _status(child: Child) -> int:
+    """As a shell gives it."""
+    return child.returncode if child.returncode >= 0 else 128 - child.returncode
+
+
+def _how(child: Child) -> str:
+    if child.returncode >= 0:
+        return f"has failed with status {child.returncode}"
+    return f"was ended by {signal.Signals(-child.returncode).name}"
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
 
 
 def join() -> int:
@@ -62,6 +165,9 @@ def join() -> int:
     They are found by what `launch` set, or by SLURM or MPI.
     """
     if COORDINATOR in os.environ:
+        if PIPE in os.environ:
+            pipe = int(os.environ[PIPE])
+            threading.Thread(target=_end_with_launcher, args=(pipe,), daemon=True).start()
         process = int(os.environ[PROCESS])
         connect(os.environ[COORDINATOR], int(os.environ[PROCESSES]), process)
         return process
@@ -71,3 +177,11 @@ def join() -> int:
     import jax
 
     return jax.process_index()
+
+
+def _end_with_launcher(pipe: int) -> None:
+    """Wait until the process that has started this one is no more, and end as on SIGTERM."""
+    os.read(pipe, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE)
+    os._exit(128 + signal.SIGTERM)

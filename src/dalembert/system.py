@@ -81,7 +81,7 @@ class System:
             for shape, functions in (((), scalars), ((self.dim,), vectors))
             for name, fun in functions.items()
             if fun is not None or name == "H"
-            if check_function(name, fun, self.dim, self.params, shape)
+            if check_function(name, fun, self.dim, self.params, shape).has_rules
         ]
         object.__setattr__(self, "_backwards", frozenset(backwards))
 

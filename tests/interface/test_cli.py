@@ -1,5 +1,6 @@
 """The command-line program, as a person would use it."""
 
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 import dalembert as da
 from dalembert.cli import main
 from dalembert.commands import app
+from dalembert.terminal import in_ascii
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,7 +75,7 @@ def test_a_script_without_a_study_is_said_to_be_one(tmp_path):
     file = tmp_path / "script.py"
     file.write_text("studie = 1\n")
     result = call("run", str(file))
-    assert result.exit_code == 0 and "defines no `study`" in result.output.replace("\n", " ")
+    assert result.exit_code == 0 and "defines no `study`" in " ".join(result.output.split())
 
 
 def test_files_may_import_their_neighbours(tmp_path):
@@ -132,6 +134,44 @@ def test_nothing_is_cut_or_wrapped_at_80_columns(monkeypatch):
     rows = call("list").output.splitlines()
     assert [row.split()[0] for row in rows[1 : len(da.METHODS) + 1]] == list(da.METHODS)
     assert any(re.search(r"srkw2 +weak +4 \+ 2 +structure", row) for row in rows)
+
+
+def program(*arguments, **variables):
+    """The program as a process of its own, in an environment of its own."""
+    environment = os.environ | variables
+    command = [sys.executable, "-m", "dalembert", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, timeout=300)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_letters_that_a_terminal_does_not_know_are_written_in_others(tmp_path, encoding):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\n"
+        "print('Δt ≤ 1 – Störmer, 量 x²')\n"
+        "print('ε ± 1', file=sys.stderr)\n"
+        "raise ValueError('Δt = 0 → ∞')\n"
+    )
+    done = program("run", str(script), PYTHONIOENCODING=encoding)
+    output, errors = done.stdout.decode(encoding), done.stderr.decode(encoding)
+    assert done.returncode == 2 and "Traceback" not in errors
+    assert "dt <= 1 - St" in output and ("Störmer" in output) == (encoding == "latin-1")
+    assert "? x" in output and "dt = 0 -> ?" in errors
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+@pytest.mark.parametrize("command", ["list", "certify", "diagnose two_noise", "--help"])
+def test_every_command_prints_on_every_terminal(command, encoding):
+    done = program(*command.split(), PYTHONIOENCODING=encoding, COLUMNS="20")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.decode(encoding)
+
+
+def test_what_is_printed_in_ascii_can_be_read():
+    assert in_ascii("Lagrange–d’Alembert, Δt = 10⁻³ ± ½, λ ≥ 0, µ, É") == (
+        "Lagrange-d'Alembert, dt = 10-3 +- 1/2, lambda >= 0, mu, E"
+    )
 
 
 def test_version():

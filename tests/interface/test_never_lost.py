@@ -1,5 +1,6 @@
 """Runs that are killed, interrupted, damaged or short of disk go on from where they were."""
 
+import errno
 import os
 import random
 import resource
@@ -14,7 +15,7 @@ import pytest
 
 import dalembert as da
 import interrupted_run
-from dalembert.ensemble import blocks, progress
+from dalembert.ensemble import blocks, lock, progress
 from dalembert.ensemble import checkpoint as checkpoint_files
 from interrupted_run import differences, simulate
 
@@ -49,6 +50,13 @@ def start(environment, *arguments, **options):
     return child
 
 
+def wait_for(path):
+    for _ in range(1200):
+        time.sleep(0.05)
+        if path.exists():
+            break
+
+
 @pytest.mark.parametrize("times", [3, 20])
 def test_killed_and_still_the_same_bits(times, tmp_path, environment, undisturbed):
     checkpoint, result = tmp_path / "run.ckpt", tmp_path / "run.npz"
@@ -81,10 +89,7 @@ def test_killed_and_still_the_same_bits(times, tmp_path, environment, undisturbe
 def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path, environment, undisturbed):
     checkpoint, result = tmp_path / "run.ckpt", tmp_path / "run.npz"
     child = start(environment, checkpoint, result)
-    for _ in range(1200):
-        time.sleep(0.05)
-        if checkpoint.exists():
-            break
+    wait_for(checkpoint)
     child.send_signal(signal.SIGINT)
     output, errors = child.communicate(timeout=60)
     assert child.returncode == 130, errors
@@ -128,11 +133,11 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, monkeypatch,
             result = simulate(da.Checkpoint(path, seconds=1e9))
         assert not differences(result, undisturbed)
         path.with_name("run.ckpt.previous").write_bytes(whole)
-    path.write_bytes(b"damaged")
+    path.write_bytes(whole[:middle])
     path.with_name("run.ckpt.previous").unlink()
     with pytest.raises(ValueError, match=r"no good one before it. Give another name, or delete it"):
         simulate(path)
-    assert path.read_bytes() == b"damaged"
+    assert path.read_bytes() == whole[:middle]
 
 
 def test_other_settings_are_refused_by_name(tmp_path, monkeypatch):
@@ -181,6 +186,180 @@ def test_a_full_disk_is_said_and_loses_nothing(tmp_path, monkeypatch, undisturbe
     assert not differences(simulate(path), undisturbed)
 
 
+SMALL = {"t_end": 0.5, "paths": 20}
+
+
+def test_a_complete_run_is_returned_though_its_checkpoint_cannot_be_written(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "could not write run.ckpt: No space left on device")
+
+    monkeypatch.setattr(checkpoint_files.CheckpointFile, "write", full)
+    with pytest.warns(
+        RuntimeWarning, match=r"the run is complete, but its checkpoint is not.*No s"
+    ):
+        result = simulate(da.Checkpoint(tmp_path / "run.ckpt", seconds=1e9), **SMALL)
+    assert not differences(result, simulate(**SMALL)) and not list(tmp_path.iterdir())
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(monkeypatch):
+    def work(*_):
+        raise AssertionError("it has begun")
+
+    monkeypatch.setattr(blocks, "_run_block", work)
+    with pytest.raises(OSError, match="nothing can be written beside the checkpoint /proc/self/r"):
+        simulate("/proc/self/run.ckpt", **SMALL)
+
+
+def test_what_is_no_checkpoint_is_never_renamed_or_replaced(tmp_path, monkeypatch):
+    path = tmp_path / "run.ckpt"
+    for make, message in (
+        (path.mkdir, "run.ckpt is a folder: give the name of a file"),
+        (lambda: os.mkfifo(path), "run.ckpt is not a plain file"),
+    ):
+        make()
+        with pytest.raises(ValueError, match=message):
+            simulate(path, **SMALL)
+        assert [p.name for p in tmp_path.iterdir()] == ["run.ckpt"] and not path.is_file()
+        path.rmdir() if path.is_dir() else path.unlink()
+    with pytest.raises(ValueError, match="/dev/null is not a plain file"):
+        simulate("/dev/null", **SMALL)
+    assert Path("/dev/null").is_char_device()
+    result = simulate(path, **SMALL)
+    good = path.read_bytes()
+    for name in ("run.ckpt", "run.ckpt.new", "run.ckpt.previous", ".run.ckpt.lock"):
+        other = tmp_path / name
+        for content in (b"my notes", (result.save(other), other.read_bytes())[1]):
+            path.write_bytes(good)
+            other.write_bytes(content)
+            with pytest.raises(ValueError, match=r"is not a dalembert checkpoint|it is not ours"):
+                simulate(path, **SMALL)
+            assert other.read_bytes() == content
+        other.unlink()
+
+
+def test_a_run_deletes_only_its_own_files(tmp_path):
+    path = tmp_path / "run"
+    own = [tmp_path / f"run.process{ending}" for ending in ("1", "12", "1.previous", "2.new")]
+    simulate(path, **SMALL)
+    for file in own:
+        file.write_bytes(path.read_bytes())
+    own[3].write_bytes(path.read_bytes()[:1000])
+    others = [".run.new.77.partial", ".run2.new.77.partial", "run.processing-notes.txt"]
+    others += ["run.process0", "run.process1.txt", "run.processes", "run.process3", "run2.process1"]
+    for name in others:
+        (tmp_path / name).write_bytes(b"mine")
+    with pytest.warns(RuntimeWarning, match=r"run.process3 is not a readable.*run again"):
+        simulate(path, **SMALL)
+    assert not any(file.exists() for file in own)
+    left = sorted(p.name for p in tmp_path.iterdir())
+    assert left == sorted([*others, "run", "run.previous"])
+    assert all((tmp_path / name).read_bytes() == b"mine" for name in others)
+
+
+def test_blocks_of_another_run_are_refused_and_stay(tmp_path):
+    simulate(tmp_path / "other", seed=1, **SMALL)
+    file = tmp_path / "run.process1"
+    (tmp_path / "other").rename(file)
+    with pytest.raises(
+        ValueError, match=r"run.process1 belongs to another run. What differs: seed"
+    ):
+        simulate(tmp_path / "run", **SMALL)
+    assert file.exists() and not (tmp_path / "run").exists()
+
+
+def test_two_runs_do_not_share_a_checkpoint(tmp_path, environment, undisturbed):
+    """The second is refused as long as the first lives, also if it is killed."""
+    path = tmp_path / "run.ckpt"
+    child = start(environment, path, tmp_path / "run.npz")
+    wait_for(path)
+    with pytest.raises(BlockingIOError, match=rf"in use by another run \(process {child.pid} on"):
+        simulate(path)
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+    assert (tmp_path / ".run.ckpt.lock").exists()
+    assert not differences(simulate(path), undisturbed)
+    assert not (tmp_path / ".run.ckpt.lock").exists()
+
+
+def test_where_there_are_no_locks_runs_go_without(tmp_path, monkeypatch):
+    def unsupported(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    path = tmp_path / "file"
+    monkeypatch.setattr(lock.fcntl, "flock", unsupported)
+    with lock.held(path), lock.held(path):
+        pass
+    monkeypatch.setattr(lock, "fcntl", None)
+    with lock.held(path), lock.held(path):
+        pass
+    monkeypatch.undo()
+    with lock.held(path), pytest.raises(BlockingIOError, match="in use"), lock.held(path):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_sigterm_saves_says_so_and_ends(tmp_path, environment, undisturbed):
+    path = tmp_path / "run.ckpt"
+    child = start(environment, path, tmp_path / "run.npz")
+    wait_for(path)
+    child.send_signal(signal.SIGTERM)
+    output, errors = child.communicate(timeout=60)
+    assert child.returncode == -signal.SIGTERM, errors
+    assert "stopped after" in errors and f"saved in {path}" in errors and "Trace" not in errors
+    assert output == ""
+    assert {p.name for p in tmp_path.iterdir()} <= {"run.ckpt", "run.ckpt.previous"}
+    assert not differences(simulate(path), undisturbed)
+
+
+def test_a_program_that_handles_sigterm_itself_is_left_alone(tmp_path, monkeypatch):
+    seen = []
+    before = signal.signal(signal.SIGTERM, lambda *_: seen.append("own"))
+    add = progress.ProgressBar.add
+
+    def terminated(bar, count):
+        add(bar, count)
+        if not seen:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(progress.ProgressBar, "add", terminated)
+    try:
+        result = simulate(**SMALL)
+        assert seen == ["own"] and np.isfinite(result.q).all()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class Ended(BaseException):
+    """In place of the end of the process."""
+
+
+def test_a_second_signal_does_not_disturb_the_saving(tmp_path, monkeypatch, capsys, undisturbed):
+    path, write, stopped = tmp_path / "run.ckpt", checkpoint_files.CheckpointFile.write, []
+
+    def write_disturbed(file, done):
+        signal.raise_signal(signal.SIGTERM)
+        write(file, done)
+
+    def interrupt(*_):
+        if not stopped:
+            stopped.append(True)
+            signal.raise_signal(signal.SIGINT)
+
+    def end(process, number):
+        raise Ended(process, number)
+
+    monkeypatch.setattr(checkpoint_files.CheckpointFile, "write", write_disturbed)
+    monkeypatch.setattr(progress.ProgressBar, "add", interrupt)
+    monkeypatch.setattr(os, "kill", end)
+    with pytest.raises(Ended) as ended:
+        simulate(da.Checkpoint(path, seconds=1e9))
+    monkeypatch.undo()
+    assert ended.value.args == (os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert f"saved in {path}. The same call goes on from there." in capsys.readouterr().err
+    assert not differences(simulate(path), undisturbed)
+
+
 def test_a_checkpoint_needs_a_folder_and_sound_intervals(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no folder"):
         simulate(tmp_path / "missing" / "run.ckpt")
@@ -199,6 +378,22 @@ def test_written_by_count_as_well_as_by_age(tmp_path, monkeypatch):
     )
     simulate(da.Checkpoint(path, seconds=1e9, blocks=2), t_end=1.0)
     assert written == [2, 4, 6, 6]
+
+
+def test_no_bit_of_the_name_of_kept_states_is_changed_unnoticed(tmp_path):
+    path = tmp_path / "run.ckpt"
+    result = simulate(path, **SMALL)
+    whole, name = path.read_bytes(), b"kept/q"
+    places = [i for i in range(len(whole)) if whole.startswith(name, i)]
+    assert len(places) == 3, "in the list of the header, before the array and in the directory"
+    for bit in [8 * place + bit for place in places for bit in range(3, 8 * len(name), 9)]:
+        changed = bytearray(whole)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        with pytest.raises(ValueError, match="is not a readable dalembert checkpoint file"):
+            simulate(path, **SMALL)
+    path.write_bytes(whole)
+    assert not differences(simulate(path, **SMALL), result)
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -1,5 +1,6 @@
 """Several processes on one machine give the bits of one, and go on in any number."""
 
+import os
 import signal
 import socket
 import subprocess
@@ -110,3 +111,149 @@ def test_a_study_in_two_processes(tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "lorentz.npz").exists() and (tmp_path / "claims.json").exists()
+
+
+LONG = """
+import os, sys
+import dalembert as da
+from dalembert.ensemble import blocks
+
+folder = os.path.dirname(__file__)
+process = int(os.environ["DALEMBERT_PROCESS"])
+with open(f"{folder}/pid{process}", "w") as file:
+    file.write(str(os.getpid()))
+if os.path.exists(f"{folder}/fails{process}"):
+    sys.exit(3)
+blocks.LEG_SECONDS = 0.05
+run = da.simulate(da.systems.damped_kubo(), da.midpoint(), ([2.0], [0.0]), dt=0.1, t_end=1e5,
+                  paths=2000, save_every=1000, progress=False,
+                  checkpoint=da.Checkpoint(f"{folder}/run.ckpt", seconds=0.2))
+"""
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # A process whose parent has been killed stays as a zombie until somebody asks for it.
+    status = Path(f"/proc/{pid}/stat")
+    return not status.exists() or status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def wait_until(condition, seconds=60.0):
+    until = time.monotonic() + seconds
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.05)
+    return condition()
+
+
+def launch(folder):
+    """The program with two processes that are at work: it, and their numbers."""
+    script = folder / "long.py"
+    script.write_text(LONG)
+    # Whoever starts the tests in the background has Ctrl-C ignored, here and in all children.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    command = [sys.executable, "-m", "dalembert", "run", str(script), "--processes", "2"]
+    try:
+        program = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return program
+
+
+def at_work(folder):
+    files = [folder / "run.ckpt", folder / "run.ckpt.process1"]
+    assert wait_until(lambda: all(file.exists() for file in files))
+    return [int((folder / f"pid{process}").read_text()) for process in range(2)]
+
+
+KILLED = "process {} of 2 was ended by {}, so the others have been ended."
+ENDS = [
+    ("1", signal.SIGKILL, 137, KILLED.format(1, "SIGKILL")),
+    ("launcher", signal.SIGTERM, -15, "ended by SIGTERM, and all processes with it."),
+    ("0", signal.SIGKILL, 137, KILLED.format(0, "SIGKILL")),
+    ("1", signal.SIGTERM, 143, KILLED.format(1, "SIGTERM")),
+    ("0", signal.SIGTERM, 143, KILLED.format(0, "SIGTERM")),
+    ("1", signal.SIGINT, 130, "process 1 of 2 has failed with status 130, so the others"),
+    ("launcher", signal.SIGINT, 130, "interrupted: all processes have ended."),
+    ("launcher", signal.SIGKILL, -9, ""),
+    ("all", signal.SIGINT, 130, "interrupted: all processes have ended."),
+    ("all", signal.SIGTERM, -15, "ended by SIGTERM, and all processes with it."),
+]
+
+
+@pytest.mark.parametrize(
+    ("whom", "how", "status", "sentence"),
+    [ENDS[0], ENDS[1], *(pytest.param(*end, marks=pytest.mark.slow) for end in ENDS[2:])],
+    ids=[f"{whom}-{how.name}" for whom, how, *_ in ENDS],
+)
+def test_all_processes_end_soon_with_a_sentence_and_a_checkpoint(
+    tmp_path, whom, how, status, sentence
+):
+    program = launch(tmp_path)
+    pids = at_work(tmp_path)
+    named = {"launcher": [program.pid], "all": [program.pid, *pids]}
+    ended = time.monotonic()
+    before = max(file.stat().st_mtime_ns for file in tmp_path.glob("run.ckpt*"))
+    for pid in named.get(whom) or [pids[int(whom)]]:
+        os.kill(pid, how)
+    _, errors = program.communicate(timeout=60)
+    assert wait_until(lambda: not any(map(is_alive, pids)), 10)
+    assert time.monotonic() - ended < 10
+    assert program.returncode == status and sentence in errors
+    assert "Traceback" not in errors and "Check failure stack trace" not in errors
+    if (whom, how) != ("0", signal.SIGKILL):
+        assert f"saved in {tmp_path / 'run.ckpt'}. The same call goes on from there." in errors
+    assert max(file.stat().st_mtime_ns for file in tmp_path.glob("run.ckpt*")) > before
+
+
+@pytest.mark.slow
+def test_a_process_that_fails_alone_ends_the_others(tmp_path):
+    (tmp_path / "fails1").touch()
+    program = launch(tmp_path)
+    _, errors = program.communicate(timeout=60)
+    assert program.returncode == 3
+    assert "process 1 of 2 has failed with status 3, so the others have been ended." in errors
+    assert not is_alive(int((tmp_path / "pid0").read_text()))
+
+
+@pytest.mark.slow
+def test_two_programs_of_two_processes_do_not_share_a_checkpoint(tmp_path):
+    first = launch(tmp_path)
+    pids = at_work(tmp_path)
+    second = launch(tmp_path)
+    _, errors = second.communicate(timeout=60)
+    assert second.returncode == 2
+    assert f"the checkpoint {tmp_path / 'run.ckpt'} is in use by another run" in errors
+    assert first.poll() is None
+    first.terminate()
+    first.communicate(timeout=60)
+    assert not any(map(is_alive, pids))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT], ids=lambda how: how.name)
+def test_a_study_of_single_paths_saves_them_all(tmp_path, how):
+    """They run in other threads than the one that is told to stop."""
+    script, out = tmp_path / "study.py", tmp_path / "out"
+    script.write_text(
+        "import signal\n"
+        "import dalembert as da\n"
+        "from dalembert.studies import Case, Part, Study\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "cases = (Case('heun', 0.1), Case('midpoint', 0.1))\n"
+        "part = Part('all', cases, ([2.0], [0.0]), 1e7, 1, 1e4)\n"
+        "study = Study('long', 'Long', 'Text.', da.systems.damped_kubo(), (part,))\n"
+    )
+    command = [sys.executable, "-m", "dalembert", "run", str(script), "--out", str(out)]
+    program = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    folder = out / "unfinished" / "long"
+    assert wait_until(lambda: len(list(folder.glob(".*.lock"))) == 2)
+    time.sleep(2.0)
+    program.send_signal(how)
+    _, errors = program.communicate(timeout=60)
+    assert program.returncode == (-how if how == signal.SIGTERM else 130)
+    assert f"the study was stopped; saved in {folder}. The same call goes on" in errors
+    assert "Traceback" not in errors
+    assert len(list(folder.glob("*.ckpt"))) == 2 and not list(folder.glob(".*.lock"))

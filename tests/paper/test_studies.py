@@ -22,7 +22,7 @@ from dalembert.studies.statements import (
     claim_stays_near,
     claim_unbounded_increments,
 )
-from dalembert.studies.study import load_result
+from dalembert.studies.study import _file_name, load_result
 
 FIGURES = {"kubo": 2, "vanderpol": 2, "lenard-bernstein": 5, "lorentz": 2}
 METHODS = {
@@ -110,6 +110,39 @@ def test_the_exit_status_says_whether_the_claims_hold(tmp_path, measured, note, 
     assert ("does not hold" in done.output) == (measured > 2)
     page = CliRunner().invoke(app, ["report", str(out)])
     assert page.exit_code == 0 and "A number is small." in (out / "report.html").read_text()
+
+
+def study_of(names, paths=8, t_end=1.0):
+    """Cases that differ in the names of their methods alone."""
+    cases = tuple(Case("heun", 0.1, name) for name in names)
+    part = Part("all", cases, ([2.0], [0.0]), t_end, paths, 0.5)
+    return Study("tiny", "A tiny study", "Nothing to see.", da.systems.damped_kubo(), (part,))
+
+
+def test_every_case_has_a_checkpoint_of_its_own(tmp_path):
+    names = ["a+", "a-", "a−", "A+", "a_", "a", "a-b", "é", "e\u0301", "x" * 300, "x" * 301]
+    [part] = study_of(names).parts
+    other = replace(part, name="all-a")
+    files = {_file_name(p, case).lower() for p in (part, other) for case in part.cases}
+    assert len(files) == 2 * len(names)
+    assert all(file.isascii() and "/" not in file and len(file) < 150 for file in files)
+    assert _file_name(part, part.cases[0]).startswith("all-a_t_0.1-")
+    study_of(["a+", "a-"]).run(tmp_path)
+    assert sum(file.suffix == ".ckpt" for file in tmp_path.iterdir()) == 2
+
+
+def test_a_study_deletes_its_own_checkpoints_alone(tmp_path):
+    unfinished = tmp_path / "unfinished" / "tiny"
+    unfinished.mkdir(parents=True)
+    study_of(["b"]).run(unfinished)
+    [other] = unfinished.glob("*.ckpt")
+    notes = unfinished / "notes.txt"
+    notes.write_text("mine")
+    reproduce(study_of(["a"]), tmp_path)
+    assert sorted(unfinished.iterdir()) == sorted([notes, other])
+    notes.unlink()
+    reproduce(study_of(["a", "b"]), tmp_path)
+    assert not (tmp_path / "unfinished").exists()
 
 
 def test_claims_compare_as_they_say(tmp_path):

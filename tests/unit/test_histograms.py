@@ -294,7 +294,7 @@ def test_bad_axes_are_refused(arguments, message):
     [
         ([STARTS], "histograms must map names to da.Histogram"),
         ({"q": POSITION}, r"histograms\['q'\] must be a da.Histogram, not Axis"),
-        ({"a/b": STARTS}, "a histogram needs a name without '/', not 'a/b'"),
+        ({"a/b": STARTS}, "a histogram needs a name without '/' and control characters, not 'a/b'"),
         ({"q": da.Histogram(da.Axis(lambda q, p: q, 0, 1))}, r"must return a scalar, shape \(\)"),
         ({"q": da.Histogram(da.Axis(lambda q: q[0], 0, 1))}, r"\['q'\] failed when called as"),
     ],

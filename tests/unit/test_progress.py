@@ -238,6 +238,71 @@ def test_a_line_never_wraps(clock, terminal, monkeypatch, columns, title):
     assert (title in line) == (columns >= 80 and title == "e1 on x")
 
 
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        (60, "75% of 4e+03 path-steps, 3.00e+02/s, 0:03 left, 99 failed"),
+        (50, "75%, 0:03 left, 99 failed"),
+        (20, "75%, 0:03 left"),
+        (8, "75%"),
+        (3, ""),
+    ],
+)
+def test_a_narrow_terminal_is_told_less_in_whole_words(clock, terminal, monkeypatch, columns, line):
+    monkeypatch.setattr(progress, "_columns", lambda: columns)
+    it = bar()
+    it.add(3000)
+    it.failed = 99
+    clock.now += 10
+    it.draw()
+    assert terminal.getvalue() == "\r" + line
+
+
+def test_a_terminal_that_becomes_narrow_is_not_written_beyond(clock, terminal, monkeypatch):
+    it = bar()
+    clock.now += 10
+    it.draw()
+    assert len(terminal.lines[0]) > 60
+    for finish in (it.draw, it.close):
+        monkeypatch.setattr(progress, "_columns", lambda: 20)
+        terminal.truncate(0)
+        clock.now += 10
+        finish()
+        assert all(len(text.strip("\0")) < 20 for text in terminal.getvalue().split("\r"))
+        it._width = 70
+
+
+@pytest.mark.parametrize(("name", "width"), [("量子", 4), ("e\u0301", 1), ("a\nb\x1b", 4)])
+def test_wide_combining_and_control_letters_in_a_title(clock, terminal, monkeypatch, name, width):
+    monkeypatch.setattr(progress, "_columns", lambda: 90)
+    it = bar(title=name)
+    it.add(1000)
+    clock.now += 10
+    it.draw()
+    line = terminal.getvalue().removeprefix("\r")
+    assert line.isprintable() or "\u0301" in line
+    assert "\n" not in line and "\x1b" not in line
+    assert progress._width(line.partition(" |")[0]) == width and progress._width(line) < 90
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_a_terminal_that_does_not_know_every_letter(clock, shown_on, monkeypatch, encoding):
+    monkeypatch.setattr(progress, "_columns", lambda: 100)
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding)
+    stream.isatty = lambda: True
+    shown_on(stream)
+    it = bar(title="é on Δ")
+    it.add(2000)
+    clock.now += 10
+    it.draw()
+    line = raw.getvalue().decode(encoding).removeprefix("\r")
+    assert "|############            |  50% of" in line and len(line) < 100
+    assert line.startswith("? on ? |" if encoding == "ascii" else "é on ? |")
+    it.close()
+    assert screen(raw.getvalue().decode(encoding)) == ""
+
+
 def test_a_terminal_that_goes_away_does_not_stop_the_run(clock, shown_on):
     class Gone(Terminal):
         def flush(self):

@@ -312,7 +312,7 @@ def test_merge_is_exact_for_split_samples():
         ({"noise": da.Recorded(da.Increments([[0.1]] * 3))}, "takes 20 steps and 3 are recorded"),
         (
             {"paths": 10**10, "keep": "final"},
-            r"would return 149.0 GiB, and this machine has .* to spare",
+            r"keep='final': 149.0 GiB.*, and this machine has .* to spare",
         ),
     ],
 )

@@ -1,68 +1,108 @@
 """Plain files: arrays in `.npz`, the rest in a JSON header, no pickle, replaced only when complete.
 
-A file is a zip of `.npy` members, whose checksums are verified on reading. Nothing in it is
+A file is a zip of `.npy` members. The header comes first. It lists all arrays with their checksums
+and has one of its own, so that what is read is what was written, or an error. Nothing in a file is
 executed, and no member is unpacked beyond the size that its own header accounts for.
 """
 
+import hashlib
 import json
 import os
 import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-__all__ = ["decode", "encode", "read", "under", "write"]
+__all__ = [
+    "decode",
+    "encode",
+    "is_marked",
+    "read",
+    "read_header",
+    "real_path",
+    "under",
+    "write",
+    "write_directly",
+]
 
-UNREADABLE = (
-    ValueError,
-    KeyError,
-    TypeError,
-    IndexError,
-    EOFError,
-    OSError,
-    RuntimeError,
-    NotImplementedError,
-    RecursionError,
-    MemoryError,
-    OverflowError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-"""What reading damaged bytes can raise in `zipfile`, `zlib`, `numpy` and `json`."""
-
+HEADER = "header.npy"
 MAX_HEADER_BYTES = 2**26
+MARK_BYTES = 512
+"""How far from one of its ends a file says, in plain bytes, what it is."""
+
+KINDS_OF_NUMBERS = "fiub"
 
 
 def encode(stream: IO[bytes], header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a header and arrays to a stream."""
-    text = np.frombuffer(json.dumps(dict(header)).encode(), np.uint8)
-    members = {"header": text} | {f"array/{name}": x for name, x in arrays.items()}
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
+    """Write a header, which first says its `format` and then the `schema`, and arrays."""
+    # A transposed array would be stored by columns, which is not read.
+    members = {name: np.asarray(x, order="C") for name, x in arrays.items()}
+    for name, array in members.items():
+        if array.dtype.kind not in KINDS_OF_NUMBERS:
+            raise ValueError(f"{name} has the type {array.dtype}: numbers are needed.")
+    content = dict(header) | {"arrays": {name: _digest(x) for name, x in members.items()}}
+    text = json.dumps(content | {"sha256": _seal(content)}).encode()
+    if len(text) > MAX_HEADER_BYTES:
+        raise ValueError(f"a header of {len(text):,} bytes is too long for a file.")
+    with zipfile.ZipFile(stream, "w", compresslevel=1) as file:
+        # Both ends of the file say in plain bytes what it is, should one of them be damaged.
+        file.comment = str(header["format"]).encode()
+        _put(file, HEADER, np.frombuffer(text, np.uint8))
+        file.compression = zipfile.ZIP_DEFLATED
         for name, array in members.items():
-            with file.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+            _put(file, _member_name(name), array)
+
+
+def _put(file: zipfile.ZipFile, name: str, array: np.ndarray) -> None:
+    with file.open(name, "w", force_zip64=True) as member:
+        np.lib.format.write_array(member, array, allow_pickle=False)
 
 
 def decode(stream: IO[bytes], kind: str, schema: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read what `encode` wrote; ValueError if it is damaged, of another kind or schema."""
     try:
         with zipfile.ZipFile(stream) as file:
-            header = json.loads(_member(file, "header.npy", MAX_HEADER_BYTES).tobytes())
-            if not isinstance(header, dict) or header.get("format") != kind:
-                raise ValueError(f"it is not a {kind}")
-            if header.get("schema") != schema:
-                raise ValueError(
-                    f"it has schema {header.get('schema')!r}, and this version reads {schema}"
-                )
-            names = [name for name in file.namelist() if name.startswith("array/")]
-            arrays = {name[len("array/") : -len(".npy")]: _member(file, name) for name in names}
-    except UNREADABLE as error:
-        reason = str(error) or type(error).__name__
-        raise ValueError(reason) from error
+            header = _header(file, kind, schema)
+            listed = header.pop("arrays")
+            expected = [HEADER, *map(_member_name, listed)]
+            if sorted(file.namelist()) != sorted(expected):
+                raise ValueError("its arrays are not those that its header lists")
+            arrays = {name: _member(file, _member_name(name)) for name in listed}
+            for name, digest in listed.items():
+                if _digest(arrays[name]) != digest:
+                    raise ValueError(f"{name} is not what its header says")
+    except Exception as error:
+        # Damaged bytes raise many kinds of errors in zipfile, zlib, struct, tokenize, json, numpy.
+        raise ValueError(str(error) or type(error).__name__) from error
     return header, arrays
+
+
+def _header(file: zipfile.ZipFile, kind: str, schema: int) -> dict[str, Any]:
+    header = json.loads(_member(file, HEADER, MAX_HEADER_BYTES).tobytes())
+    if not isinstance(header, dict) or header.get("format") != kind:
+        raise ValueError(f"it is not a {kind}")
+    if header.get("schema") != schema:
+        raise ValueError(f"it has schema {header.get('schema')!r}, and this version reads {schema}")
+    if header.pop("sha256", None) != _seal(header):
+        raise ValueError("its header has been changed")
+    return header
+
+
+def _member_name(array: str) -> str:
+    return f"array/{array}.npy"
+
+
+def _seal(header: Mapping[str, Any]) -> str:
+    """The checksum of a header; JSON that is read and written again is the same text."""
+    return hashlib.sha256(json.dumps(header).encode()).hexdigest()
+
+
+def _digest(array: np.ndarray) -> str:
+    digest = hashlib.sha256(f"{array.dtype.str} {array.shape} ".encode())
+    digest.update(array.reshape(-1).view(np.uint8).data if array.size else b"")
+    return digest.hexdigest()
 
 
 def _member(file: zipfile.ZipFile, name: str, limit: int = 2**62) -> np.ndarray:
@@ -75,7 +115,7 @@ def _member(file: zipfile.ZipFile, name: str, limit: int = 2**62) -> np.ndarray:
         shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
         count = int(np.prod([int(n) for n in shape], dtype=object)) if shape else 1
         wanted = count * dtype.itemsize
-        known = dtype.kind in "fiub" and not fortran and min(shape, default=0) >= 0
+        known = dtype.kind in KINDS_OF_NUMBERS and not fortran and min(shape, default=0) >= 0
         if not known or wanted > min(limit, info.file_size):
             raise ValueError(f"{name} does not hold what it announces")
         data = stream.read(wanted)
@@ -84,21 +124,49 @@ def _member(file: zipfile.ZipFile, name: str, limit: int = 2**62) -> np.ndarray:
         return np.frombuffer(data, dtype).reshape(shape).copy()
 
 
+def real_path(path: Any) -> Path:
+    """Where a file is written: a link is followed, so that it stays what it is.
+
+    Raises:
+        ValueError: if there is something that is not a file, such as a folder or a device.
+    """
+    target = Path(os.path.realpath(path) if os.path.islink(path) else path)
+    if target.exists() and not target.is_file():
+        what = "a folder" if target.is_dir() else "not a plain file"
+        raise ValueError(f"{path} is {what}: give the name of a file.")
+    return target
+
+
 def write(path: Any, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
     """Write a file; an existing one is replaced only when the new one is safely on the disk."""
-    target = Path(path)
+    target = real_path(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    write_directly(partial, header, arrays, named=target)
+    partial.replace(target)
+
+
+def write_directly(
+    path: Path, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], named: Path
+) -> None:
+    """Write a file in its place and onto the disk; on an error nothing of it is left.
+
+    Args:
+        path: the file.
+        header: plain data.
+        arrays: arrays by name.
+        named: what an error calls the file.
+    """
     try:
-        with partial.open("wb") as stream:
+        with path.open("wb") as stream:
             encode(stream, header, arrays)
             stream.flush()
             os.fsync(stream.fileno())
-        partial.replace(target)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise OSError(
-            error.errno, f"could not write {target}: {error.strerror or error}"
-        ) from error
+    except BaseException as error:
+        path.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            reason = error.strerror or error
+            raise OSError(error.errno, f"could not write {named}: {reason}") from error
+        raise
 
 
 def read(path: Any, kind: str, schema: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -116,6 +184,24 @@ def read(path: Any, kind: str, schema: int) -> tuple[dict[str, Any], dict[str, A
             return decode(stream, kind, schema)
     except ValueError as error:
         raise ValueError(f"{source} is not a readable {kind} file: {error}") from error
+
+
+def read_header(path: Any, kind: str, schema: int) -> dict[str, Any] | None:
+    """The header of a file of this kind, or None if it has none that can be trusted."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            return _header(file, kind, schema)
+    except Exception:
+        return None
+
+
+def is_marked(path: Path, kind: str) -> bool:
+    """Whether a file that may be damaged or incomplete was begun as one of this kind."""
+    with path.open("rb") as stream:
+        start = stream.read(MARK_BYTES)
+        stream.seek(max(stream.seek(0, os.SEEK_END) - MARK_BYTES, 0))
+        end = stream.read(MARK_BYTES)
+    return json.dumps({"format": kind})[:-1].encode() in start or end.endswith(kind.encode())
 
 
 def under(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

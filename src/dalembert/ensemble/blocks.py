@@ -257,7 +257,8 @@ def _result(work: Work, number: int, state: PathState, saves: Saves) -> BlockRes
 
 
 def _first_rows(saves: Saves, made: int) -> Saves:
-    rows = jax.tree.map(lambda x: x[:made], saves._replace(last_counts={}))
+    # Copies: a view would hold the memory of all rows.
+    rows = jax.tree.map(lambda x: x[:made].copy(), saves._replace(last_counts={}))
     return rows._replace(last_counts=saves.last_counts)
 
 
@@ -279,14 +280,30 @@ def pending_to_record(pending: Pending) -> tuple[dict[str, Any], dict[str, np.nd
 def pending_from_record(
     work: Work, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
 ) -> Pending:
-    """The unfinished block of a record; its structure is that of the kernel's results."""
-    settings = work.settings
+    """The unfinished block of a record; its structure is that of the kernel's results.
+
+    KeyError or TypeError if it is none of this run.
+    """
+    settings, unit = work.settings, int(header["unit"])
     with jax.enable_x64(settings.dtype == np.float64):
         zeros = np.zeros((settings.block_paths, settings.system.dim), settings.dtype)
         state = work.kernel.start(zeros, zeros, work.report)
         leg = _leg(settings.schedule, 0, 0)
         result = jax.eval_shape(work.kernel, state, _block(work, 0), leg)
-        like = (result.state, result.saves)
-    leaves = [arrays[f"leaf/{i}"] for i in range(len(jax.tree.leaves(like)))]
-    restored = jax.tree.unflatten(jax.tree.structure(like), leaves)
-    return Pending(int(header["unit"]), *restored)
+        made = settings.schedule.saves_before(unit)
+        like = (result.state, _resized(result.saves, made))
+    expected = jax.tree.leaves(like)
+    leaves = [arrays[f"leaf/{i}"] for i in range(len(expected))]
+    if [(x.shape, x.dtype) for x in leaves] != [(x.shape, x.dtype) for x in expected]:
+        raise TypeError("an unfinished block has other arrays than this run")
+    return Pending(unit, *jax.tree.unflatten(jax.tree.structure(like), leaves))
+
+
+def _resized(saves: Saves, rows: int) -> Saves:
+    """The shapes of saves with another number of rows."""
+
+    def resized(x: Any) -> Any:
+        return jax.ShapeDtypeStruct((rows, *x.shape[1:]), x.dtype)
+
+    changed = jax.tree.map(resized, saves._replace(last_counts={}))
+    return changed._replace(last_counts=saves.last_counts)

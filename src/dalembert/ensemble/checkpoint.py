@@ -1,17 +1,20 @@
 """Checkpoints: what a run has done so far, in a file that is good at every moment.
 
 The file holds the merged statistics of the first blocks and the states of the blocks that were
-running. It is replaced as a whole; the one before is kept beside it as `NAME.previous`. In a run of
-several processes the first one writes the file, and the others write the blocks they were running
-to `NAME.process1`, `NAME.process2`, …
+running. It is written as `NAME.new` and then takes the place of the one before, which is kept as
+`NAME.previous`. In a run of several processes the first one writes the file, and the others write
+the blocks they were running to `NAME.process1`, `NAME.process2`, …
+
+Files that a run has not written itself are neither replaced nor deleted.
 """
 
-import glob
 import json
 import os
+import re
 import time
 import warnings
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,11 +23,13 @@ import numpy as np
 
 from dalembert.ensemble import archive
 from dalembert.ensemble.blocks import Pending, Work, pending_from_record, pending_to_record
+from dalembert.ensemble.lock import held
+from dalembert.ensemble.settings import Settings
 from dalembert.ensemble.tally import Tally
 
-__all__ = ["Checkpoint", "CheckpointFile", "Progress"]
+__all__ = ["Checkpoint", "CheckpointFile", "Progress", "remove_checkpoint"]
 
-KIND, SCHEMA = "dalembert checkpoint", 1
+KIND, SCHEMA = "dalembert checkpoint", 2
 
 MAX_VALUES = 100
 """Characters of two values that differ, up to which they are printed."""
@@ -52,6 +57,7 @@ class Checkpoint:
         folder = Path(self.path).absolute().parent
         if not folder.is_dir():
             raise FileNotFoundError(f"there is no folder {folder} for the checkpoint {self.path}.")
+        archive.real_path(self.path)
 
 
 @dataclass
@@ -71,13 +77,16 @@ class CheckpointFile:
     def __init__(self, options: Checkpoint, identity: Mapping[str, Any], process: int = 0) -> None:
         # As the file will give it back: tuples are lists there.
         self.options, self.identity = options, json.loads(json.dumps(identity))
-        base = Path(options.path)
-        self.path = base if process == 0 else base.with_name(f"{base.name}.process{process}")
+        self.base = archive.real_path(options.path)
+        self.path = self.base if process == 0 else self._beside(f".process{process}")
         self.written_at, self.written_blocks = time.monotonic(), 0
 
-    @property
-    def previous(self) -> Path:
-        return self.path.with_name(self.path.name + ".previous")
+    def _beside(self, ending: str) -> Path:
+        return self.base.with_name(self.base.name + ending)
+
+    def held(self) -> AbstractContextManager[None]:
+        """See that the file can be written, and keep other runs from it."""
+        return held(self.path)
 
     def is_due(self, blocks: int) -> bool:
         """Whether it is time to write again."""
@@ -104,52 +113,73 @@ class CheckpointFile:
             arrays |= {f"pending/{number}/{name}": x for name, x in found.items()}
         if progress.kept is not None:
             arrays |= dict(zip(("kept/q", "kept/p"), progress.kept, strict=True))
-        new = self.path.with_name(self.path.name + ".new")
-        archive.write(new, header, arrays)
+        new, previous = (Path(f"{self.path}.{ending}") for ending in ("new", "previous"))
+        archive.write_directly(new, header, arrays, named=self.path)
         if self.path.exists():
-            os.replace(self.path, self.previous)
+            os.replace(self.path, previous)
         os.replace(new, self.path)
         self.written_at, self.written_blocks = time.monotonic(), progress.blocks
 
     def clean_up(self) -> None:
         """Delete what the processes wrote beside the file of a run that is complete."""
-        for path in [*self._beside(), *self._beside(".partial")]:
-            path.unlink(missing_ok=True)
+        for path in self._of_processes():
+            header = archive.read_header(path, KIND, SCHEMA)
+            is_ours = archive.is_marked(path, KIND) if header is None else self._is_same(header)
+            if is_ours:
+                path.unlink(missing_ok=True)
 
-    def _beside(self, ending: str = "") -> list[Path]:
-        """Files of single processes, or what a killed one left unfinished."""
-        base = Path(self.options.path)
-        name = glob.escape(base.name)
-        pattern = f".{name}*{ending}" if ending else f"{name}.process*"
-        return sorted(base.parent.glob(pattern))
+    def _is_same(self, header: Mapping[str, Any]) -> bool:
+        return header.get("identity") == self.identity
+
+    def _of_processes(self) -> list[Path]:
+        """Files of single processes, also what a killed one left unfinished."""
+        name = re.compile(re.escape(self.base.name) + r"\.process[1-9][0-9]*(\.new|\.previous)?")
+        found = (p for p in self.base.parent.iterdir() if name.fullmatch(p.name))
+        return sorted(p for p in found if p.is_file())
 
     def read(self, work: Work) -> Progress:
         """The newest readable state of this run; nothing done if there is none at all."""
-        progress = self._read_newest(Path(self.options.path), work)
-        for path in self._beside():
+        for ending in ("", ".new", ".previous"):
+            self._check_owner(Path(f"{self.path}{ending}"))
+        progress = self._read_newest(work)
+        for path in self._of_processes():
             try:
                 for number, pending in self._read_one(path, work).pending.items():
                     known = progress.pending.get(number)
                     if known is None or known.unit < pending.unit:
                         progress.pending[number] = pending
+            except DifferentRunError:
+                raise
             except ValueError as error:
-                warnings.warn(f"{error} Its blocks are run again.", RuntimeWarning, stacklevel=2)
+                # One that was being written when its process was killed is no loss.
+                if path.suffix != ".new":
+                    text = f"{error}. Its blocks are run again."
+                    warnings.warn(text, RuntimeWarning, stacklevel=2)
         merged = range(progress.blocks)
         progress.pending = {n: p for n, p in progress.pending.items() if n not in merged}
         return progress
 
-    def _read_newest(self, base: Path, work: Work) -> Progress:
+    def _check_owner(self, path: Path) -> None:
+        """Refuse to put a checkpoint in the place of what is none."""
+        archive.real_path(path)
+        if path.exists() and path.stat().st_size and not archive.is_marked(path, KIND):
+            raise ValueError(
+                f"{path} is not a {KIND} file, and stays as it is: give another name for the "
+                "checkpoint, or delete it."
+            )
+
+    def _read_newest(self, work: Work) -> Progress:
         found: list[Progress] = []
         damaged: list[str] = []
         for ending in (".new", "", ".previous"):
-            path = base.with_name(base.name + ending)
+            path = self._beside(ending)
             if path.is_file():
                 try:
                     found.append(self._read_one(path, work))
                 except DifferentRunError:
                     raise
                 except ValueError as error:
-                    damaged.append(str(error))
+                    damaged += [] if ending == ".new" else [str(error)]
         if damaged and found:
             warnings.warn(
                 f"{damaged[0]}. The run goes on from the checkpoint before it.",
@@ -177,9 +207,13 @@ class CheckpointFile:
                 for number, record in header["pending"].items()
             }
             kept = (arrays["kept/q"], arrays["kept/p"]) if "kept/q" in arrays else None
-            return Progress(int(header["blocks"]), tally, kept, pending, float(header["seconds"]))
+            done = Progress(int(header["blocks"]), tally, kept, pending, float(header["seconds"]))
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} is not a readable {KIND} file: {error!r}") from error
+        missing = _missing(done, work.settings)
+        if missing:
+            raise ValueError(f"{path} is not a readable {KIND} file: {missing}")
+        return done
 
     def _check_identity(self, path: Path, saved: Any) -> None:
         """Refuse to go on with a run that was asked for with other settings."""
@@ -191,8 +225,32 @@ class CheckpointFile:
             )
 
 
+def remove_checkpoint(path: Path) -> None:
+    """Delete a checkpoint that is of no more use, and what is kept with it."""
+    for ending in ("", ".previous", ".new"):
+        file = Path(f"{path}{ending}")
+        if file.is_file() and archive.is_marked(file, KIND):
+            file.unlink()
+
+
 class DifferentRunError(ValueError):
     """A checkpoint was found whose settings are not those of the run."""
+
+
+def _missing(done: Progress, settings: Settings) -> str:
+    """What a checkpoint of these settings lacks."""
+    numbers = range(settings.blocks)
+    if not 0 <= done.blocks <= settings.blocks or any(n not in numbers for n in done.pending):
+        return "it has other blocks"
+    if done.blocks and done.tally is None:
+        return "it has no statistics"
+    if settings.keep == "nothing":
+        return ""
+    times = () if settings.keep == "final" else (settings.schedule.saves,)
+    paths = min(done.blocks * settings.block_paths, settings.run_paths)
+    shape = (*times, paths, settings.system.dim)
+    is_there = done.kept is not None and all(x.shape == shape for x in done.kept)
+    return "" if is_there else "it does not have the states to be kept"
 
 
 def _extent(progress: Progress) -> tuple[int, int]:

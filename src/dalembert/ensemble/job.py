@@ -3,18 +3,19 @@
 import time
 import warnings
 from collections.abc import Generator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 
-from dalembert.ensemble.blocks import BlockResult, Stopped, Work, run_blocks, worker_count
+from dalembert.ensemble.blocks import BlockResult, Stopped, Work, run_blocks
 from dalembert.ensemble.checkpoint import CheckpointFile, Progress
-from dalembert.ensemble.processes import exchange, largest
+from dalembert.ensemble.processes import LostError, exchange, largest
 from dalembert.ensemble.progress import ProgressBar
 from dalembert.ensemble.run import Failures, Run
+from dalembert.ensemble.stopping import Terminated, ending_on_sigterm, undisturbed
 from dalembert.ensemble.tally import Tally
 
 __all__ = ["Interrupted", "Job"]
@@ -38,23 +39,19 @@ class Job:
         file: CheckpointFile | None,
         on_failure: str,
         shown: bool,
-        workers: int | None,
+        workers: int,
     ) -> None:
         self.work, self.settings, self.identity = work, work.settings, identity
         self.file, self.on_failure, self.prepared = file, on_failure, prepared
+        self.workers = workers
+        self.done, self.started = Progress(), prepared
+        self.shown = shown and jax.process_index() == 0
+
+    def _make_bar(self) -> ProgressBar:
         settings = self.settings
-        devices = jax.local_devices(backend=settings.backend)
-        self.workers = worker_count(work.kernel, devices, workers)
-        self.done = Progress() if file is None else file.read(self.work)
-        self.work.pending.update(self.done.pending)
-        self.started = time.perf_counter() - self.done.seconds
-        if settings.keep != "nothing":
-            self._make_room()
         total = settings.run_paths * settings.steps
         title = f"{settings.method.name} on {settings.system.name}"
-        shown = shown and jax.process_index() == 0
-        self.bar = ProgressBar(total, self._merged(), title, shown)
-        self.work.on_leg = self.bar.add
+        return ProgressBar(total, self._merged(), title, self.shown)
 
     def _merged(self) -> int:
         """Path-steps of the blocks that are done, whoever has run them."""
@@ -64,18 +61,44 @@ class Job:
 
     def run(self) -> Run:
         """All blocks that are not done yet, and what has come out of the run."""
-        try:
-            # Leaving the generator stops all blocks and leaves what they have done.
-            with closing(self._results()) as results:
-                for number, result in results:
-                    self._add(number, result)
-                    self._tick()
-            self._complete()
-        except (KeyboardInterrupt, Stopped):
-            raise Interrupted(self._farewell()) from None
-        finally:
-            self.bar.close()
+        with ending_on_sigterm(), ExitStack() as stack:
+            if self.file is not None:
+                self._take_up(self.file, stack)
+            if self.settings.keep != "nothing":
+                self._make_room()
+            self.bar = self._make_bar()
+            self.work.on_leg = self.bar.add
+            try:
+                # Leaving the generator stops all blocks and leaves what they have done.
+                with closing(self._results()) as results:
+                    for number, result in results:
+                        self._add(number, result)
+                        self._tick()
+                self._complete()
+            except (KeyboardInterrupt, Stopped):
+                raise Interrupted(self._farewell()) from None
+            except Terminated:
+                raise Terminated(self._farewell()) from None
+            except LostError as error:
+                raise LostError(f"{error} The run was {self._farewell()}") from error
+            finally:
+                self.bar.close()
         return self._finish()
+
+    def _take_up(self, file: CheckpointFile, stack: ExitStack) -> None:
+        """Hold the checkpoint and go on from it; of several processes all of them or none."""
+        problem: Exception | None = None
+        try:
+            stack.enter_context(file.held())
+            self.done = file.read(self.work)
+        except (OSError, ValueError) as error:
+            problem = error
+        if jax.process_count() > 1 and largest(int(problem is not None)) and problem is None:
+            raise ValueError("another process of this run was refused the checkpoint.")
+        if problem is not None:
+            raise problem
+        self.work.pending.update(self.done.pending)
+        self.started = time.perf_counter() - self.done.seconds
 
     def stop(self) -> None:
         """End the run soon, as Ctrl-C does; for other threads than that of `run`."""
@@ -88,8 +111,12 @@ class Job:
         if jax.process_count() > 1:
             largest(self.done.blocks)
         if jax.process_index() == 0:
-            self._write()
-            self.file.clean_up()
+            try:
+                self._write()
+                self.file.clean_up()
+            except OSError as error:
+                text = f"the run is complete, but its checkpoint is not: {error}."
+                warnings.warn(text, RuntimeWarning, stacklevel=4)
 
     def _results(self) -> Generator[tuple[int, BlockResult], None, None]:
         """The results of all blocks in their order, whichever process runs them."""
@@ -148,9 +175,11 @@ class Job:
     def _make_room(self) -> None:
         """Arrays for all states to be kept, with those of the blocks that are done."""
         settings = self.settings
-        times = () if settings.keep == "final" else (len(settings.schedule.save_steps),)
+        times = () if settings.keep == "final" else (settings.schedule.saves,)
         shape = (*times, settings.run_paths, settings.system.dim)
-        before, room = self.done.kept, [np.empty(shape, settings.dtype) for _ in range(2)]
+        # What no block has filled is NaN, not what was in the memory.
+        room = [np.full(shape, np.nan, settings.dtype) for _ in range(2)]
+        before = self.done.kept
         if before is not None:
             for rows, old in zip(room, before, strict=True):
                 rows[..., : old.shape[-2], :] = old
@@ -227,7 +256,11 @@ class Job:
         text = f"stopped after {share:.0%} of the paths"
         if self.file is None:
             return f'{text}; nothing was saved. With checkpoint="FILE" a run can be resumed.'
-        self._write()
+        try:
+            with undisturbed():
+                self._write()
+        except OSError as error:
+            return f"{text}; {error}. The same call goes on from what was saved before."
         return f"{text}; saved in {self.file.path}. The same call goes on from there."
 
 

@@ -2,7 +2,9 @@
 
 import io
 import os
+import threading
 from collections.abc import Mapping
+from concurrent.futures import Future, wait
 
 import jax
 import numpy as np
@@ -11,11 +13,15 @@ from dalembert.ensemble import archive
 from dalembert.ensemble.blocks import BlockResult
 from dalembert.ensemble.tally import Tally
 
-__all__ = ["connect", "exchange", "in_launcher", "largest"]
+__all__ = ["LostError", "connect", "exchange", "in_launcher", "largest"]
 
 KIND, SCHEMA = "dalembert blocks", 1
 LAUNCHERS = {"SLURM_STEP_NUM_TASKS": "SLURM", "OMPI_COMM_WORLD_SIZE": "Open MPI"}
 """Variables with the number of processes; SLURM sets others in shells that run only once."""
+
+
+class LostError(RuntimeError):
+    """A process of a run has ended or cannot be reached, and the others cannot go on."""
 
 
 def in_launcher() -> str | None:
@@ -41,6 +47,8 @@ def connect(
         process: the number of this one, from 0.
     """
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    # It would swallow SIGTERM, on which a run saves itself.
+    jax.config.update("jax_enable_preemption_service", False)
     jax.distributed.initialize(coordinator, processes, process)
 
 
@@ -72,10 +80,28 @@ def exchange(
 
 
 def _gather(array: np.ndarray) -> np.ndarray:
-    """The arrays of all processes, first axis: processes."""
+    """The arrays of all processes, first axis: processes.
+
+    The exchange waits in a thread of its own, so that this one sees Ctrl-C and SIGTERM although
+    another process may never answer.
+    """
     from jax.experimental.multihost_utils import process_allgather
 
-    return np.asarray(process_allgather(array)).reshape(-1, *array.shape)
+    everyone: Future[np.ndarray] = Future()
+
+    def gather() -> None:
+        try:
+            everyone.set_result(np.asarray(process_allgather(array)))
+        except Exception as error:
+            everyone.set_exception(error)
+
+    threading.Thread(target=gather, name="dalembert exchange", daemon=True).start()
+    while not wait([everyone], timeout=0.1).done:
+        pass
+    try:
+        return everyone.result().reshape(-1, *array.shape)
+    except Exception as error:
+        raise LostError("another process of this run has ended or cannot be reached.") from error
 
 
 def _to_bytes(results: Mapping[int, BlockResult]) -> bytes:

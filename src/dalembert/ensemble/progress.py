@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 import time
+import unicodedata
 
 __all__ = ["ProgressBar"]
 
@@ -45,16 +46,18 @@ class ProgressBar:
             return
         self._drawn = now
         # A line that wraps could not be drawn over; the last column stays free for the cursor.
-        line = self._line(now - self._started, _columns() - 1)
+        columns = _columns() - 1
+        line = self._line(now - self._started, columns)
+        width = _width(line)
         # Ctrl-C can come before the line is written and after: what is to be wiped is known before.
-        self._width = max(self._width, len(line))
-        self._write("\r" + line.ljust(self._width))
-        self._width = len(line)
+        self._width = max(self._width, width)
+        self._write("\r" + line + " " * (min(self._width, columns) - width))
+        self._width = width
 
     def close(self) -> None:
         """Wipe the line."""
         if self._width:
-            self._write("\r" + " " * self._width + "\r")
+            self._write("\r" + " " * min(self._width, _columns() - 1) + "\r")
             self._width = 0
 
     def _write(self, text: str) -> None:
@@ -71,11 +74,27 @@ class ProgressBar:
         left = _duration((self._total - self._done) / rate) if rate else "?"
         failed = f", {self.failed:,} failed" if self.failed else ""
         text = f"{share:4.0%} of {self._total:.3g} path-steps, {rate:.2e}/s, {left} left{failed}"
-        for title in (self._title + " ", ""):
-            room = min(columns - len(title) - len(text) - 3, WIDTH)
+        block = "█" if _shown("█") == "█" else "#"
+        for title in (_shown(self._title + " "), ""):
+            room = min(columns - _width(title) - len(text) - 3, WIDTH)
             if room >= LEAST_WIDTH:
-                return f"{title}|{'█' * int(share * room):<{room}}| {text}"
-        return text.strip()[:columns]
+                return f"{title}|{block * int(share * room):<{room}}| {text}"
+        short = f"{share:.0%}, {left} left"
+        forms = (text.strip(), short + failed, short, f"{share:.0%}", "")
+        return next(form for form in forms if len(form) <= max(columns, 0))
+
+
+def _shown(text: str) -> str:
+    """A text in letters that the terminal knows and that leave the cursor in its line."""
+    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+    known = text.encode(encoding, "replace").decode(encoding)
+    return "".join(letter if letter.isprintable() else "?" for letter in known)
+
+
+def _width(text: str) -> int:
+    """Columns that a text takes: two for a wide letter, none for an accent of its own."""
+    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
+    return len(text) + wide - sum(unicodedata.combining(letter) > 0 for letter in text)
 
 
 def _duration(seconds: float) -> str:

@@ -13,7 +13,7 @@ from dalembert.ensemble.statistics import Moments
 
 __all__ = ["Binned", "Failures", "Run", "load"]
 
-KIND, SCHEMA = "dalembert run", 2
+KIND, SCHEMA = "dalembert run", 3
 
 
 @dataclass(frozen=True)
@@ -217,6 +217,7 @@ class Run:
         header = {
             "observables": list(self.moments),
             "histograms": list(self.counts),
+            "kept": [name for name in ("q", "p") if getattr(self, name) is not None],
             "failures": vars(self.failures),
             "truncated": self.truncated,
             "residual": self.residual,
@@ -226,12 +227,13 @@ class Run:
         arrays = {"t": self.t} | {f"counts/{name}": n for name, n in self.counts.items()}
         for name, moments in self.moments.items():
             arrays |= {f"moments/{name}/{f}": value for f, value in moments._asdict().items()}
-        arrays |= {name: x for name, x in (("q", self.q), ("p", self.p)) if x is not None}
+        arrays |= {name: getattr(self, name) for name in header["kept"]}
         return header, arrays
 
     @classmethod
     def from_record(cls, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> "Run":
         """The run of a record; KeyError or TypeError if it is not one."""
+        kept = {name: arrays[name] for name in header["kept"]}
         return cls(
             arrays["t"],
             {
@@ -243,8 +245,8 @@ class Run:
             header["truncated"],
             header["residual"],
             header["iterations"],
-            arrays.get("q"),
-            arrays.get("p"),
+            kept.get("q"),
+            kept.get("p"),
             header["provenance"],
         )
 

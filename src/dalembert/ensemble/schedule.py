@@ -40,13 +40,18 @@ class Schedule:
     @property
     def save_steps(self) -> np.ndarray:
         """Step numbers of the saves: the start, every `save_every` steps, and the end."""
-        numbers = list(range(0, self.steps + 1, self.save_every))
-        return np.asarray(numbers if numbers[-1] == self.steps else [*numbers, self.steps])
+        numbers = np.arange(self.saves) * self.save_every
+        return np.minimum(numbers, self.steps)
+
+    @property
+    def saves(self) -> int:
+        """How many saves there are."""
+        return -(-self.steps // self.save_every) + 1
 
     def saves_before(self, unit: int) -> int:
         """How many saves the units before this one make."""
         last = unit == self.units
-        return len(self.save_steps) if last else -(-unit // self.units_per_save)
+        return self.saves if last else -(-unit // self.units_per_save)
 
     def steps_before(self, unit: int) -> int:
         """How many steps the units before this one take."""

@@ -251,8 +251,8 @@ def _check_histograms(histograms: Any) -> tuple[tuple[str, Histogram], ...]:
 
 
 def _name(what: str, name: Any) -> str:
-    if not isinstance(name, str) or not name or "/" in name:
-        raise ValueError(f"{what} needs a name without '/', not {name!r}.")
+    if not isinstance(name, str) or not name or "/" in name or not name.isprintable():
+        raise ValueError(f"{what} needs a name without '/' and control characters, not {name!r}.")
     return name
 
 

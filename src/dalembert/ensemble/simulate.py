@@ -1,10 +1,10 @@
 """Ensembles: what is asked for, checked and compiled."""
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,12 +12,13 @@ import numpy as np
 
 from dalembert.captured import captured
 from dalembert.digest import traced_key
-from dalembert.ensemble.blocks import Work
+from dalembert.ensemble.blocks import Work, worker_count
 from dalembert.ensemble.checkpoint import Checkpoint, CheckpointFile
 from dalembert.ensemble.identity import Description, arguments_like, describe
 from dalembert.ensemble.initial import initial_states
 from dalembert.ensemble.job import Job
 from dalembert.ensemble.kernel import Compiled, Kernel, compile_kernel
+from dalembert.ensemble.memory import check_memory
 from dalembert.ensemble.registers import can_use_registers
 from dalembert.ensemble.run import Run
 from dalembert.ensemble.settings import Settings, check_choice, make_settings, whole
@@ -136,9 +137,8 @@ def prepare(
     check_choice("on_failure", on_failure, ("warn", "raise"))
     if workers is not None:
         whole("workers", workers, 1)
-    _check_memory(settings)
-    options = _checkpoint_options(checkpoint)
-    _check_functions(settings)
+    options = _check_checkpoint(checkpoint)
+    components = _check_functions(settings)
     with jax.enable_x64(settings.dtype == np.float64):
         starts = initial_states(
             settings.system, settings.initial, settings.paths, settings.seed, settings.dtype
@@ -147,16 +147,17 @@ def prepare(
         if options is not None:
             description.check_complete()
         kernel, maps, report = _make_kernel(settings, description)
+        devices = jax.local_devices(backend=settings.backend)
+        workers = worker_count(kernel, devices, workers)
+        check_memory(settings, components, workers)
         compiled = _compile(kernel, settings, maps)
     identity = description.record | {"code": compiled.code, "by_maps": maps is not None}
-    file = None
-    if options is not None:
-        file = CheckpointFile(options, identity, jax.process_index())
+    file = None if options is None else CheckpointFile(options, identity, jax.process_index())
     work = Work(settings, kernel, compiled, starts, maps, report, remember=file is not None)
     return Job(work, identity, started, file, on_failure, progress, workers)
 
 
-def _checkpoint_options(checkpoint: Any) -> Checkpoint | None:
+def _check_checkpoint(checkpoint: Any) -> Checkpoint | None:
     if checkpoint is None or isinstance(checkpoint, Checkpoint):
         return checkpoint
     if not isinstance(checkpoint, str | os.PathLike):
@@ -164,15 +165,6 @@ def _checkpoint_options(checkpoint: Any) -> Checkpoint | None:
             f"checkpoint must be the name of a file or a da.Checkpoint, not {checkpoint!r}."
         )
     return Checkpoint(checkpoint)
-
-
-def _check_functions(settings: Settings) -> None:
-    system = settings.system
-    for name, fun in settings.observe:
-        check_function(f"observe[{name!r}]", fun, system.dim, system.params, None)
-    for name, histogram in settings.histograms:
-        for axis in histogram.axes:
-            check_function(f"histograms[{name!r}]", axis.of, system.dim, system.params, ())
 
 
 def _make_kernel(
@@ -199,6 +191,18 @@ def _make_kernel(
     return kernel, maps, report
 
 
+def _check_functions(settings: Settings) -> dict[str, int]:
+    """Refuse observables and quantities that are none; how many numbers each observable has."""
+    system, components = settings.system, {}
+    for name, fun in settings.observe:
+        checked = check_function(f"observe[{name!r}]", fun, system.dim, system.params, None)
+        components[name] = math.prod(checked.shape)
+    for name, histogram in settings.histograms:
+        for axis in histogram.axes:
+            check_function(f"histograms[{name!r}]", axis.of, system.dim, system.params, ())
+    return components
+
+
 def _compile(kernel: Kernel, settings: Settings, maps: Maps | None) -> Compiled:
     """The kernel with the fastest steps that this computer can make."""
     if settings.backend == "cpu" and VECTOR_CODE:
@@ -220,23 +224,3 @@ def _vector_march(kernel: Kernel, settings: Settings, maps: Maps | None) -> Any 
     if by_maps is not None:
         return vector_march(by_maps, needs, by_maps.noise, maps, paths)
     return vector_march(kernel.stepper, needs, settings.noise, settings.system.params, paths)
-
-
-def _check_memory(settings: Settings) -> None:
-    times = {"nothing": 0, "final": 1, "all": len(settings.schedule.save_steps)}[settings.keep]
-    wanted = 2 * times * settings.run_paths * settings.system.dim * settings.dtype.itemsize
-    available = _available_memory()
-    if wanted > 0.8 * available:
-        raise ValueError(
-            f"keep={settings.keep!r} would return {wanted / 2**30:,.1f} GiB, and this machine has "
-            f"{available / 2**30:,.1f} to spare: keep less, save less often or run fewer paths."
-        )
-
-
-def _available_memory() -> int:
-    """Bytes that are not in use, where the system says so, else all that there are."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        return next(1024 * int(x.split()[1]) for x in lines if x.startswith("MemAvailable:"))
-    except (OSError, StopIteration):
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -4,6 +4,7 @@ Means and sums of squared deviations are merged by the pairwise rule of Chan, Go
 which loses no digits however many blocks there are.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,6 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 __all__ = ["Axis", "Histogram", "Moments", "count_in_bins", "in_float64", "masked_moments", "merge"]
+
+
+MAX_BINS = 2**31 - 2
+"""So that bins, and what lies outside, can be numbered in 32 bits."""
 
 
 class Moments(NamedTuple):
@@ -136,6 +141,9 @@ class Histogram:
         for axis in self.axes:
             if not isinstance(axis, Axis):
                 raise TypeError(f"a histogram is made of one or two da.Axis, not {axis!r}.")
+        bins = math.prod(axis.bins for axis in self.axes)
+        if bins > MAX_BINS:
+            raise ValueError(f"{bins:,} bins are too many: a histogram has at most {MAX_BINS:,}.")
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -149,7 +157,7 @@ def count_in_bins(histogram: Histogram, values: list[Any], mask: Any) -> Any:
         number = _bin_number(axis, x)
         inside &= (number >= 0) & (number < axis.bins)
         index = index * axis.bins + number
-    size = int(np.prod([axis.bins for axis in histogram.axes]))
+    size = math.prod(axis.bins for axis in histogram.axes)
     index = jnp.where(inside, index, size)
     return jnp.zeros(size + 1, jnp.int32).at[index].add(mask.astype(jnp.int32))
 

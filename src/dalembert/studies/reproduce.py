@@ -1,6 +1,5 @@
 """Running studies into a folder: one `.npz` and one `.json` per study, figures, `claims.json`."""
 
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -89,7 +88,7 @@ def reproduce(
         for figure in figures:
             save_figure(figure, out / "figures")
         if checkpoints:
-            shutil.rmtree(unfinished)
+            study.remove_checkpoints(unfinished)
             if not any(unfinished.parent.iterdir()):
                 unfinished.parent.rmdir()
     return claims

@@ -1,5 +1,6 @@
 """A study: methods at step sizes on one system, run as one and kept in one file."""
 
+import hashlib
 import re
 import threading
 import warnings
@@ -15,11 +16,13 @@ import numpy as np
 
 from dalembert.ensemble import archive
 from dalembert.ensemble.blocks import cores
-from dalembert.ensemble.job import Job
+from dalembert.ensemble.checkpoint import remove_checkpoint
+from dalembert.ensemble.job import Interrupted, Job
 from dalembert.ensemble.run import Run
 from dalembert.ensemble.settings import make_settings
 from dalembert.ensemble.simulate import prepare
 from dalembert.ensemble.statistics import Histogram
+from dalembert.ensemble.stopping import Terminated, ending_on_sigterm
 from dalembert.methods import BEYOND, METHODS
 from dalembert.noise import Noise
 from dalembert.studies.claims import Claim
@@ -28,7 +31,7 @@ from dalembert.system import System
 
 __all__ = ["Case", "Part", "Result", "Study", "load_result"]
 
-KIND, SCHEMA = "dalembert study", 1
+KIND, SCHEMA = "dalembert study", 2
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,8 @@ class Study:
         is_alone = jax.process_count() == 1
         beside = [part.paths == 1 and is_alone for part, _ in cases]
         # Failed paths are part of what a study shows; its result keeps their number.
-        with warnings.catch_warnings(), ThreadPoolExecutor(cores()) as pool:
+        # A signal that comes while only single paths run has to reach them too.
+        with ending_on_sigterm(), warnings.catch_warnings(), ThreadPoolExecutor(cores()) as pool:
             warnings.filterwarnings("ignore", message=".* paths failed")
             single = [which for which, aside in zip(cases, beside, strict=True) if aside]
             running = {pool.submit(run, *which, False): which for which in single}
@@ -174,12 +178,25 @@ class Study:
                         note(*which, run(*which, progress))
                 for future in as_completed(running):
                     note(*running[future], future.result())
+            except Interrupted:
+                raise
+            except (KeyboardInterrupt, Terminated) as stop:
+                ending = Terminated if isinstance(stop, Terminated) else Interrupted
+                raise ending(_farewell(folder)) from None
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
                 is_over.set()
                 for job in jobs:
                     job.stop()
         return Result(self.name, {(p.name, c.label): runs[p.name, c.label] for p, c in cases})
+
+    def remove_checkpoints(self, folder: Any) -> None:
+        """Delete the checkpoints of all cases, and the folder if nothing else is in it."""
+        for part in self.parts:
+            for case in part.cases:
+                remove_checkpoint(Path(folder) / _file_name(part, case))
+        if not any(Path(folder).iterdir()):
+            Path(folder).rmdir()
 
     def _prepare(self, part: Part, case: Case, folder: Any, progress: bool) -> Job:
         every = round(part.save_times / case.dt)
@@ -188,9 +205,7 @@ class Study:
                 f"the step size {case.dt:g} of {case.family} does not divide the distance "
                 f"{part.save_times:g} of the save times."
             )
-        file = None
-        if folder is not None:
-            file = Path(folder) / f"{_file_name(part.name)}-{_file_name(case.label)}.ckpt"
+        file = None if folder is None else Path(folder) / _file_name(part, case)
         # One path is a loop of small operations, which a GPU takes longer to start than to do.
         cpu = jax.local_devices(backend="cpu")[0]
         place = jax.default_device(cpu) if part.paths == 1 else nullcontext()
@@ -214,8 +229,21 @@ class Study:
             return prepare(settings, file, progress=progress)
 
 
-def _file_name(label: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.]+", "_", label)
+def _farewell(folder: Any) -> str:
+    if folder is None:
+        return "the study was stopped; nothing was saved."
+    return f"the study was stopped; saved in {folder}. The same call goes on from there."
+
+
+def _file_name(part: Part, case: Case) -> str:
+    """The checkpoint of a case: readable, and another one for every other case.
+
+    The letters alone would not do: "a+" and "a-" lose theirs, some file systems take A for a, and
+    names have a greatest length.
+    """
+    names = (part.name, case.label)
+    readable = "-".join(re.sub(r"[^A-Za-z0-9.]+", "_", name) for name in names)[:80]
+    return f"{readable}-{hashlib.sha256(repr(names).encode()).hexdigest()[:12]}.ckpt"
 
 
 @dataclass(frozen=True)
