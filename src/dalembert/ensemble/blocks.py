@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from dalembert.ensemble.initial import InitialStates, path_words
-from dalembert.ensemble.kernel import Compiled, Kernel, Leg, Saves
+from dalembert.ensemble.kernel import Kernel, Saves
+from dalembert.ensemble.legs import Compiled, observe, run_leg
 from dalembert.ensemble.march import Block, PathState, Status
 from dalembert.ensemble.retake import retaken
-from dalembert.ensemble.schedule import Schedule
 from dalembert.ensemble.settings import Settings
 from dalembert.ensemble.tally import Tally, tally_of_block
 from dalembert.noise import seed_words
@@ -170,16 +169,15 @@ def _run_block(work: Work, number: int, device: Any) -> BlockResult | None:
                 return None
             started = time.perf_counter()
             end = schedule.end_of_leg(unit, _wanted_units(work))
-            leg = _leg(schedule, unit, end)
-            done = compiled.run(state, block, leg)
-            state, end = done.state, int(done.unit)
-            if np.any(is_hard := np.asarray(done.is_hard)):
+            done = run_leg(compiled, state, block, schedule, unit, end)
+            state, end = done.state, done.unit
+            if done.hard is not None:
                 steps = range(schedule.steps_before(end - 1), schedule.steps_before(end))
                 group = min(settings.grain.safe_paths, settings.block_paths)
-                state = retaken(compiled, state, is_hard, block, steps, group)
+                state = retaken(compiled, state, done.hard, block, steps, group)
             made = schedule.saves_before(end) - schedule.saves_before(unit)
-            if made:
-                saves.append(_first_rows(jax.tree.map(np.asarray, done.saves), made))
+            if done.saves is not None:
+                saves.append(_first_rows(done.saves, made))
             _note(work, number, unit, end, time.perf_counter() - started, state)
             unit = end
             if work.remember:
@@ -190,17 +188,12 @@ def _run_block(work: Work, number: int, device: Any) -> BlockResult | None:
         return _result(work, number, state, _joined(saves))
 
 
-def _leg(schedule: Schedule, unit: int, end: int) -> Leg:
-    numbers = (unit, end, schedule.steps, schedule.save_every, schedule.chunk, 0)
-    return Leg(*map(jnp.int32, numbers))
-
-
 def _warm_up(work: Work, compiled: Compiled, state: Any, block: Any, device: Any) -> None:
-    """Compile once per device, by a leg of no units, while the other threads wait."""
+    """Compile once per device, by no steps and one look, while the other threads wait."""
     with work.lock:
         if device not in work.warm:
-            nothing = _leg(work.settings.schedule, 0, 0)
-            jax.block_until_ready(compiled.run(state, block, nothing))
+            compiled.on_block(block)(state, 0, 0)
+            jax.block_until_ready(observe(compiled, [state], block, [0]))
             work.warm.add(device)
 
 
@@ -288,22 +281,11 @@ def pending_from_record(
     with jax.enable_x64(settings.dtype == np.float64):
         zeros = np.zeros((settings.block_paths, settings.system.dim), settings.dtype)
         state = work.kernel.start(zeros, zeros, work.report)
-        leg = _leg(settings.schedule, 0, 0)
-        result = jax.eval_shape(work.kernel, state, _block(work, 0), leg)
         made = settings.schedule.saves_before(unit)
-        like = (result.state, _resized(result.saves, made))
+        room = jax.eval_shape(lambda: work.kernel.empty_saves(state, _block(work, 0), made))
+        like = (state, room)
     expected = jax.tree.leaves(like)
     leaves = [arrays[f"leaf/{i}"] for i in range(len(expected))]
     if [(x.shape, x.dtype) for x in leaves] != [(x.shape, x.dtype) for x in expected]:
         raise TypeError("an unfinished block has other arrays than this run")
     return Pending(unit, *jax.tree.unflatten(jax.tree.structure(like), leaves))
-
-
-def _resized(saves: Saves, rows: int) -> Saves:
-    """The shapes of saves with another number of rows."""
-
-    def resized(x: Any) -> Any:
-        return jax.ShapeDtypeStruct((rows, *x.shape[1:]), x.dtype)
-
-    changed = jax.tree.map(resized, saves._replace(last_counts={}))
-    return changed._replace(last_counts=saves.last_counts)

@@ -7,22 +7,24 @@ XLA writes every intermediate result of a step to memory, and computes many of t
 
 import ctypes
 from collections.abc import Callable, Sequence
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from llvmlite import binding, ir
 
+from dalembert.ensemble.engines import March, OnBlock, RefusedError, Steps
 from dalembert.ensemble.lanes import Lanes, NoVectorFormError, element_type
-from dalembert.ensemble.march import Block, Fast, Moving
+from dalembert.ensemble.march import Block, Fast, Moving, PathState, Status, accepted
 from dalembert.ensemble.one_path import draw_scalars, is_unrolled, step_scalars
 from dalembert.noise import Noise
 from dalembert.stepping.expressions import vector
 from dalembert.stepping.newton import tolerance
 from dalembert.stepping.scalarise import NotScalarError
+from dalembert.stepping.stepper import Stepper
 
-__all__ = ["NativeMarch", "vector_march"]
+__all__ = ["NativeMarch", "compile_march", "vector_march"]
 
 WORD, LONG, POINTER = ir.IntType(32), ir.IntType(64), ir.PointerType()
 REGISTERS = {1: 4, 2: 2}
@@ -234,22 +236,23 @@ class NativeMarch:
         self._call = ctypes.CFUNCTYPE(long, pointer, pointer, long, word, word)(address)
 
     def on(
-        self, path: Any, moving: Sequence[np.ndarray], seed: Any, shared: Any
-    ) -> Callable[[int, int], bool]:
-        """A function of (first step, number of steps) that takes these steps on these arrays.
+        self, path: Any, seed: Any, shared: Any
+    ) -> Callable[[Sequence[np.ndarray], int, int], bool]:
+        """A function of (what moves, first step, number of steps) that takes these steps in place.
 
-        What moves is changed in place; the number of paths is a multiple of `width`. The function
-        says whether all paths are finite and have solved their equations.
+        The number of paths is a multiple of `width`. The function says whether all paths are finite
+        and have solved their equations.
         """
-        arrays = [*path, *moving]
-        pointers = (ctypes.c_void_p * len(arrays))(*(x.ctypes.data for x in arrays))
+        path = [np.ascontiguousarray(words) for words in path]
         numbers = np.zeros(2 + len(self._shared), np.uint64)
         types = [np.uint32, np.uint32, *self._shared]
         for i, (x, dtype) in enumerate(zip([*seed, *shared], types, strict=True)):
             numbers[i : i + 1].view(dtype)[0] = x
-        tiles = len(arrays[0]) // self.width
+        tiles = len(path[0]) // self.width
 
-        def march(first: int, count: int) -> bool:
+        def march(moving: Sequence[np.ndarray], first: int, count: int) -> bool:
+            arrays = [*path, *moving]
+            pointers = (ctypes.c_void_p * len(arrays))(*(x.ctypes.data for x in arrays))
             return self._call(pointers, numbers.ctypes.data, tiles, first, first + count) == 0
 
         return march
@@ -288,17 +291,48 @@ def _machine(addresses: str) -> Any:
     )
 
 
-def vector_march(
-    stepper: Fast, needs: frozenset[str], noise: Noise, params: Any, paths: int
-) -> NativeMarch | None:
-    """Vector code for blocks of so many paths, or None if something has no such form."""
-    if not stepper.is_scalar:
-        return None
-    leaves, tree = jax.tree.flatten(_types(params, stepper))
+def vector_march(steps: Steps) -> OnBlock:
+    """Vector code for the blocks of a run; RefusedError if something has no such form."""
+    fast = steps.fast
+    if not fast.is_scalar:
+        raise RefusedError(steps.stepper.notice)
+    params = steps.params if steps.maps is None else steps.maps
+    leaves, tree = jax.tree.flatten(_types(params, fast))
     try:
-        return _vector_march(stepper, needs, noise, (tuple(leaves), tree), paths)
-    except (NotScalarError, NoVectorFormError):
-        return None
+        types = tuple(leaves), tree
+        march = compile_march(fast, steps.needs, steps.fast_noise, types, steps.paths)
+    except (NotScalarError, NoVectorFormError) as error:
+        raise RefusedError(f"no vector form for {error}") from None
+    accept = _accepting(steps.stepper)
+
+    def on_block(block: Block) -> March:
+        told = steps.told(block)
+        shared = [x for leaf in jax.tree.leaves((told.dt, told.params)) for x in np.ravel(leaf)]
+        run = march.on(told.path, np.asarray(told.seed), shared)
+
+        def take(state: PathState, first: int, count: int) -> tuple[PathState, Any]:
+            now = jax.tree.map(np.array, _moving(state))
+            all_fine = run(jax.tree.leaves(now), first, count)
+            if all_fine and not np.any(np.asarray(state.status) != Status.FINE):
+                return state._replace(**now._asdict()), None
+            truncated = now.truncated - np.asarray(state.truncated)
+            after, hard = accept(state, now._replace(truncated=truncated))
+            hard = np.asarray(hard)
+            return after, hard if hard.any() else None
+
+        return take
+
+    return on_block
+
+
+@lru_cache(maxsize=128)
+def _accepting(stepper: Stepper) -> Callable[..., tuple[PathState, Any]]:
+    return jax.jit(partial(accepted, stepper))
+
+
+def _moving(state: PathState) -> Moving:
+    """What vector code changes in place."""
+    return Moving(state.q, state.p, state.residual, state.truncated, state.iterations)
 
 
 def _types(params: Any, stepper: Fast) -> Any:
@@ -313,9 +347,10 @@ def _types(params: Any, stepper: Fast) -> Any:
 
 
 @lru_cache(maxsize=128)
-def _vector_march(
+def compile_march(
     stepper: Fast, needs: frozenset[str], noise: Noise, params: Any, paths: int
 ) -> NativeMarch:
+    """Compiled steps for parameters of some types, as (leaves, structure)."""
     leaves, tree = params
     code = trace_path(stepper, needs, noise, jax.tree.unflatten(tree, leaves))
     registers = REGISTERS[min(stepper.system.dim, max(REGISTERS))]

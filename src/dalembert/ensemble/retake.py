@@ -6,25 +6,25 @@ that fails by the safeguarded solver: what becomes of it does not depend on how 
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.ensemble.kernel import Compiled, Leg
+from dalembert.ensemble.legs import Compiled
 from dalembert.ensemble.march import Block, PathState, Status, choose
 
 __all__ = ["retaken"]
 
-ENDLESS = 2**30
-WAITING = -1
+WAITING = np.int32(-1)
 """Status of paths that do not take part."""
 
 
 def retaken(
     compiled: Compiled,
     state: PathState,
-    is_hard: np.ndarray,
+    hard: np.ndarray,
     block: Block,
     steps: range,
     group: int,
@@ -34,40 +34,34 @@ def retaken(
     Args:
         compiled: fast and safe steps.
         state: the other paths are behind these steps already.
-        is_hard: which paths are hard.
+        hard: which paths are hard.
         block: what the paths are told.
         steps: numbers of the steps.
         group: paths that take a step safely at a time.
     """
-    status = jnp.where(is_hard, state.status, WAITING)
-    now = state._replace(status=status.astype(np.asarray(state.status).dtype))
+    march = compiled.on_block(block)
+    now = state._replace(status=np.where(hard, np.asarray(state.status), WAITING))
     first, wanted = steps.start, len(steps)
-    while first < steps.stop:
+    while first < steps.stop and np.any(np.asarray(now.status) == Status.FINE):
         count = min(wanted, steps.stop - first)
-        moved = compiled.run(now, block, _quiet_leg(first, count))
-        hard = np.flatnonzero(moved.is_hard)
-        if len(hard) and count > 1:
+        moved, still_hard = march(now, first, count)
+        if still_hard is not None and count > 1:
             wanted = count // 2
             continue
-        now = moved.state
-        for places in _groups(hard, group):
-            now = compiled.step_safely(now, places, block, jnp.int32(first))
-        first, wanted = first + count, 1 if len(hard) else 2 * count
-        if not np.any(np.asarray(now.status) == Status.FINE):
-            break
-    return jax.tree.map(partial(choose, jnp.asarray(is_hard)), now, state)
+        now, wanted = moved, 2 * count
+        for places in _groups(still_hard, group):
+            now, wanted = compiled.step_safely(now, places, block, jnp.int32(first)), 1
+        first += count
+    return _where(hard, now, state)
 
 
-def _quiet_leg(first: int, count: int) -> Leg:
-    """Some steps without a save: the second unit of a schedule that is long and saves at its ends.
-
-    That way they are taken by the code that takes all others.
-    """
-    return Leg(*map(jnp.int32, (1, 2, ENDLESS, ENDLESS, count, first - count)))
+def _where(condition: np.ndarray, yes: Any, no: Any) -> Any:
+    return jax.tree.map(partial(choose, jnp.asarray(condition)), yes, no)
 
 
-def _groups(places: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    """Places in groups of one size; the last group repeats its last place."""
+def _groups(hard: np.ndarray | None, size: int) -> Iterator[np.ndarray]:
+    """Places of hard paths in groups of one size; the last group repeats its last place."""
+    places = np.empty(0, int) if hard is None else np.flatnonzero(hard)
     for first in range(0, len(places), size):
         group = places[first : first + size]
         yield np.pad(group, (0, size - len(group)), mode="edge")

@@ -14,12 +14,13 @@ from dalembert.captured import captured
 from dalembert.digest import traced_key
 from dalembert.ensemble.blocks import Work, worker_count
 from dalembert.ensemble.checkpoint import Checkpoint, CheckpointFile
+from dalembert.ensemble.engines import Steps, choose_engine, find_engine
 from dalembert.ensemble.identity import Description, arguments_like, describe
 from dalembert.ensemble.initial import initial_states
 from dalembert.ensemble.job import Job
-from dalembert.ensemble.kernel import Compiled, Kernel, compile_kernel
+from dalembert.ensemble.kernel import Kernel
+from dalembert.ensemble.legs import compile_run
 from dalembert.ensemble.memory import check_memory
-from dalembert.ensemble.registers import can_use_registers
 from dalembert.ensemble.run import Run
 from dalembert.ensemble.settings import Settings, check_choice, make_settings, whole
 from dalembert.ensemble.statistics import Histogram
@@ -28,14 +29,11 @@ from dalembert.functions import check_function
 from dalembert.noise import Noise
 from dalembert.precision import cast, is_traced, traced_dtype
 from dalembert.stepping.newton import Report
-from dalembert.stepping.propagator import Maps, Propagator, make_maps
+from dalembert.stepping.propagator import Maps, make_maps
 from dalembert.stepping.stepper import make_stepper
 from dalembert.system import System
 
 __all__ = ["prepare", "simulate"]
-
-VECTOR_CODE = True
-"""Let vector code take the steps on a CPU where it can; tests compare it with XLA's."""
 
 
 def simulate(
@@ -57,6 +55,7 @@ def simulate(
     on_failure: str = "warn",
     progress: bool = True,
     workers: int | None = None,
+    engine: Any = None,
     dtype: Any = np.float64,
 ) -> Run:
     """Simulate an ensemble of independent paths and collect statistics of observables.
@@ -90,6 +89,8 @@ def simulate(
             a solution). Failed paths leave the statistics from then on and are counted.
         progress: show progress of longer runs in a terminal or a notebook.
         workers: blocks to run at a time; by default one per core, or two per device.
+        engine: the name of the code that takes the steps, or an object (see the page on engines);
+            by default the fastest that can, see `run.provenance["code"]`.
         dtype: float64 (default) or float32.
 
     Returns:
@@ -122,7 +123,7 @@ def simulate(
                 raise ValueError(f"{name} cannot be had inside jit, vmap or grad: leave it out.")
         traced: Any = simulate_traced(settings, traced_dtype(given, settings.dtype))
         return traced
-    return prepare(settings, checkpoint, on_failure, progress, workers).run()
+    return prepare(settings, checkpoint, on_failure, progress, workers, engine).run()
 
 
 def prepare(
@@ -131,6 +132,7 @@ def prepare(
     on_failure: str = "warn",
     progress: bool = True,
     workers: int | None = None,
+    engine: Any = None,
 ) -> Job:
     """A run that is ready to begin; for the arguments see `simulate`."""
     started = time.perf_counter()
@@ -150,11 +152,13 @@ def prepare(
         devices = jax.local_devices(backend=settings.backend)
         workers = worker_count(kernel, devices, workers)
         check_memory(settings, components, workers)
-        compiled = _compile(kernel, settings, maps)
-    identity = description.record | {"code": compiled.code, "by_maps": maps is not None}
+        choice = choose_engine(_steps(settings, kernel, maps), find_engine(engine))
+        compiled = compile_run(kernel, choice.on_block)
+    identity = description.record | {"code": choice.name, "by_maps": maps is not None}
     file = None if options is None else CheckpointFile(options, identity, jax.process_index())
     work = Work(settings, kernel, compiled, starts, maps, report, remember=file is not None)
-    return Job(work, identity, started, file, on_failure, progress, workers)
+    provenance = identity | {"refused_engines": choice.refused}
+    return Job(work, provenance, started, file, on_failure, progress, workers)
 
 
 def _check_checkpoint(checkpoint: Any) -> Checkpoint | None:
@@ -184,11 +188,21 @@ def _make_kernel(
         settings.histograms,
         frozenset(settings.method.needs(settings.system.noises)),
         settings.keep == "all",
-        settings.backend in ("cuda", "gpu") and can_use_registers(stepper, settings.noise),
-        None if maps is None else Propagator(stepper),
         (description.observed, *reads),
     )
     return kernel, maps, report
+
+
+def _steps(settings: Settings, kernel: Kernel, maps: Maps | None) -> Steps:
+    return Steps(
+        kernel.stepper,
+        settings.noise,
+        settings.system.params,
+        maps,
+        kernel.needs,
+        settings.block_paths,
+        settings.backend,
+    )
 
 
 def _check_functions(settings: Settings) -> dict[str, int]:
@@ -201,26 +215,3 @@ def _check_functions(settings: Settings) -> dict[str, int]:
         for axis in histogram.axes:
             check_function(f"histograms[{name!r}]", axis.of, system.dim, system.params, ())
     return components
-
-
-def _compile(kernel: Kernel, settings: Settings, maps: Maps | None) -> Compiled:
-    """The kernel with the fastest steps that this computer can make."""
-    if settings.backend == "cpu" and VECTOR_CODE:
-        march = _vector_march(kernel, settings, maps)
-        if march is not None:
-            from dalembert.ensemble.native_legs import compile_native
-
-            return compile_native(kernel, march)
-    return compile_kernel(kernel)
-
-
-def _vector_march(kernel: Kernel, settings: Settings, maps: Maps | None) -> Any | None:
-    try:
-        from dalembert.ensemble.native import vector_march
-    except ImportError:
-        return None
-    paths, needs = settings.block_paths, kernel.needs
-    by_maps = kernel.propagator
-    if by_maps is not None:
-        return vector_march(by_maps, needs, by_maps.noise, maps, paths)
-    return vector_march(kernel.stepper, needs, settings.noise, settings.system.params, paths)

@@ -1,0 +1,233 @@
+"""Which code takes the fast steps of a run, and why not a faster one.
+
+An engine is an object with a name and one method:
+
+    compile(steps) -> on_block
+    on_block(block) -> march
+    march(state, first, count) -> state, hard
+
+`march` takes all paths of a block through `count` steps. Paths that have solved their equations and
+are finite come back after these steps, with what they have to report; the others, and those that
+had failed before, come back as they were, the former marked in `hard` (a boolean array, or None if
+there are none). An engine that cannot take some steps raises `RefusedError` with the reason.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dalembert.ensemble.march import (
+    Block,
+    Fast,
+    PathState,
+    Stretch,
+    accepted,
+    march_fast,
+    march_safe,
+)
+from dalembert.noise import Noise
+from dalembert.stepping.propagator import Maps, Propagator
+from dalembert.stepping.stepper import Stepper
+
+__all__ = ["ENGINES", "Choice", "Engine", "RefusedError", "Steps", "choose_engine", "find_engine"]
+
+March = Callable[[PathState, int, int], tuple[PathState, Any]]
+OnBlock = Callable[[Block], March]
+
+
+class RefusedError(Exception):
+    """An engine cannot take some steps; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps of a run, as an engine is asked to take them.
+
+    Attributes:
+        stepper: the method made for the system.
+        noise: what the steps are driven by.
+        params: parameters of the system.
+        maps: matrices that the steps are, if they are that.
+        needs: increments that the method reads.
+        paths: paths of a block.
+        backend: JAX's name of the kind of device.
+    """
+
+    stepper: Stepper
+    noise: Noise
+    params: Any
+    maps: Maps | None
+    needs: frozenset[str]
+    paths: int
+    backend: str
+
+    @property
+    def fast(self) -> Fast:
+        """What takes a fast step: the stepper, or its matrices."""
+        return self.stepper if self.maps is None else Propagator(self.stepper)
+
+    @property
+    def fast_noise(self) -> Noise:
+        """What fast steps are driven by."""
+        return self.noise if self.maps is None else Propagator.noise
+
+    def told(self, block: Block) -> Block:
+        """What the paths of a block are told for fast steps."""
+        if self.maps is None:
+            return block
+        return block._replace(params=block.maps, noise=self.fast_noise)
+
+
+class Engine(Protocol):
+    """Code that takes the fast steps of a block; see the top of this module."""
+
+    name: str
+
+    def compile(self, steps: Steps) -> OnBlock:
+        """The steps, ready to be taken by any block; RefusedError if that cannot be."""
+        ...
+
+
+class Choice(NamedTuple):
+    """The engine of a run, its compiled steps, and the faster ones that could not serve."""
+
+    name: str
+    on_block: OnBlock
+    refused: dict[str, str]
+
+
+def choose_engine(steps: Steps, engines: Sequence[Engine] | None = None) -> Choice:
+    """The first engine that can take the steps; without a list, from the fastest on."""
+    refused: dict[str, str] = {}
+    for engine in ENGINES if engines is None else engines:
+        try:
+            return Choice(engine.name, engine.compile(steps), refused)
+        except RefusedError as reason:
+            refused[engine.name] = str(reason)
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
+    raise ValueError(f"no engine can take these steps. {reasons}.")
+
+
+class VectorCode:
+    """Vector instructions of this processor, made with LLVM: a block stays in its registers."""
+
+    name = "vector code (LLVM)"
+
+    def compile(self, steps: Steps) -> OnBlock:
+        if steps.backend != "cpu":
+            raise RefusedError("for CPUs only")
+        try:
+            from dalembert.ensemble.native import vector_march
+        except ImportError:
+            raise RefusedError("llvmlite is missing (pip install 'dalembert[fast]')") from None
+        return vector_march(steps)
+
+
+class KernelInRegisters:
+    """One GPU kernel for a whole stretch of steps, with states and noise in registers."""
+
+    name = "one GPU kernel (Pallas)"
+
+    def compile(self, steps: Steps) -> OnBlock:
+        if steps.backend not in ("cuda", "gpu"):
+            raise RefusedError("for NVIDIA GPUs only")
+        return self.compile_anywhere(steps)
+
+    def compile_anywhere(self, steps: Steps) -> OnBlock:
+        """The same, on any device that can run or interpret the kernel."""
+        from dalembert.ensemble.registers import can_use_registers, march_in_registers
+
+        if not can_use_registers(steps.fast, steps.fast_noise):
+            raise RefusedError("the step or its noise cannot be written for Triton")
+        return _by_xla(steps, march_in_registers)
+
+
+class Xla:
+    """A loop over steps, compiled by XLA; every step goes through memory."""
+
+    name = "XLA"
+
+    def compile(self, steps: Steps) -> OnBlock:
+        if not steps.stepper.is_scalar:
+            raise RefusedError(steps.stepper.notice)
+        return _by_xla(steps, march_fast)
+
+
+class Arrays:
+    """Steps on whole arrays by the safeguarded solver, for systems that are not written out."""
+
+    name = "arrays (XLA)"
+
+    def compile(self, steps: Steps) -> OnBlock:
+        march = _march_of_arrays(steps.stepper, steps.needs)
+
+        def on_block(block: Block) -> March:
+            def take(state: PathState, first: int, count: int) -> tuple[PathState, None]:
+                return march(state, block, jnp.int32(first), jnp.int32(count)), None
+
+            return take
+
+        return on_block
+
+
+@lru_cache(maxsize=128)
+def _march_of_arrays(stepper: Stepper, needs: frozenset[str]) -> Callable[..., PathState]:
+    def march(state: PathState, block: Block, first: Any, count: Any) -> PathState:
+        return march_safe(stepper, state, block, Stretch(first, count, needs))
+
+    return jax.jit(march)
+
+
+def _by_xla(steps: Steps, march: Callable[..., Any]) -> OnBlock:
+    compiled = _compiled(steps.stepper, steps.maps is not None, steps.needs, march)
+
+    def on_block(block: Block) -> March:
+        told = steps.told(block)
+
+        def take(state: PathState, first: int, count: int) -> tuple[PathState, Any]:
+            after, hard, any_hard = compiled(state, told, jnp.int32(first), jnp.int32(count))
+            return after, np.asarray(hard) if any_hard else None
+
+        return take
+
+    return on_block
+
+
+@lru_cache(maxsize=128)
+def _compiled(
+    stepper: Stepper, by_maps: bool, needs: frozenset[str], march: Callable[..., Any]
+) -> Callable[..., Any]:
+    fast = Propagator(stepper) if by_maps else stepper
+
+    def run(state: PathState, told: Block, first: Any, count: Any) -> tuple[PathState, Any, Any]:
+        moved = march(fast, state, told, Stretch(first, count, needs))
+        after, hard = accepted(stepper, state, moved)
+        return after, hard, jnp.any(hard)
+
+    return jax.jit(run)
+
+
+ENGINES: tuple[Engine, ...] = (VectorCode(), KernelInRegisters(), Xla(), Arrays())
+"""From the fastest on."""
+
+
+def find_engine(engine: Any) -> Sequence[Engine] | None:
+    """What `engine=` means: None, an engine, or the name of one."""
+    if engine is None:
+        return None
+    if isinstance(engine, str):
+        found = [known for known in ENGINES if known.name == engine]
+        if not found:
+            names = ", ".join(repr(known.name) for known in ENGINES)
+            raise ValueError(f"engine must be one of {names} or an object, not {engine!r}.")
+        return found
+    if not (hasattr(engine, "compile") and isinstance(getattr(engine, "name", None), str)):
+        raise TypeError(
+            f"engine must have a name and a method compile(steps), which {engine!r} has not."
+        )
+    return [engine]

@@ -1,0 +1,102 @@
+"""A leg: some consecutive units of one block, with the saves that fall into them.
+
+A unit (`schedule.py`) saves if a save is due, and takes a chunk of steps. The states at the saves
+of a leg are observed together at its end, because every call of XLA takes time. If a path could not
+take a chunk fast, the leg ends there.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dalembert.ensemble.engines import OnBlock
+from dalembert.ensemble.kernel import Kernel, Saves
+from dalembert.ensemble.march import Block, PathState, Status, choose
+from dalembert.ensemble.schedule import SAVES_PER_LEG, Schedule
+
+__all__ = ["Compiled", "LegResult", "compile_run", "run_leg"]
+
+
+class Compiled(NamedTuple):
+    """All compiled code of a run.
+
+    Attributes:
+        on_block: fast steps, given what the paths of a block are told.
+        observe_rows: see `Kernel.observe_rows`.
+        step_safely: see `Kernel.step_safely`.
+    """
+
+    on_block: OnBlock
+    observe_rows: Callable[..., tuple[PathState, Saves]]
+    step_safely: Callable[..., PathState]
+
+
+class LegResult(NamedTuple):
+    """What a leg leaves.
+
+    Attributes:
+        state: the paths at the end.
+        saves: what was noted on the way; None if there was nothing to be.
+        unit: the next unit.
+        hard: paths that are still before the last chunk and must take it again; None if none are.
+    """
+
+    state: PathState
+    saves: Saves | None
+    unit: int
+    hard: np.ndarray | None
+
+
+def compile_run(kernel: Kernel, on_block: OnBlock) -> Compiled:
+    """The code of a run whose fast steps are known."""
+    return Compiled(on_block, *_of_kernel(kernel))
+
+
+@lru_cache(maxsize=128)
+def _of_kernel(kernel: Kernel) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    return jax.jit(kernel.observe_rows), jax.jit(kernel.step_safely)
+
+
+def run_leg(
+    compiled: Compiled, state: PathState, block: Block, schedule: Schedule, unit: int, end: int
+) -> LegResult:
+    """Take the units of a leg, as far as all paths can take their steps fast."""
+    march, hard = compiled.on_block(block), None
+    rows: list[PathState] = []
+    steps: list[int] = []
+    while unit < end and hard is None:
+        first, count = schedule.stretch(unit)
+        if schedule.is_save(unit):
+            rows.append(state)
+            steps.append(first)
+        if count:
+            state, hard = march(state, first, count)
+        unit += 1
+    if not rows:
+        return LegResult(state, None, unit, hard)
+    observed, saves = observe(compiled, rows, block, steps)
+    # Paths that cannot be observed stay where that was found out.
+    lost = np.asarray(observed.status) == Status.UNOBSERVABLE
+    if lost.any():
+        state = jax.tree.map(partial(choose, jnp.asarray(lost)), observed, state)
+        state = jax.tree.map(np.asarray, state)
+        hard = None if hard is None or not np.any(hard & ~lost) else hard & ~lost
+    return LegResult(state, jax.tree.map(np.asarray, saves), unit, hard)
+
+
+def observe(
+    compiled: Compiled, rows: list[PathState], block: Block, steps: list[int]
+) -> tuple[PathState, Saves]:
+    """Observe the paths at several times by code for one number of them, whatever it is."""
+    spare = SAVES_PER_LEG - len(rows)
+    stacked = jax.tree.map(lambda *xs: _stack(xs), *rows, *[rows[-1]] * spare)
+    numbers = np.asarray(steps + [0] * spare, np.int32)
+    return compiled.observe_rows(stacked, block, numbers, np.int32(len(rows)))
+
+
+def _stack(xs: tuple[Any, ...]) -> Any:
+    return np.stack(xs) if isinstance(xs[0], np.ndarray) else jnp.stack(xs)
