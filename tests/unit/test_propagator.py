@@ -74,8 +74,8 @@ def test_maps_are_made_only_where_they_say_everything():
 @pytest.mark.parametrize("code", ["XLA", "vector code (LLVM)"])
 @by_method
 def test_runs_with_and_without_maps_agree(name, code, monkeypatch):
-    monkeypatch.setattr(engine, "VECTOR_CODE", code != "XLA")
     options = dict(dt=0.2, t_end=20.0, paths=64, save_every=25, keep="all", progress=False)
+    options["engine"] = code
     start = ([0.5, 0.1], [0.2, -0.3])
     fast = da.simulate(SYSTEMS["driven"], WEAK[name], start, **options)
     monkeypatch.setattr(engine, "make_maps", lambda *args: None)

@@ -1,14 +1,12 @@
 """Steps in registers: the kernel of a GPU, run by an interpreter, against the steps of a CPU."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import dalembert as da
-from dalembert.ensemble import registers, simulate
+from dalembert.ensemble import engines, registers
 from dalembert.ensemble.march import Block, PathState, Status, Stretch, accepted, march_fast
 from dalembert.ensemble.registers import can_use_registers, march_in_registers
 from dalembert.noise import seed_words
@@ -229,19 +227,12 @@ def test_runs_through_registers_are_those_through_xla(case, monkeypatch):
     system, method, dt, noise = by_maps if case == "maps" else CASES[case]
     options = {"dt": dt, "t_end": 30 * dt, "paths": 20, "save_every": 7, "keep": "final"}
     options |= {"noise": noise, "progress": False}
-    monkeypatch.setattr(simulate, "VECTOR_CODE", False)
-    ordinary = da.simulate(system, method, ([1.5], [0.3]), **options)
-    assert "Pallas" not in ordinary.provenance["code"]
-    make = simulate._make_kernel
-
-    def make_in_registers(settings):
-        kernel, maps, report = make(settings)
-        assert (maps is not None) == (case == "maps")
-        return dataclasses.replace(kernel, in_registers=True), maps, report
-
-    monkeypatch.setattr(simulate, "_make_kernel", make_in_registers)
-    ours = da.simulate(system, method, ([1.5], [0.3]), **options)
-    assert "Pallas" in ours.provenance["code"]
+    ordinary = da.simulate(system, method, ([1.5], [0.3]), engine="XLA", **options)
+    kernel = engines.KernelInRegisters
+    monkeypatch.setattr(kernel, "compile", kernel.compile_anywhere)
+    ours = da.simulate(system, method, ([1.5], [0.3]), engine=kernel.name, **options)
+    assert ordinary.provenance["code"] == "XLA" and "Pallas" in ours.provenance["code"]
+    assert ours.provenance["by_maps"] == (case == "maps")
     np.testing.assert_allclose(ours.q, ordinary.q, rtol=1e-10)
     np.testing.assert_allclose(ours.mean["energy"], ordinary.mean["energy"], rtol=1e-10)
     assert ours.truncated == ordinary.truncated and ours.failed == ordinary.failed == 0

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import dalembert as da
-from dalembert.ensemble import registers
-from dalembert.ensemble import simulate as engine
+from dalembert.ensemble import engines, registers
 from dalembert.stepping import newton
 
 
@@ -76,12 +75,11 @@ CASES = [*QUICK, *(pytest.param(*x, marks=pytest.mark.slow) for x in LONG if x n
 @pytest.mark.filterwarnings("ignore:.*paths failed")
 def test_runs_report_what_is_true(code, name, monkeypatch):
     friction = FRICTIONS[name]
-    monkeypatch.setattr(engine, "VECTOR_CODE", code == VECTOR)
     if code == KERNEL:
         monkeypatch.setattr(registers, "INTERPRETED", True)
-        make = engine.Kernel
-        monkeypatch.setattr(engine, "Kernel", lambda *args: make(*args[:5], True, *args[6:]))
-    run = run_with(friction)
+        kernel = engines.KernelInRegisters
+        monkeypatch.setattr(kernel, "compile", kernel.compile_anywhere)
+    run = run_with(friction, engine=code)
     assert run.provenance["code"] == code
     q, p = run.q[..., 0], run.p[..., 0]
     fine = np.isfinite(p[-1])
