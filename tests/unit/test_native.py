@@ -1,6 +1,5 @@
 """Vector code for the CPU: the same numbers as XLA, in every width, or a clear way back to it."""
 
-import ctypes
 import sys
 
 import jax
@@ -15,10 +14,9 @@ from dalembert.stepping.stepper import make_stepper
 
 pytest.importorskip("llvmlite")
 
-from llvmlite import ir
-
-from dalembert.ensemble.lanes import Lanes, NoVectorFormError
+from dalembert.ensemble.lanes import NoVectorFormError
 from dalembert.ensemble.native import NativeMarch, PathCode, _compile, trace_path, vector_march
+from vector_code import on_lanes
 
 X = np.array([0.3, -0.7, 1.2, 0.0, -2.5, 7.25, 1e-3, 40.0])
 POSITIVE = np.abs(X) + 0.1
@@ -65,34 +63,6 @@ FUNCTIONS = {
         X,
     ),
 }
-
-
-def on_lanes(fun, *arrays, width=8):
-    """A function of numbers, compiled for eight entries of arrays at a time; a list of results."""
-    closed = jax.make_jaxpr(fun)(*(jax.ShapeDtypeStruct((), x.dtype) for x in arrays))
-    kinds = [np.dtype(v.aval.dtype) for v in closed.jaxpr.outvars]
-    assert np.bool_ not in kinds, "vectors of them are stored bit by bit"
-    module = ir.Module("test")
-    pointers = [ir.PointerType()] * (len(arrays) + len(kinds))
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), pointers), "march")
-    builder = ir.IRBuilder(function.append_basic_block())
-    lanes = Lanes(builder, width)
-    given = [
-        builder.load(place, typ=lanes.type(x.dtype), align=1)
-        for place, x in zip(function.args, arrays, strict=False)
-    ]
-    for place, y in zip(function.args[len(arrays) :], lanes.run(closed, given), strict=True):
-        builder.store(y, place, align=1)
-    builder.ret_void()
-    code = _compile(str(module))
-    signature = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers))
-    call = signature(code.get_function_address("march"))
-    count = len(arrays[0])
-    padded = [np.pad(x, (0, -count % width), mode="edge") for x in arrays]
-    results = [np.empty(len(padded[0]), kind) for kind in kinds]
-    for first in range(0, count, width):
-        call(*(x[first:].ctypes.data for x in (*padded, *results)))
-    return [result[:count] for result in results]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
