@@ -205,4 +205,4 @@ def names_in(formula):
     """The operations of a formula."""
     name, *operands = formula
     inner = (names_in(x) for x in operands if isinstance(x, tuple))
-    return {name} | set().union(*inner)
+    return ({name} & set(OPERATIONS)).union(*inner)

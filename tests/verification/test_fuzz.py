@@ -1,7 +1,8 @@
 """Random functions and systems: every engine has the values of plain `jax.numpy`, or refuses."""
 
 import warnings
-from functools import partial
+from functools import partial, reduce
+from importlib.util import find_spec
 from typing import NamedTuple
 
 import jax
@@ -13,19 +14,19 @@ from hypothesis import strategies as st
 from jax import lax
 
 import dalembert as da
-from dalembert.ensemble import simulate as engine
+from dalembert.ensemble import simulate as simulations
 from dalembert.stepping import stepper as steppers
 from dalembert.stepping.expressions import Shared, vector
 from dalembert.stepping.scalarise import scalarise
-from fuzz_systems import LENGTH, LOOPS, STRAIGHT, VECTORISED, formulas, value
+from fuzz_systems import LENGTH, LOOPS, STRAIGHT, VECTORISED, formulas, names_in, value
 
 RNG = np.random.default_rng(2)
 PARAMS = {"a": np.float64(0.7312), "n": np.int32(5)}
 Z = RNG.uniform(-1.7, 1.7, (12, LENGTH))
 
 # Only what does not depend on the number of examples is checked of a test's health.
-quick = settings(max_examples=12, suppress_health_check=list(HealthCheck))
-thorough = settings(max_examples=250, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=6, suppress_health_check=list(HealthCheck))
+thorough = settings(max_examples=150, suppress_health_check=list(HealthCheck))
 
 
 def nearby(rng, *arrays):
@@ -168,6 +169,12 @@ class Functions(NamedTuple):
         return 0.1 * self._of(self.noise_force, 1, q, p, params)[: self.dim]
 
     @property
+    def names(self):
+        """The operations of all formulas."""
+        used = (self.energy, self.force, self.noise, self.noise_force)
+        return set().union(*(names_in(formula) for formula in used if formula))
+
+    @property
     def system(self):
         # Functions of their own, because a system is known by what its functions read.
         functions = dict(H=lambda *args: self.H(*args), F=lambda *args: self.F(*args))
@@ -239,13 +246,16 @@ def by_arrays(functions, method):
             steppers._make_stepper.cache_clear()
 
 
-def by_run(functions, method, dense=np.inf, code="XLA"):
+def by_run(functions, method, vector_code=False):
     """All steps of a run; paths that have failed are not fine."""
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        patch.setattr(engine, "DENSE_SAVES", dense)
+        patch.setattr(simulations, "VECTOR_CODE", vector_code)
         run = simulate(functions.system, method, initial(functions.dim))
-    assert run.provenance["code"] in (code, "XLA")
+    if not vector_code:
+        assert run.provenance["code"] == "XLA"
+    elif functions.names <= VECTORISED and find_spec("llvmlite"):
+        assert run.provenance["code"] == "vector code (LLVM)"
     return of_run(run.q, run.p)
 
 
@@ -271,7 +281,7 @@ ENGINES = {
     "step inside jit": partial(by_steps, change=jax.jit),
     "arrays": by_arrays,
     "run": by_run,
-    "run of vector code": partial(by_run, dense=0, code="vector code (LLVM)"),
+    "run of vector code": partial(by_run, vector_code=True),
     "run inside jit": by_traced_run,
 }
 
@@ -283,10 +293,10 @@ def check_system(functions, method, name):
     residual = jax.jit(jax.vmap(jax.vmap(partial(METHODS[method], functions))))
     left = np.concatenate(residual(*near), axis=-1)
     if method == "heun":
-        expected = np.isfinite(left[0]).all(axis=1) | is_fine
-        assert is_fine[expected].all(), "an explicit step cannot fail"
+        assert is_fine[np.isfinite(left[0]).all(axis=1)].all(), "an explicit step cannot fail"
+    # Stage equations count as solved with a residual of 256 roundings of what is added up.
     zeros = left - left[0]
-    assert_equal_to_rounding(left[0][is_fine], zeros[:, is_fine], (method, name))
+    assert_equal_to_rounding(left[0][is_fine], zeros[:, is_fine], (method, name), least=1e-12)
 
 
 def systems(names):
@@ -304,16 +314,16 @@ def systems(names):
 engines, methods = st.sampled_from(list(ENGINES)), st.sampled_from(list(METHODS))
 
 
-@settings(quick, max_examples=6)
-@given(systems(VECTORISED), methods, engines)
-def test_engines(functions, method, engine):
-    check_system(functions, method, engine)
+@settings(quick, max_examples=3)
+@given(systems(VECTORISED), st.sampled_from(["run", "run of vector code"]))
+def test_engines(functions, name):
+    check_system(functions, "heun", name)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", ENGINES)
-@settings(thorough, max_examples=20)
+@settings(thorough, max_examples=10)
 @given(systems(frozenset(STRAIGHT)))
 def test_engines_on_many_systems(method, name, functions):
     check_system(functions, method, name)
@@ -322,5 +332,40 @@ def test_engines_on_many_systems(method, name, functions):
 @pytest.mark.slow
 @settings(thorough, max_examples=30)
 @given(systems(frozenset(STRAIGHT) | frozenset(LOOPS)), methods, engines)
-def test_engines_on_systems_with_loops(functions, method, engine):
-    check_system(functions, method, engine)
+def test_engines_on_systems_with_loops(functions, method, name):
+    check_system(functions, method, name)
+
+
+def on_momenta(*names):
+    """A system with a force of some operations on the momentum, which methods have to solve for."""
+    number = reduce(lambda inner, name: (name, inner), names[::-1], ("z", 0))
+    return Functions(1, ("sin", ("z", 0)), ("filled", number), ("cos", ("z", 0)), None)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("square", "stopped"),
+        pytest.param(("single",), marks=pytest.mark.slow),
+        pytest.param(("floor",), marks=pytest.mark.slow),
+        pytest.param(("low_bits", "to_byte"), marks=pytest.mark.slow),
+        pytest.param(("own_sine", "stopped", "cube"), marks=pytest.mark.slow),
+    ],
+    ids=" of ".join,
+)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "run of vector code",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ENGINES if n != "run of vector code"),
+    ],
+)
+def test_residuals_are_true_where_derivatives_are_not(names, name):
+    check_system(on_momenta(*names), "midpoint", name)
+
+
+def test_a_step_of_another_method_is_found_out(monkeypatch):
+    """What all of these tests rely on."""
+    monkeypatch.setitem(METHODS, "heun", midpoint)
+    with pytest.raises(AssertionError, match="step"):
+        check_system(on_momenta("sin"), "heun", "step")
