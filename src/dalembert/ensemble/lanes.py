@@ -150,7 +150,8 @@ class Lanes:
     def _suffix(self, kind: ir.VectorType) -> str:
         """How the names of LLVM's functions end for a type."""
         element = str(kind.element)
-        return f"v{self.width}{ {'double': 'f64', 'float': 'f32'}.get(element, element)}"
+        names = {"double": "f64", "float": "f32"}
+        return f"v{self.width}{names.get(element, element)}"
 
     def _function(self, name: str, result: Any, args: Sequence[Any]) -> Any:
         module = self.builder.module

@@ -370,8 +370,8 @@ def _oldest_product(factors: list[Expression]) -> Expression | None:
 
 
 def div(x: Any, y: Any) -> Any:
-    if is_known(x) and is_known(y):
-        return _computed(operator.truediv, x, y) if _is_float(x) else _operation("div", lax.div, x, y)
+    if is_known(x) and is_known(y) and _is_float(x):
+        return _computed(operator.truediv, x, y)
     if _is(y, 1):
         return x
     if _is_float(y):

@@ -330,9 +330,8 @@ _FOLDED: dict[str, Callable[..., Any]] = {
     "log": _function("log", elementary.log),
 }
 
-_TYPES = frozenset(
-    map(np.dtype, ["f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", np.bool_])
-)
+_TYPES = frozenset(np.dtype(code) for code in "?bhilqBHILQfd")
+"""Truth values, whole numbers, and floats of 32 and 64 bits."""
 
 # How many leading operands carry data; the rest are positions. None: all of them.
 _MOVES: dict[str, int | None] = {
