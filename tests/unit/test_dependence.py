@@ -54,6 +54,7 @@ FOUND = {
     "where": (NONLINEAR, NONLINEAR),
     "where with known choices": (AFFINE, AFFINE),
     "integer and back": (NONLINEAR, AFFINE),
+    "float32 and back": (NONLINEAR, CONSTANT),
     "boolean as a number": (NONLINEAR, AFFINE),
     "jit": (AFFINE, CONSTANT),
     "vmap": (AFFINE, NONLINEAR),
@@ -90,6 +91,10 @@ MORE = {
         (AFFINE, AFFINE),
     ),
     "gradient of a quadratic in one entry": (jax.grad(lambda x, y: x[0] ** 2), (AFFINE, CONSTANT)),
+    "zeros in float32": (
+        lambda x, y: x * jnp.zeros(3).astype(jnp.float32).astype(jnp.float64),
+        (ZERO, ZERO),
+    ),
     "gradient of a cubic": (jax.grad(lambda x, y: jnp.sum(x**3)), (NONLINEAR, CONSTANT)),
 }
 

@@ -255,6 +255,100 @@ def test_whole_numbers_stay_whole():
     assert int(word(jnp.array([3], jnp.uint32))[0]) == 2**32 - 2
 
 
+# --- whole numbers go around where they end, and floats reach theirs -----------------------------
+
+PAIRS = {
+    "add": (ex.add, lax.add),
+    "sub": (ex.sub, lax.sub),
+    "mul": (ex.mul, lax.mul),
+    "div": (ex.div, lax.div),
+    "max": (ex.maximum, lax.max),
+}
+ENDS = [0, 1, 2, 3, 7, 100, -1, -2, -7]
+HOSTILE = [np.nan, np.inf, -np.inf, 1.0, -1.0, 0.5, -3.0, 1e200, -1e200, 4e307, 1e-200, 3e-308]
+
+
+def ends(kind):
+    """Hostile numbers of a type; no float is zero, because 0 x is 0 by a rule."""
+    if kind == "float64":
+        return np.array(HOSTILE)
+    limits = np.iinfo(kind)
+    wholes = [*ENDS, limits.min, limits.min + 1, limits.max]
+    return np.unique(np.array([n for n in wholes if limits.min <= n <= limits.max], kind))
+
+
+@pytest.mark.parametrize("kind", ["int8", "int32", "uint8", "uint32", "float64"])
+@pytest.mark.parametrize("name", PAIRS)
+def test_every_rule_holds_for_hostile_numbers_whichever_are_known(kind, name):
+    rule, ordinary = PAIRS[name]
+    numbers = ends(kind)
+    x, y = (z.ravel() for z in np.meshgrid(numbers, numbers))
+    expected = np.asarray(ordinary(x, y)).reshape(2 * numbers.shape)
+    both = np.array([[rule(a, b) for a in numbers] for b in numbers])
+
+    def of_all(other):
+        def fun(z):
+            left = [rule(known, z[0]) for known in numbers]
+            return ex.vector([*left, *(rule(z[0], known) for known in numbers)])
+
+        code = Program(fun, np.zeros(1, kind))
+        return jnp.stack([jnp.asarray(v) for v in code(other[None])])
+
+    found = np.asarray(jax.jit(jax.vmap(of_all))(numbers))
+    assert both.dtype == found.dtype == expected.dtype
+    left, right = np.split(found, 2, axis=1)
+    for values in (both, left, right.T):
+        # XLA itself takes numbers below the least normal one for zero.
+        np.testing.assert_allclose(values, expected, rtol=4e-16, atol=1e-307)
+
+
+WHOLE = {
+    "absolute of a square": lambda o, x, y, z: o["abs"](o["mul"](x, x)),
+    "absolute of a negative": lambda o, x, y, z: o["abs"](o["neg"](x)),
+    "absolute of a multiple": lambda o, x, y, z: o["abs"](o["mul"](np.int8(-3), x)),
+    "negative of a difference": lambda o, x, y, z: o["neg"](o["sub"](x, y)),
+    "multiple of a multiple": lambda o, x, y, z: o["mul"](np.int8(77), o["mul"](np.int8(5), x)),
+    "products": lambda o, x, y, z: o["mul"](o["mul"](x, y), o["mul"](z, x)),
+    "multiple of a quotient": lambda o, x, y, z: o["mul"](o["div"](x, np.int8(3)), np.int8(3)),
+    "quotient of multiples": lambda o, x, y, z: o["div"](o["mul"](np.int8(2), x), y),
+    "zero over": lambda o, x, y, z: o["div"](np.int8(0), y),
+    "over itself": lambda o, x, y, z: o["div"](x, x),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_rules_for_floats_are_not_used_for_whole_numbers(name):
+    formula = WHOLE[name]
+    ordinary = {key: getattr(lax, key) for key in ("abs", "add", "div", "mul", "neg", "sub")}
+    values = np.random.default_rng(1).integers(-128, 128, (300, 3)).astype(np.int8)
+    values[:9] = np.stack(np.meshgrid([0, -128, -1], [0, -128, -1]), -1).reshape(9, 2)[:, [0, 1, 0]]
+    code = Program(lambda x: ex.vector([formula(RULES, *x)]), np.zeros(3, np.int8))
+    # Not compiled, because XLA takes whole squares for positive as well (jax 0.10.2).
+    found = jax.vmap(lambda x: jnp.asarray(code(x)[0]))(values)
+    expected = jax.vmap(lambda x: jnp.asarray(formula(ordinary, *x)))(values)
+    assert found.dtype == np.int8
+    np.testing.assert_array_equal(found, expected)
+
+
+TINY, HUGE = number(1e-200), number(1e200)
+
+
+@pytest.mark.parametrize(
+    ("formula", "x"),
+    [
+        (lambda o, x, y, z: o["mul"](TINY, o["mul"](TINY, x)), 1e300),
+        (lambda o, x, y, z: o["mul"](HUGE, o["mul"](HUGE, x)), 1e-300),
+        (lambda o, x, y, z: o["mul"](o["mul"](TINY, x), o["mul"](TINY, x)), 1e180),
+        (lambda o, x, y, z: o["div"](x, number(1.7e308)), 1e308),
+        (lambda o, x, y, z: o["div"](o["mul"](HUGE, x), number(1e-180)), 1e-300),
+    ],
+)
+def test_known_factors_stay_apart_where_their_product_would_lose_digits(formula, x):
+    found, expected = (value(program(formula, o), (x, 1.0, 1.0)) for o in (RULES, PLAIN))
+    assert 0 < expected < np.inf
+    np.testing.assert_allclose(found, expected, rtol=1e-15)
+
+
 def test_single_precision_stays_single():
     def formula(x):
         third = number(1 / 3, np.float32)

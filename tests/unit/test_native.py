@@ -1,6 +1,5 @@
 """Vector code for the CPU: the same numbers as XLA, in every width, or a clear way back to it."""
 
-import ctypes
 import sys
 
 import jax
@@ -15,10 +14,9 @@ from dalembert.stepping.stepper import make_stepper
 
 pytest.importorskip("llvmlite")
 
-from llvmlite import ir
-
-from dalembert.ensemble.lanes import Lanes, NoVectorFormError
+from dalembert.ensemble.lanes import NoVectorFormError
 from dalembert.ensemble.native import NativeMarch, PathCode, _compile, trace_path, vector_march
+from vector_code import on_lanes
 
 X = np.array([0.3, -0.7, 1.2, 0.0, -2.5, 7.25, 1e-3, 40.0])
 POSITIVE = np.abs(X) + 0.1
@@ -67,41 +65,138 @@ FUNCTIONS = {
 }
 
 
-def on_lanes(fun, values):
-    """A function of one number, compiled for all entries of an array at a time."""
-    closed = jax.make_jaxpr(fun)(jax.ShapeDtypeStruct((), values.dtype))
-    out = np.dtype(closed.jaxpr.outvars[0].aval.dtype)
-    width = len(values)
-    module = ir.Module("test")
-    kind = ir.FunctionType(ir.VoidType(), [ir.PointerType(), ir.PointerType()])
-    function = ir.Function(module, kind, "march")
-    builder = ir.IRBuilder(function.append_basic_block())
-    lanes = Lanes(builder, width)
-    x = builder.load(function.args[0], typ=lanes.type(values.dtype), align=1)
-    (y,) = lanes.run(closed, [x])
-    builder.store(y, function.args[1], align=1)
-    builder.ret_void()
-    code = _compile(str(module))
-    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(
-        code.get_function_address("march")
-    )
-    result = np.empty(width, out)
-    call(values.ctypes.data, result.ctypes.data)
-    return result
-
-
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_operation_has_the_values_of_xla(name):
     fun, values = FUNCTIONS[name]
     expected = np.asarray(jax.jit(jax.vmap(fun))(values))
-    found = on_lanes(fun, values)
+    (found,) = on_lanes(fun, values)
     assert found.dtype == expected.dtype
     np.testing.assert_allclose(found, expected, rtol=4e-16, atol=4e-16)
 
 
 def test_lanes_of_a_loop_stop_when_they_are_done():
     fun, values = FUNCTIONS["loop"]
-    assert len(set(on_lanes(fun, values))) > 2, "lanes take different numbers of passes"
+    assert len(set(on_lanes(fun, values)[0])) > 2, "lanes take different numbers of passes"
+
+
+# --- numbers at the ends of their types, and what LLVM leaves open -------------------------------
+
+FLOATS = ["float64", "float32"]
+INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+
+LARGE = [127.9, 128.0, -128.9, -129.0, 255.9, 300.0, 2.0**31, -(2.0**31) - 1, 2.0**32, 9.3e18]
+HOSTILE = [np.nan, np.inf, -np.inf, 0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 1.5, -1.5, 2.0, 3.0, 70.0]
+HOSTILE += [*LARGE, -9.3e18, 1.9e19, 1e30, -1e30, 3e38, 1e-37]
+WHOLES = [0, 1, 2, 3, 5, 7, 8, 15, 16, 31, 32, 33, 63, 64, 65, 100, -1, -2, -3, -7]
+
+OF_ONE = {
+    "neg": lax.neg,
+    "sign": lax.sign,
+    "square": lax.square,
+    "third power": lambda x: lax.integer_pow(x, 3),
+    "power zero": lambda x: lax.integer_pow(x, 0),
+}
+OF_A_FLOAT = {
+    "abs": lax.abs,
+    "floor": lax.floor,
+    "ceil": lax.ceil,
+    "sqrt": lax.sqrt,
+    "rsqrt": lax.rsqrt,
+    "one over a root": lambda x: lax.div(np.ones((), x.dtype)[()], lax.sqrt(x)),
+    "inverse": lambda x: lax.div(np.ones((), x.dtype)[()], x),
+    "exp": lax.exp,
+    "log": lax.log,
+    "sin": lax.sin,
+    "cos": lax.cos,
+    "tan": lax.tan,
+    "tanh": lax.tanh,
+    "negative power": lambda x: lax.integer_pow(x, -3),
+    "is finite": lax.is_finite,
+    "largest beside NaN": lambda x: lax.max(np.full((), np.nan, x.dtype)[()], x),
+}
+OF_TWO = {
+    name: getattr(lax, name)
+    for name in ["add", "sub", "mul", "div", "max", "min", "eq", "ne", "lt", "le", "gt", "ge"]
+}
+OF_TWO_INTEGERS = {
+    name: getattr(lax, name) for name in ["bitwise_and", "bitwise_or", "bitwise_xor", "shift_left"]
+} | {
+    "shift_right_logical": lax.shift_right_logical,
+    "shift_right_arithmetic": lax.shift_right_arithmetic,
+}
+POWERS = {
+    "pow": lax.pow,
+    "pow of a whole number": lambda x, y: lax.pow(x, y.astype(np.int32)),
+    "pow of a natural number": lambda x, y: lax.pow(x, y.astype(np.uint8)),
+}
+
+
+def numbers(kind):
+    if kind in FLOATS:
+        return np.array(HOSTILE, kind)
+    ends = np.iinfo(kind)
+    wholes = [*WHOLES, ends.max, ends.max - 1, ends.min, ends.min + 1]
+    return np.unique(np.array([n for n in wholes if ends.min <= n <= ends.max], kind))
+
+
+def operations_on(kind):
+    """All operations on two numbers of a type, by name, with results that are not truth values."""
+    is_float = kind in FLOATS
+    conversions = {
+        f"to {new}": lambda x, new=new: lax.convert_element_type(x, new)
+        for new in (*FLOATS, *INTEGERS, "bool")
+    }
+    one = OF_ONE | conversions | (OF_A_FLOAT if is_float else {"not": lax.bitwise_not})
+    if kind.startswith("int"):
+        one["abs"] = lax.abs
+    two = OF_TWO | (POWERS if is_float else OF_TWO_INTEGERS)
+    all_of_them = {name: (lambda x, y, f=f: f(x)) for name, f in one.items()} | two
+
+    def as_number(fun):
+        def of_numbers(x, y):
+            result = fun(x, y)
+            return result.astype(np.int8) if result.dtype == bool else result
+
+        return of_numbers
+
+    return {name: as_number(fun) for name, fun in all_of_them.items()}
+
+
+LONG = ("int16", "int64", "uint16", "uint64")
+"""Types of which others show the same."""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=pytest.mark.slow) if kind in LONG else kind
+        for kind in (*FLOATS, *INTEGERS)
+    ],
+)
+def test_operations_on_hostile_numbers_have_the_values_of_xla(kind):
+    operations = operations_on(kind)
+    x, y = (z.ravel() for z in np.meshgrid(numbers(kind), numbers(kind)))
+
+    def fun(x, y):
+        return [operation(x, y) for operation in operations.values()]
+
+    expected = jax.jit(fun)(x, y)
+    for name, a, b in zip(operations, on_lanes(fun, x, y), map(np.asarray, expected), strict=True):
+        assert a.dtype == b.dtype, name
+        limits = np.finfo(a.dtype) if a.dtype.kind == "f" else None
+        rtol, atol = (8 * limits.eps, 4 * limits.tiny) if limits else (0, 0)
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol, err_msg=name)
+
+
+def test_numbers_without_a_vector_form_are_refused():
+    for kind in (jnp.float16, jnp.bfloat16):
+        with pytest.raises(NoVectorFormError, match=f"numbers of type {jnp.dtype(kind)}"):
+            on_lanes(lambda x, kind=kind: x.astype(kind).astype(jnp.float64), X)
+
+
+def test_code_that_llvm_refuses_has_no_vector_form():
+    with pytest.raises(NoVectorFormError, match="code that LLVM refuses"):
+        _compile('define double @"march"(i32 %x) { ret i32 %x }')
 
 
 def test_what_has_no_vector_form_is_named():

@@ -11,8 +11,15 @@ from jax import lax
 import dalembert as da
 from dalembert.stepping import newton
 from dalembert.stepping.expressions import Program, vector
-from dalembert.stepping.scalarise import MAX_SCALARS, NotScalarError, components, scalarise, stack
-from vector_functions import DIFFERENTIABLE, FUNCTIONS, LOOPS, TABLE, X, Y
+from dalembert.stepping.scalarise import (
+    _ELEMENTWISE,
+    MAX_SCALARS,
+    NotScalarError,
+    components,
+    scalarise,
+    stack,
+)
+from vector_functions import DIFFERENTIABLE, FUNCTIONS, LOOPS, PICK, TABLE, X, Y
 
 
 def evaluate(functions):
@@ -170,6 +177,211 @@ def test_arguments_may_be_trees():
     arguments = ((X, Y), {"k": X, "c": np.float64(2)})
     found = scalarise(fun, *arguments)(*arguments)
     np.testing.assert_allclose(found.astype(float), X * X + 2 * Y)
+
+
+# --- known numbers among traced ones -------------------------------------------------------------
+
+KNOWN = np.array([0.0, 1.0, -2.0, np.inf, np.nan])
+
+
+def _among(x, known=KNOWN):
+    """A vector in which the last entry is traced."""
+    return jnp.concatenate([jnp.asarray(known, x.dtype), x[:1]])
+
+
+def _wholes(x):
+    return (4 * x).astype(jnp.int32)
+
+
+def _with_wholes(x):
+    return _among(_wholes(x), np.array([0, -1, -(2**31), 2**31 - 1, 33]))
+
+
+OF_ONE = {
+    name: getattr(lax, name)
+    for name in [
+        "abs",
+        "acos",
+        "acosh",
+        "asin",
+        "asinh",
+        "atan",
+        "atanh",
+        "bessel_i0e",
+        "bessel_i1e",
+        "cbrt",
+        "ceil",
+        "cos",
+        "cosh",
+        "digamma",
+        "erf",
+        "erf_inv",
+        "erfc",
+        "exp",
+        "exp2",
+        "expm1",
+        "floor",
+        "is_finite",
+        "lgamma",
+        "log",
+        "log1p",
+        "logistic",
+        "neg",
+        "round",
+        "rsqrt",
+        "sign",
+        "sin",
+        "sinh",
+        "sqrt",
+        "square",
+        "tan",
+        "tanh",
+        "stop_gradient",
+    ]
+}
+OF_TWO = {
+    name: getattr(lax, name)
+    for name in (
+        [
+            "add",
+            "sub",
+            "mul",
+            "div",
+            "max",
+            "min",
+            "rem",
+            "pow",
+            "atan2",
+            "nextafter",
+            "eq",
+            "ne",
+            "lt",
+            "le",
+            "gt",
+            "ge",
+            "igamma",
+            "igammac",
+        ]
+    )
+}
+OF_TWO_WHOLES = {
+    name: getattr(lax, name)
+    for name in [
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "rem",
+        "max",
+        "min",
+        "eq",
+        "lt",
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_xor",
+        "shift_left",
+        "shift_right_arithmetic",
+        "shift_right_logical",
+    ]
+}
+REDUCED = {
+    "sum": jnp.sum,
+    "product": jnp.prod,
+    "maximum": jnp.max,
+    "minimum": jnp.min,
+    "any": lambda x: jnp.any(x > 1),
+    "all": lambda x: jnp.all(x > -3),
+    "cumsum": jnp.cumsum,
+    "norm": jnp.linalg.norm,
+    "dot": lambda x: jnp.dot(x, x[::-1]),
+}
+MIXED = {
+    **{n: lambda x, y, f=f: f(_among(x)) for n, f in OF_ONE.items()},
+    **{f"{n} of two": lambda x, y, f=f: f(_among(x), _among(y)[::-1]) for n, f in OF_TWO.items()},
+    **{
+        f"{n} of wholes": lambda x, y, f=f: f(_with_wholes(x), _with_wholes(y)[::-1])
+        for n, f in OF_TWO_WHOLES.items()
+    },
+    **{f"{n} of all": lambda x, y, f=f: f(_among(x, KNOWN[:3])) for n, f in REDUCED.items()},
+    "signs of wholes": lambda x, y: lax.abs(_with_wholes(x)) + lax.sign(_with_wholes(y)),
+    "not": lambda x, y: ~_with_wholes(x),
+    "choices": lambda x, y: jnp.where(_among(x) > 0, _among(y), _among(x)[::-1]),
+    "clip": lambda x, y: jnp.clip(_among(x), -1.0, _among(y)[::-1]),
+    "powers": lambda x, y: _among(x) ** 3 + _among(y)[::-1] ** -2,
+    "whole powers": lambda x, y: _with_wholes(x) ** 3,
+    "conversions": lambda x, y: _among(x, KNOWN * 300).astype(jnp.int8).astype(jnp.float64),
+    "truth": lambda x, y: _among(x).astype(bool) & (_among(y) != 0),
+    "bits": lambda x, y: lax.bitcast_convert_type(_among(x), jnp.int64),
+    "fewer digits": lambda x, y: lax.reduce_precision(_among(x), 8, 10),
+    "narrow dot": lambda x, y: lax.dot(
+        _with_wholes(x).astype(jnp.int8),
+        _with_wholes(y).astype(jnp.int8),
+        preferred_element_type=jnp.int32,
+    ),
+    "scatter-add": lambda x, y: _among(x).at[PICK].add(_among(y)[2:]),
+    "fourier": lambda x, y: jnp.sin(np.arange(3.0) * x[0]) + jnp.cos(np.arange(3.0) * x[0]),
+    "log of a constant": lambda x, y: jnp.log(_among(x, [1.0, 2.0]) ** 2),
+}
+
+
+LONG = tuple(
+    name for name in MIXED if name.startswith(("igamma", "lgamma", "digamma", "bessel", "erf_inv"))
+)
+"""Functions of which each takes a second to compile."""
+
+
+@cache
+def values_among_known(names):
+    """Straight-line code, written out and evaluated inside jit and vmap; and ordinary values."""
+    rows = np.stack([X, Y, [0.9, 0.1, -0.4]]), np.stack([Y, X, [2.5, -0.3, 0.8]])
+
+    def late(change):
+        def run(x, y):
+            return {name: change(MIXED[name])(x, y) for name in names}
+
+        return jax.jit(jax.vmap(run))(*rows)
+
+    def straight(fun):
+        return lambda x, y: stack(scalarise(fun, X, Y)(x, y))
+
+    return late(straight), late(lambda fun: fun)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in MIXED],
+)
+def test_known_numbers_among_traced_ones_in_every_operation(name):
+    together = LONG if name in LONG else tuple(other for other in MIXED if other not in LONG)
+    straight, ordinary = (np.asarray(found[name]) for found in values_among_known(together))
+    assert straight.dtype == ordinary.dtype
+    np.testing.assert_allclose(straight, ordinary, rtol=4e-15, atol=4e-15)
+
+
+def test_every_elementwise_operation_is_among_them():
+    """All that may be applied entry by entry, but for what has been left out for a reason."""
+    used = {
+        eqn.primitive.name
+        for fun in (*MIXED.values(), *FUNCTIONS.values())
+        for eqn in jax.make_jaxpr(fun)(X, Y).jaxpr.eqns
+    }
+    missing = _ELEMENTWISE - used - {"one_minus_square", "log2", "clamp"}
+    assert not missing
+
+
+def test_types_without_rules_are_refused():
+    functions = {
+        "complex128": lambda x: jnp.real(jnp.exp(1j * x.astype(complex))),
+        "bfloat16": lambda x: x.astype(jnp.bfloat16).astype(x.dtype),
+        "float16": lambda x: (x.astype(jnp.float16) * np.float16(0.1)).astype(x.dtype),
+        "bool": lambda x: jnp.dot(x > 0, x < 1).astype(x.dtype),
+    }
+    for kind, fun in functions.items():
+        with pytest.raises(NotScalarError, match=kind):
+            scalarise(fun, X)
+    key = jax.random.key(1)
+    with pytest.raises(NotScalarError, match="constants of type key"):
+        scalarise(lambda x: x * jax.random.normal(key), X)
 
 
 def test_components_and_stack_are_inverse():
@@ -376,3 +588,61 @@ def test_step_with_a_tabulated_potential_solves_the_midpoint_equations():
     force = -np.diff(TABLE)[int(np.floor((q[0] + q1[0]) / 2))]
     np.testing.assert_allclose(p1, p + dt * force, rtol=1e-15)
     np.testing.assert_allclose(q1, q + dt * (p + p1) / 2, rtol=1e-15)
+
+
+# --- what is written out late -----------------------------------------------------------------
+
+
+@jax.custom_jvp
+def sine(x):
+    """A sine whose second derivative, which fast steps of order three need, is a loop."""
+    return jnp.sin(x)
+
+
+@jax.custom_jvp
+def slope(x):
+    return jnp.cos(x)
+
+
+def bend(x):
+    return lax.while_loop(lambda s: s[0] < 1, lambda s: (s[0] + 1, -jnp.sin(x)), (0, x))[1]
+
+
+sine.defjvps(lambda tangent, _, x: tangent * slope(x))
+slope.defjvps(lambda tangent, _, x: tangent * bend(x))
+
+
+def pendulum(q, p):
+    return p[0] ** 2 / 2 - jnp.cos(q[0])
+
+
+def test_without_second_derivatives_newtons_method_takes_the_steps():
+    drag = {name: lambda q, p, f=f: -0.1 * f(p) for name, f in {"own": sine, "": jnp.sin}.items()}
+    own, plain = (da.System(H=pendulum, F=F, h=[noise], dim=1) for F in drag.values())
+    start, method = (np.array([0.3]), np.array([0.2])), da.midpoint()
+    q, p, info = da.step(own, method, *start, 0.1, [0.1])
+    assert info.converged and 0 < info.iterations < 10
+    expected = da.step(plain, method, *start, 0.1, [0.1])
+    np.testing.assert_allclose([q, p], expected[:2], rtol=1e-14)
+    inside = jax.jit(lambda q, p: da.step(own, method, q, p, 0.1, [0.1]))(*start)
+    np.testing.assert_allclose(inside[:2], expected[:2], rtol=1e-14)
+    assert "scalars, written out" in da.explain(own, method)
+    options = dict(dt=0.1, t_end=0.3, paths=3, keep="final", progress=False)
+    runs = [da.simulate(system, method, start, **options) for system in (own, plain)]
+    np.testing.assert_allclose(runs[0].q, runs[1].q, rtol=1e-14)
+
+
+@pytest.mark.slow
+def test_brackets_of_fields_whose_second_derivatives_are_too_long():
+    system = da.System(
+        H=pendulum,
+        F=lambda q, p: -0.3 * p * (1 + q**2),
+        h=[lambda q, p: 0.3 * q[0] * p[0] + 0.2 * q[0] ** 3],
+        f=[lambda q, p: -0.2 * p],
+        dim=1,
+    )
+    method, start = da.BEYOND["bracket_gauss"](), ([0.3], [0.2])
+    _, _, info = da.step(system, method, *start, 0.1, da.Increments(dW=[0.1], dZ=[0.01]))
+    assert info.converged
+    run = da.simulate(system, method, start, dt=0.1, t_end=0.3, paths=3, progress=False)
+    assert run.failed == 0 and run.residual < 1e-14

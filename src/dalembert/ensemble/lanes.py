@@ -3,6 +3,10 @@
 The function's jaxpr has scalars only (`stepping/scalarise.py`), so every equation becomes one
 vector instruction of LLVM, and a whole stretch of steps runs without leaving the registers. A loop
 goes on while any lane needs it; lanes that have finished keep their values.
+
+Every operation has the values that XLA gives it (but perhaps the other sign of a zero), also where
+LLVM leaves them open: a whole number over zero, a shift beyond the width, a conversion of what does
+not fit. Numbers below the least normal one, which XLA takes for zero, are kept.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +36,11 @@ def element_type(dtype: Any) -> ir.Type:
         return ir.DoubleType()
     if kind == np.float32:
         return ir.FloatType()
-    return ir.IntType(1 if kind == np.bool_ else 8 * kind.itemsize)
+    if kind == np.bool_:
+        return ir.IntType(1)
+    if kind.kind not in "iu":
+        raise NoVectorFormError(f"numbers of type {kind}")
+    return ir.IntType(8 * kind.itemsize)
 
 
 class Lanes:
@@ -84,6 +92,8 @@ class Lanes:
             if eqn.params.get("name") == "rough_inverse":
                 return [self.inverse(*args)]
             return self.run(inner, args)
+        for v in (*eqn.invars, *eqn.outvars):
+            element_type(v.aval.dtype)
         kind = np.dtype(eqn.invars[0].aval.dtype) if eqn.invars else None
         rule = _RULES.get(name)
         if rule is None:
@@ -112,8 +122,13 @@ class Lanes:
         return list(carry)
 
     def inverse(self, x: Any) -> Any:
-        one = ir.Constant(x.type, [1.0] * self.width)
-        return self.builder.fdiv(one, x, flags=FLAGS)
+        return self.quotient(ir.Constant(x.type, [1.0] * self.width), x)
+
+    def quotient(self, x: Any, y: Any) -> Any:
+        """x/y of floats."""
+        # Of single precision LLVM would estimate 1/√y, and make NaN of it where y is 0 or infinite.
+        is_double = x.type.element == ir.DoubleType()
+        return self.builder.fdiv(x, y, flags=FLAGS if is_double else FLAGS[:1])
 
     def any(self, condition: Any) -> Any:
         """Whether a condition holds in any lane."""
@@ -122,15 +137,35 @@ class Lanes:
 
     def intrinsic(self, name: str, *args: Any) -> Any:
         """A function that LLVM knows, such as sqrt."""
-        bits = 64 if args[0].type.element == ir.DoubleType() else 32
-        full, module = f"llvm.{name}.v{self.width}f{bits}", self.builder.module
-        if full not in module.globals:
-            ir.Function(module, ir.FunctionType(args[0].type, [x.type for x in args]), full)
-        return self.builder.call(module.globals[full], args, fastmath=FLAGS)
+        full = f"llvm.{name}.{self._suffix(args[0].type)}"
+        return self.builder.call(self._function(full, args[0].type, args), args, fastmath=FLAGS)
+
+    def saturated(self, x: Any, dtype: Any) -> Any:
+        """Floats as whole numbers: towards zero, the nearest one there is, and zero for NaN."""
+        target = self.type(dtype)
+        name = "fptosi" if _is_signed(dtype) else "fptoui"
+        full = f"llvm.{name}.sat.{self._suffix(target)}.{self._suffix(x.type)}"
+        return self.builder.call(self._function(full, target, [x]), [x])
+
+    def _suffix(self, kind: ir.VectorType) -> str:
+        """How the names of LLVM's functions end for a type."""
+        element = str(kind.element)
+        names = {"double": "f64", "float": "f32"}
+        return f"v{self.width}{names.get(element, element)}"
+
+    def _function(self, name: str, result: Any, args: Sequence[Any]) -> Any:
+        module = self.builder.module
+        if name not in module.globals:
+            ir.Function(module, ir.FunctionType(result, [x.type for x in args]), name)
+        return module.globals[name]
 
 
 def _is_float(kind: Any) -> bool:
     return np.issubdtype(kind, np.floating)
+
+
+def _is_signed(kind: Any) -> bool:
+    return np.issubdtype(kind, np.signedinteger)
 
 
 def _arithmetic(of_floats: str, of_integers: str) -> Callable[..., Any]:
@@ -143,8 +178,18 @@ def _arithmetic(of_floats: str, of_integers: str) -> Callable[..., Any]:
 
 
 def _quotient(lanes: Lanes, eqn: Any, kind: Any, x: Any, y: Any) -> Any:
-    whole = "sdiv" if np.issubdtype(kind, np.signedinteger) else "udiv"
-    return _arithmetic("fdiv", whole)(lanes, eqn, kind, x, y)
+    """x/y; of whole numbers towards zero, −1 (all bits) over zero, and the least over −1 itself."""
+    b = lanes.builder
+    if _is_float(kind):
+        return lanes.quotient(x, y)
+    by_zero, one = b.icmp_unsigned("==", y, lanes.constant(0, kind)), lanes.constant(1, kind)
+    if _is_signed(kind):
+        is_least = b.icmp_signed("==", x, lanes.constant(np.iinfo(kind).min, kind))
+        too_large = b.and_(is_least, b.icmp_signed("==", y, b.neg(one)))
+        quotient = b.sdiv(x, b.select(b.or_(by_zero, too_large), one, y))
+    else:
+        quotient = b.udiv(x, b.select(by_zero, one, y))
+    return b.select(by_zero, b.not_(lanes.constant(0, kind)), quotient)
 
 
 def _comparison(sign: str) -> Callable[..., Any]:
@@ -152,8 +197,7 @@ def _comparison(sign: str) -> Callable[..., Any]:
         b = lanes.builder
         if _is_float(kind):
             return b.fcmp_unordered(sign, x, y) if sign == "!=" else b.fcmp_ordered(sign, x, y)
-        is_signed = np.issubdtype(kind, np.signedinteger)
-        return (b.icmp_signed if is_signed else b.icmp_unsigned)(sign, x, y)
+        return (b.icmp_signed if _is_signed(kind) else b.icmp_unsigned)(sign, x, y)
 
     return rule
 
@@ -164,8 +208,6 @@ def _extreme(sign: str) -> Callable[..., Any]:
     def rule(lanes: Lanes, eqn: Any, kind: Any, x: Any, y: Any) -> Any:
         b = lanes.builder
         chosen = b.select(_comparison(sign)(lanes, eqn, kind, x, y), x, y)
-        if isinstance(x, ir.Constant):
-            return chosen
         return b.select(b.fcmp_unordered("uno", x, x), x, chosen) if _is_float(kind) else chosen
 
     return rule
@@ -185,7 +227,6 @@ def _intrinsic(name: str) -> Callable[..., Any]:
 def _convert(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
     new = np.dtype(eqn.params["new_dtype"])
     target, b = lanes.type(new), lanes.builder
-    is_signed = np.issubdtype(kind, np.signedinteger)
     if kind == new or x.type == target:
         return x
     if _is_float(kind) and _is_float(new):
@@ -193,14 +234,14 @@ def _convert(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
     if _is_float(kind):
         if new == np.bool_:
             return b.fcmp_unordered("!=", x, lanes.constant(0, kind))
-        return (b.fptosi if np.issubdtype(new, np.signedinteger) else b.fptoui)(x, target)
+        return lanes.saturated(x, new)
     if _is_float(new):
-        return (b.sitofp if is_signed else b.uitofp)(x, target)
+        return (b.sitofp if _is_signed(kind) else b.uitofp)(x, target)
     if new == np.bool_:
         return b.icmp_unsigned("!=", x, lanes.constant(0, kind))
     if kind != np.bool_ and new.itemsize < kind.itemsize:
         return b.trunc(x, target)
-    return (b.sext if is_signed else b.zext)(x, target)
+    return (b.sext if _is_signed(kind) else b.zext)(x, target)
 
 
 def _select(lanes: Lanes, eqn: Any, kind: Any, which: Any, *cases: Any) -> Any:
@@ -219,7 +260,7 @@ def _integer_pow(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
     one = lanes.constant(1, kind)
     if result is None:
         return one
-    return result if exponent > 0 else lanes.builder.fdiv(one, result, flags=FLAGS)
+    return result if exponent > 0 else lanes.quotient(one, result)
 
 
 def _is_finite(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
@@ -242,23 +283,52 @@ def _bitwise(name: str) -> Callable[..., Any]:
     return rule
 
 
+def _shift(name: str) -> Callable[..., Any]:
+    """A shift, after which nothing but zeros or signs is left if it is beyond the width."""
+
+    def rule(lanes: Lanes, eqn: Any, kind: Any, x: Any, places: Any) -> Any:
+        b, width = lanes.builder, 8 * kind.itemsize
+        is_inside = b.icmp_unsigned("<", places, lanes.constant(width, kind))
+        if name == "ashr":
+            return b.ashr(x, b.select(is_inside, places, lanes.constant(width - 1, kind)))
+        return b.select(is_inside, getattr(b, name)(x, places), lanes.constant(0, kind))
+
+    return rule
+
+
 def _bitcast(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
     return lanes.builder.bitcast(x, lanes.type(eqn.params["new_dtype"]))
 
 
 def _rsqrt(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
-    root = lanes.intrinsic("sqrt", x)
-    return lanes.builder.fdiv(lanes.constant(1, kind), root, flags=FLAGS)
+    return lanes.inverse(lanes.intrinsic("sqrt", x))
 
 
 def _sign(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
-    signed = lanes.intrinsic("copysign", lanes.constant(1, kind), x)
-    moved = lanes.builder.fcmp_unordered("!=", x, lanes.constant(0, kind))
-    return lanes.builder.select(moved, signed, x)
+    b, zero, one = lanes.builder, lanes.constant(0, kind), lanes.constant(1, kind)
+    if _is_float(kind):
+        signed = lanes.intrinsic("copysign", one, x)
+        return b.select(b.fcmp_ordered("!=", x, zero), signed, x)
+    above = b.select(_comparison(">")(lanes, eqn, kind, x, zero), one, zero)
+    return b.select(_comparison("<")(lanes, eqn, kind, x, zero), b.neg(one), above)
+
+
+def _abs(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
+    if _is_float(kind):
+        return lanes.intrinsic("fabs", x)
+    is_less = _comparison("<")(lanes, eqn, kind, x, lanes.constant(0, kind))
+    return lanes.builder.select(is_less, lanes.builder.neg(x), x)
+
+
+def _pow(lanes: Lanes, eqn: Any, kind: Any, x: Any, y: Any) -> Any:
+    exponent = np.dtype(eqn.invars[1].aval.dtype)
+    if exponent != kind:
+        y = (lanes.builder.sitofp if _is_signed(exponent) else lanes.builder.uitofp)(y, x.type)
+    return lanes.intrinsic("pow", x, y)
 
 
 _RULES: dict[str, Callable[..., Any]] = {
-    "abs": _intrinsic("fabs"),
+    "abs": _abs,
     "add": _arithmetic("fadd", "add"),
     "add_any": _arithmetic("fadd", "add"),
     "and": _bitwise("and_"),
@@ -287,12 +357,12 @@ _RULES: dict[str, Callable[..., Any]] = {
     "neg": _negative,
     "not": _bitwise("not_"),
     "or": _bitwise("or_"),
-    "pow": _intrinsic("pow"),
+    "pow": _pow,
     "rsqrt": _rsqrt,
     "select_n": _select,
-    "shift_left": _bitwise("shl"),
-    "shift_right_arithmetic": _bitwise("ashr"),
-    "shift_right_logical": _bitwise("lshr"),
+    "shift_left": _shift("shl"),
+    "shift_right_arithmetic": _shift("ashr"),
+    "shift_right_logical": _shift("lshr"),
     "sign": _sign,
     "sin": _intrinsic("sin"),
     "sqrt": _intrinsic("sqrt"),

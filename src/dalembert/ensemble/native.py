@@ -265,8 +265,11 @@ LIBRARY = ("cos", "exp", "exp2", "log", "pow", "sin", "tan", "tanh")
 def _compile(text: str) -> Any:
     is_self_contained = not any(f"llvm.{name}.v" in text for name in LIBRARY)
     machine = _machine("small" if is_self_contained else "jitdefault")
-    module = binding.parse_assembly(text)
-    module.verify()
+    try:
+        module = binding.parse_assembly(text)
+        module.verify()
+    except RuntimeError as error:
+        raise NoVectorFormError(f"code that LLVM refuses: {error}") from error
     options = binding.create_pipeline_tuning_options(speed_level=3)
     options.loop_unrolling = False
     options.loop_vectorization = options.slp_vectorization = False

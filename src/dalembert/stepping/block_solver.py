@@ -29,7 +29,7 @@ from dalembert.stepping.equations import (
 from dalembert.stepping.expressions import Program, Shared, absolute, components, vector
 from dalembert.stepping.newton import Report
 from dalembert.stepping.plan import Block, Dependence, Node, Plan
-from dalembert.stepping.scalarise import scalarise, stack, written_out
+from dalembert.stepping.scalarise import NotScalarError, scalarise, stack, written_out
 from dalembert.stepping.stages import Increment
 from dalembert.system import System, Term
 
@@ -287,6 +287,8 @@ def _programs(
     equations = Program(residual, u, around)
     # Order three pays where functions are costly; in the first pass if it costs nearly nothing.
     is_costly = not equations.operations <= PLAIN_OPERATIONS
+    if is_costly and not affine:
+        is_costly = _can_be_written(second, u, u, around)
     orders = (3 if is_costly and u.size == 1 else 2), (3 if is_costly else 2)
 
     def fast(guess: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
@@ -331,6 +333,15 @@ def _programs(
         complete_check.size < MAX_SHORT_PASS,
     )
     return ScalarEquations(complete, unknown)
+
+
+def _can_be_written(fun: Callable[..., Any], *like: Any) -> bool:
+    """Whether there is a straight-line form: a second derivative can be longer than all else."""
+    try:
+        Program(fun, *like)
+    except NotScalarError:
+        return False
+    return True
 
 
 def _when_called(fun: Callable[..., Any], *like: Any, is_rough: bool = False) -> Callable[..., Any]:

@@ -11,6 +11,7 @@ from functools import reduce
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jax.extend import core as jcore
@@ -131,7 +132,7 @@ def _one_output(eqn: Any, inputs: list[Degree]) -> Degree:
         return inputs[0]
     if name == "select_n" and inputs[0] <= Degree.CONSTANT:
         return max(inputs[1:])
-    if name == "convert_element_type" and np.issubdtype(eqn.params["new_dtype"], np.inexact):
+    if name == "convert_element_type" and (inputs[0] <= Degree.CONSTANT or _keeps_digits(eqn)):
         return inputs[0]
     if name == "integer_pow" and eqn.params["y"] == 1:
         return inputs[0]
@@ -140,6 +141,13 @@ def _one_output(eqn: Any, inputs: list[Degree]) -> Degree:
     return (
         Degree.CONSTANT if max(inputs, default=Degree.ZERO) <= Degree.CONSTANT else Degree.NONLINEAR
     )
+
+
+def _keeps_digits(eqn: Any) -> bool:
+    """Whether a conversion is linear: one to fewer digits is a staircase."""
+    old, new = eqn.invars[0].aval.dtype, eqn.params["new_dtype"]
+    is_float = [jnp.issubdtype(kind, np.inexact) for kind in (old, new)]
+    return all(is_float) and jnp.finfo(old).nmant <= jnp.finfo(new).nmant
 
 
 def _product(x: Degree, y: Degree) -> Degree:

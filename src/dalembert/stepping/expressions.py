@@ -3,9 +3,11 @@
 An entry of an array of scalars is either a NumPy number, known while the program is written, or an
 `Expression`. Equal expressions are one object, so what a function computes twice is computed once,
 and what no result needs is not computed at all. The rules below leave out what a compiler may not
-(XLA keeps 0·x because x could be infinite) and change no result by more than a few roundings.
+(XLA keeps 0·x because x could be infinite). They change no float by more than a few roundings or
+the sign of a zero, and whole numbers, which go around where they end, not at all.
 """
 
+import operator
 from collections.abc import Callable, Iterable
 from functools import reduce
 from itertools import combinations
@@ -209,14 +211,23 @@ def vector(values: Iterable[Any]) -> np.ndarray:
 
 
 def apply(name: Any, operation: Callable[..., Any], args: tuple[Any, ...], dtype: Any) -> Any:
-    """An operation without a rule of its own, at least one argument of which is not known."""
+    """An operation without a rule of its own; of known numbers it is computed at once."""
+    if all(map(is_known, args)):
+        # Compiled, because a function with a derivative of its own would join a trace around it.
+        with jax.ensure_compile_time_eval():
+            return np.asarray(jax.jit(operation)(*args))[()]
     graph = next(x.graph for x in args if isinstance(x, Expression))
     return graph.node(name, operation, args, dtype)
 
 
+def _computed(operation: Callable[..., Any], *args: Any) -> Any:
+    """Arithmetic on known numbers, without NumPy's words about overflow and division by zero."""
+    with np.errstate(all="ignore"):
+        return operation(*args)
+
+
 def _operation(name: str, operation: Callable[..., Any], *args: Any) -> Any:
-    dtype = next(x.dtype for x in args if isinstance(x, Expression))
-    return apply(name, operation, args, dtype)
+    return apply(name, operation, args, args[0].dtype)
 
 
 def _commutative(name: str, operation: Callable[..., Any], x: Any, y: Any) -> Any:
@@ -250,9 +261,15 @@ def _is_float(x: Any) -> bool:
     return np.issubdtype(x.dtype, np.floating)
 
 
+def _is_normal(x: Any) -> bool:
+    """False for a known number that has lost digits, or is no number any more."""
+    limits = np.finfo(x.dtype)
+    return bool(limits.tiny <= abs(x) <= limits.max)
+
+
 def neg(x: Any) -> Any:
     if is_known(x):
-        return -x
+        return _computed(operator.neg, x)
     factor, rest = _factors(x)
     if factor is not None:
         return mul(neg(factor), rest)
@@ -265,7 +282,7 @@ def neg(x: Any) -> Any:
 
 def add(x: Any, y: Any) -> Any:
     if is_known(x) and is_known(y):
-        return x + y
+        return _computed(operator.add, x, y)
     if _is(x, 0):
         return y
     if _is(y, 0):
@@ -278,7 +295,7 @@ def add(x: Any, y: Any) -> Any:
 
 def sub(x: Any, y: Any) -> Any:
     if is_known(x) and is_known(y):
-        return x - y
+        return _computed(operator.sub, x, y)
     if _is(y, 0):
         return x
     if _is(x, 0):
@@ -292,7 +309,7 @@ def sub(x: Any, y: Any) -> Any:
 
 def mul(x: Any, y: Any) -> Any:
     if is_known(x) and is_known(y):
-        return x * y
+        return _computed(operator.mul, x, y)
     for one, other in ((x, y), (y, x)):
         if _is(one, 0):
             return one
@@ -309,6 +326,8 @@ def mul(x: Any, y: Any) -> Any:
     if a is None and b is None:
         return rest
     factor = reduce(mul, (c for c in (a, b) if c is not None))
+    if is_known(factor) and _is_float(factor) and not _is_normal(factor):
+        return _commutative("mul", lax.mul, x, y)
     if _is(factor, 1) or _is(factor, -1):
         return rest if factor == 1 else neg(rest)
     return _commutative("mul", lax.mul, factor, rest)
@@ -351,13 +370,16 @@ def _oldest_product(factors: list[Expression]) -> Expression | None:
 
 
 def div(x: Any, y: Any) -> Any:
-    if is_known(x) and is_known(y):
-        return x / y if _is_float(x) else np.sign(x) * np.sign(y) * (abs(x) // abs(y))
-    if _is(x, 0) or _is(y, 1):
+    if is_known(x) and is_known(y) and _is_float(x):
+        return _computed(operator.truediv, x, y)
+    if _is(y, 1):
         return x
     if _is_float(y):
+        if _is(x, 0):
+            return x
         if is_known(y):
-            return mul(1 / y, x)
+            inverse = _computed(operator.truediv, np.ones((), y.dtype)[()], y)
+            return mul(inverse, x) if _is_normal(inverse) else _operation("div", lax.div, x, y)
         if is_shared(y) and not is_shared(x):
             return mul(div(np.ones((), y.dtype)[()], y), x)
         factor, rest = _factors(x)
@@ -369,7 +391,7 @@ def div(x: Any, y: Any) -> Any:
 def rough_inverse(x: Any) -> Any:
     """1/x, where a few digits less than all are enough."""
     if is_known(x):
-        return 1 / x
+        return _computed(operator.truediv, np.ones((), x.dtype)[()], x)
     return _operation("rough_inverse", elementary.rough_inverse, x)
 
 
@@ -393,11 +415,11 @@ def maximum(x: Any, y: Any) -> Any:
 def magnitude(x: Any) -> Any:
     """|x|; signs and known factors are taken out first."""
     if is_known(x):
-        return abs(x)
+        return _computed(abs, x)
     factor, rest = _factors(x)
     if factor is not None:
         return mul(magnitude(factor), magnitude(rest))
-    is_square = _is_op(x, "mul") and x.args[0] is x.args[1]
+    is_square = _is_float(x) and _is_op(x, "mul") and x.args[0] is x.args[1]
     if is_square or _is_op(x, "magnitude"):
         return x
     return _operation("magnitude", absolute, x)

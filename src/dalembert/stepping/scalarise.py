@@ -33,7 +33,11 @@ class NotScalarError(Exception):
 
 def _constant(x: Any) -> np.ndarray:
     """A constant of a traced function: known, unless it belongs to a trace around it."""
-    return components(x if isinstance(x, Tracer) else np.asarray(x))
+    if isinstance(x, Tracer):
+        return components(x)
+    if not isinstance(jax.numpy.result_type(x), np.dtype):
+        raise NotScalarError(f"constants of type {x.dtype}")
+    return components(np.asarray(x))
 
 
 def stack(x: np.ndarray, dtype: Any = None) -> jax.Array:
@@ -100,6 +104,7 @@ def _apply(eqn: Any, args: list[np.ndarray], budget: _Budget) -> list[np.ndarray
         return _interpret(inner.jaxpr, [_constant(c) for c in inner.consts], args, budget)
     if all(is_known(x) for arg in args for x in arg.ravel()):
         return _evaluate(eqn, args)
+    _check_types(eqn)
     if name in _FOLDED:
         return [_elementwise(_FOLDED[name], args)]
     if name in _MOVES:
@@ -111,6 +116,13 @@ def _apply(eqn: Any, args: list[np.ndarray], budget: _Budget) -> list[np.ndarray
     if name in _ELEMENTWISE:
         return [_elementwise(_of_primitive(eqn), args)]
     raise NotScalarError(name)
+
+
+def _check_types(eqn: Any) -> None:
+    """Refuse numbers whose arithmetic is not that of the rules: complex, half precision, keys."""
+    for v in (*eqn.invars, *eqn.outvars):
+        if v.aval.dtype not in _TYPES:
+            raise NotScalarError(f"{eqn.primitive.name} of {v.aval.dtype}")
 
 
 def _of_primitive(eqn: Any) -> Callable[..., Any]:
@@ -189,6 +201,11 @@ def _reduce(op: Callable[..., Any], x: np.ndarray, axes: tuple[int, ...]) -> np.
 
 def _dot_general(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
     (contract_x, contract_y), (batch_x, batch_y) = eqn.params["dimension_numbers"]
+    dtype = eqn.outvars[0].aval.dtype
+    if dtype == np.bool_ or any(np.promote_types(v.aval.dtype, dtype) != dtype for v in eqn.invars):
+        raise NotScalarError(f"dot_general to {dtype}")
+    # Products are taken in the type of the result, which may be wider than that of the operands.
+    args = [_elementwise(partial(_as_type, dtype), [arg]) for arg in args]
 
     def arrange(x: np.ndarray, contract: Any, batch: Any) -> tuple[np.ndarray, list[int]]:
         free = [axis for axis in range(x.ndim) if axis not in (*contract, *batch)]
@@ -273,6 +290,14 @@ def _bitcast(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
     return _elementwise(_of_primitive(eqn), args)
 
 
+def _as_type(dtype: np.dtype, x: Any) -> Any:
+    """A number in a type that holds it."""
+    if x.dtype == dtype:
+        return x
+    convert = partial(lax.convert_element_type, new_dtype=dtype)
+    return dtype.type(x) if is_known(x) else ex.apply(f"to {dtype}", convert, (x,), dtype)
+
+
 def _convert(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
     if eqn.invars[0].aval.dtype == eqn.params["new_dtype"]:
         return args[0]
@@ -282,20 +307,11 @@ def _convert(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
 def _function(name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
     """A function of one number, by our own code for it."""
 
-    def on_scalar(x: Any) -> Any:
-        if is_known(x):
-            with jax.ensure_compile_time_eval():
-                return np.asarray(operation(jax.numpy.asarray(x)))[()]
-        return ex.apply(name, operation, (x,), x.dtype)
-
-    return on_scalar
+    return lambda x: ex.apply(name, operation, (x,), x.dtype)
 
 
 def _pairwise(name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
-    def on_scalars(x: Any, y: Any) -> Any:
-        return ex.apply(name, operation, (x, y), x.dtype)
-
-    return on_scalars
+    return lambda x, y: ex.apply(name, operation, (x, y), x.dtype)
 
 
 _FOLDED: dict[str, Callable[..., Any]] = {
@@ -313,6 +329,9 @@ _FOLDED: dict[str, Callable[..., Any]] = {
     "cos": _function("cos", elementary.cos),
     "log": _function("log", elementary.log),
 }
+
+_TYPES = frozenset(np.dtype(code) for code in "?bhilqBHILQfd")
+"""Truth values, whole numbers, and floats of 32 and 64 bits."""
 
 # How many leading operands carry data; the rest are positions. None: all of them.
 _MOVES: dict[str, int | None] = {

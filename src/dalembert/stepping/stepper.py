@@ -186,15 +186,19 @@ def _make_stepper(keyed: Keyed, method: Any, dtype: np.dtype, shortcuts: bool) -
     notice = ""
     if system.dim > MAX_SCALAR_DIM or largest > MAX_SCALAR_UNKNOWNS:
         notice = f"{max(largest, system.dim)} components are too many to write out"
-    solvers: tuple[BlockSolver, ...] = ()
+
+    def forms(scalar: bool) -> tuple[tuple[BlockSolver, ...], Any]:
+        solvers = block_solvers(system, plan, dependence, z, shortcuts, scalar)
+        return solvers, _damping(system, plan, z, scalar)
+
+    solvers, damping = (), None
     if not notice:
         try:
-            solvers = block_solvers(system, plan, dependence, z, shortcuts, scalar=True)
+            solvers, damping = forms(scalar=True)
         except NotScalarError as error:
             notice = f"no straight-line form for: {error}"
     if notice:
-        solvers = block_solvers(system, plan, dependence, z, shortcuts, scalar=False)
-    damping = _damping(system, plan, z, scalar=not notice)
+        solvers, damping = forms(scalar=False)
     return Stepper(system, method, plan, dependence, solvers, damping, notice, dtype)
 
 
