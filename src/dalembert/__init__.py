@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dalembert import systems
 from dalembert.ensemble.checkpoint import Checkpoint
+from dalembert.ensemble.explain import explain
 from dalembert.ensemble.initial import inverse_cdf_sampler, rejection_sampler
 from dalembert.ensemble.job import Interrupted
 from dalembert.ensemble.processes import connect
@@ -60,7 +61,7 @@ from dalembert.noise import (
     coarsen,
     enumerate_three_point,
 )
-from dalembert.stepping.step import StepInfo, explain, step
+from dalembert.stepping.step import StepInfo, step
 from dalembert.system import System
 from dalembert.systems import SYSTEMS
 

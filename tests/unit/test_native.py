@@ -9,13 +9,12 @@ import pytest
 from jax import lax
 
 import dalembert as da
-from dalembert.ensemble import simulate as engine
 from dalembert.stepping.stepper import make_stepper
 
 pytest.importorskip("llvmlite")
 
 from dalembert.ensemble.lanes import NoVectorFormError
-from dalembert.ensemble.native import NativeMarch, PathCode, _compile, trace_path, vector_march
+from dalembert.ensemble.native import NativeMarch, PathCode, _compile, compile_march, trace_path
 from vector_code import on_lanes
 
 X = np.array([0.3, -0.7, 1.2, 0.0, -2.5, 7.25, 1e-3, 40.0])
@@ -218,19 +217,17 @@ CASES = {
 OPTIONS = dict(t_end=None, paths=300, keep="final", save_every=37, progress=False)
 
 
-def simulate(case, monkeypatch=None, **options):
+def simulate(case, **options):
     system, method, dt, noise = CASES[case]
-    if monkeypatch is not None:
-        monkeypatch.setattr(engine, "VECTOR_CODE", False)
     settings = OPTIONS | {"dt": dt, "t_end": 50 * dt, "noise": noise} | options
     start = np.full(system.dim, 1.5), np.full(system.dim, 0.3)
     return da.simulate(system, method, start, **settings)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_runs_agree_with_xla_to_rounding(case, monkeypatch):
+def test_runs_agree_with_xla_to_rounding(case):
     vector = simulate(case)
-    xla = simulate(case, monkeypatch)
+    xla = simulate(case, engine="XLA")
     assert vector.provenance["code"] == "vector code (LLVM)"
     assert xla.provenance["code"] == "XLA"
     np.testing.assert_allclose(vector.q, xla.q, rtol=1e-9, atol=1e-9)
@@ -261,9 +258,9 @@ def march_some(march, dtype, first=3, counts=(5, 1, 18)):
     words = np.arange(paths, dtype=np.uint32), np.zeros(paths, np.uint32)
     system = da.systems.lorentz()
     shared = [0.05, *(float(x) for x in jax.tree.leaves(system.params))]
-    steps = march.on(words, state, (7, 0), shared)
+    steps = march.on(words, (7, 0), shared)
     for count in counts:
-        assert steps(first, count), "a path is not fine"
+        assert steps(state, first, count), "a path is not fine"
         first += count
     return state
 
@@ -271,7 +268,9 @@ def march_some(march, dtype, first=3, counts=(5, 1, 18)):
 def test_stretches_can_be_cut_anywhere():
     system, method = da.systems.lorentz(), da.midpoint()
     stepper = make_stepper(system, method, np.float64)
-    march = vector_march(stepper, frozenset(), da.Gaussian(), system.params, 32)
+    leaves, tree = jax.tree.flatten(jax.tree.map(jnp.asarray, system.params))
+    types = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in leaves), tree
+    march = compile_march(stepper, frozenset(), da.Gaussian(), types, 32)
     whole = march_some(march, np.float64, counts=(24,))
     cut = march_some(march, np.float64, counts=(5, 1, 18))
     assert all(np.array_equal(a, b) for a, b in zip(whole, cut, strict=True))
@@ -279,15 +278,14 @@ def test_stretches_can_be_cut_anywhere():
     assert not np.array_equal(whole[0], shifted[0]), "other steps have other noise"
 
 
-def test_a_path_that_fails_is_reported_with_its_step(monkeypatch):
+def test_a_path_that_fails_is_reported_with_its_step():
     system = da.System(
         H=lambda q, p: p[0] ** 2 / 2 - q[0] ** 4, h=[lambda q, p: -0.1 * q[0]], dim=1
     )
     with pytest.warns(RuntimeWarning, match="paths failed"):
         options = dict(dt=0.1, t_end=20.0, paths=100, save_every=50, progress=False)
         vector = da.simulate(system, da.heun(), ([0.5], [0.0]), **options)
-        monkeypatch.setattr(engine, "VECTOR_CODE", False)
-        xla = da.simulate(system, da.heun(), ([0.5], [0.0]), **options)
+        xla = da.simulate(system, da.heun(), ([0.5], [0.0]), engine="XLA", **options)
     assert vector.failures == xla.failures
     assert vector.failed > 0
 
@@ -304,7 +302,7 @@ def test_without_llvmlite_or_a_vector_form_xla_takes_the_steps(monkeypatch):
     assert simulate("midpoint").provenance["code"] == "XLA"
 
 
-def test_recorded_noise_is_taken_by_xla(monkeypatch):
+def test_recorded_noise_is_taken_by_xla():
     recorded = da.Recorded(da.brownian_path(0, 0, 0.2, 50, 1))
     assert simulate("midpoint", noise=recorded).provenance["code"] == "XLA"
 
@@ -319,7 +317,7 @@ def test_code_of_a_path_has_scalars_only():
 
 
 @pytest.mark.parametrize("friction", [1e-3, 1e3, 1e6])
-def test_linear_equations_of_stiff_friction_are_solved(friction, monkeypatch):
+def test_linear_equations_of_stiff_friction_are_solved(friction):
     """One unknown momentum, far from where it was: the fast steps against those of XLA."""
     system = da.System(
         H=lambda q, p: p[0] ** 2 / 2 + jnp.cos(q[0]),
@@ -328,11 +326,9 @@ def test_linear_equations_of_stiff_friction_are_solved(friction, monkeypatch):
         dim=1,
     )
     options = dict(dt=1.0, t_end=4.0, paths=16, save_every=4, keep="final", progress=False)
-    runs = []
-    for has_vector_code in (True, False):
-        monkeypatch.setattr(engine, "VECTOR_CODE", has_vector_code)
-        runs.append(da.simulate(system, da.stormer_verlet(), ([0.3], [1.0]), **options))
-    vector, xla = runs
-    assert vector.provenance["code"] != xla.provenance["code"]
+    vector, xla = (
+        da.simulate(system, da.stormer_verlet(), ([0.3], [1.0]), engine=engine, **options)
+        for engine in ("vector code (LLVM)", "XLA")
+    )
     np.testing.assert_allclose(vector.p, xla.p, rtol=1e-12)
     np.testing.assert_allclose(vector.q, xla.q, rtol=1e-12)

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from jax import lax
 
 import dalembert as da
-from dalembert.ensemble import simulate as simulations
 from dalembert.stepping import stepper as steppers
 from dalembert.stepping.expressions import Shared, vector
 from dalembert.stepping.scalarise import scalarise
@@ -248,20 +247,18 @@ def by_arrays(functions, method):
 
 def by_run(functions, method, vector_code=False):
     """All steps of a run; paths that have failed are not fine."""
-    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        patch.setattr(simulations, "VECTOR_CODE", vector_code)
-        run = simulate(functions.system, method, initial(functions.dim))
-    if not vector_code:
-        assert run.provenance["code"] == "XLA"
-    elif functions.names <= VECTORISED and find_spec("llvmlite"):
+        engine = None if vector_code else ("XLA", "arrays (XLA)")
+        run = simulate(functions.system, method, initial(functions.dim), engine)
+    if vector_code and functions.names <= VECTORISED and find_spec("llvmlite"):
         assert run.provenance["code"] == "vector code (LLVM)"
     return of_run(run.q, run.p)
 
 
-def simulate(system, method, start):
+def simulate(system, method, start, engine=None):
     options = dict(dt=DT, t_end=STEPS * DT, paths=PATHS, seed=SEED, keep="all", progress=False)
-    return da.simulate(system, method, start, **options)
+    return da.simulate(system, method, start, engine=engine, **options)
 
 
 def of_run(q, p):

@@ -34,7 +34,7 @@ from dalembert.noise import Noise
 from dalembert.stepping.propagator import Maps, Propagator
 from dalembert.stepping.stepper import Stepper
 
-__all__ = ["ENGINES", "Choice", "Engine", "RefusedError", "Steps", "choose_engine", "find_engine"]
+__all__ = ["ENGINES", "Choice", "Engine", "RefusedError", "Steps", "choose_engine", "find_engines"]
 
 March = Callable[[PathState, int, int], tuple[PathState, Any]]
 OnBlock = Callable[[Block], March]
@@ -101,10 +101,10 @@ class Choice(NamedTuple):
     refused: dict[str, str]
 
 
-def choose_engine(steps: Steps, engines: Sequence[Engine] | None = None) -> Choice:
-    """The first engine that can take the steps; without a list, from the fastest on."""
+def choose_engine(steps: Steps, engines: Sequence[Engine]) -> Choice:
+    """The first engine that can take the steps, and why those before it cannot."""
     refused: dict[str, str] = {}
-    for engine in ENGINES if engines is None else engines:
+    for engine in engines:
         try:
             return Choice(engine.name, engine.compile(steps), refused)
         except RefusedError as reason:
@@ -216,18 +216,20 @@ ENGINES: tuple[Engine, ...] = (VectorCode(), KernelInRegisters(), Xla(), Arrays(
 """From the fastest on."""
 
 
-def find_engine(engine: Any) -> Sequence[Engine] | None:
-    """What `engine=` means: None, an engine, or the name of one."""
-    if engine is None:
-        return None
-    if isinstance(engine, str):
-        found = [known for known in ENGINES if known.name == engine]
+def find_engines(given: Any) -> Sequence[Engine]:
+    """What `engine=` means: None, an engine, the name of one, or several of these in order."""
+    if given is None:
+        return ENGINES
+    if isinstance(given, list | tuple):
+        return [engine for one in given for engine in find_engines(one)]
+    if isinstance(given, str):
+        found = [engine for engine in ENGINES if engine.name == given]
         if not found:
-            names = ", ".join(repr(known.name) for known in ENGINES)
-            raise ValueError(f"engine must be one of {names} or an object, not {engine!r}.")
+            names = ", ".join(repr(engine.name) for engine in ENGINES)
+            raise ValueError(f"engine must be one of {names} or an object, not {given!r}.")
         return found
-    if not (hasattr(engine, "compile") and isinstance(getattr(engine, "name", None), str)):
+    if not (hasattr(given, "compile") and isinstance(getattr(given, "name", None), str)):
         raise TypeError(
-            f"engine must have a name and a method compile(steps), which {engine!r} has not."
+            f"engine must have a name and a method compile(steps), which {given!r} has not."
         )
-    return [engine]
+    return [given]

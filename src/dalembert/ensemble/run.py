@@ -313,7 +313,7 @@ class Run:
             rows.append(("truncated increments", f"{self.truncated:,}"))
         rows += [(f"{name} at the end", self._at_the_end(m)) for name, m in self.moments.items()]
         rate = of["path_steps_per_second"]
-        took = f"{of['seconds']:.3g} s, {rate:.3g} path-steps/s on {of['device']}"
+        took = f"{of['seconds']:.3g} s, {rate:.3g} path-steps/s on {of['device']}, {of['code']}"
         return title, [*rows, ("time", took)]
 
     @staticmethod

@@ -14,7 +14,7 @@ from dalembert.captured import captured
 from dalembert.digest import traced_key
 from dalembert.ensemble.blocks import Work, worker_count
 from dalembert.ensemble.checkpoint import Checkpoint, CheckpointFile
-from dalembert.ensemble.engines import Steps, choose_engine, find_engine
+from dalembert.ensemble.engines import Steps, choose_engine, find_engines
 from dalembert.ensemble.identity import Description, arguments_like, describe
 from dalembert.ensemble.initial import initial_states
 from dalembert.ensemble.job import Job
@@ -90,7 +90,7 @@ def simulate(
         progress: show progress of longer runs in a terminal or a notebook.
         workers: blocks to run at a time; by default one per core, or two per device.
         engine: the name of the code that takes the steps, or an object (see the page on engines);
-            by default the fastest that can, see `run.provenance["code"]`.
+            by default the fastest that can, see `run.provenance["code"]` and `["refused_engines"]`.
         dtype: float64 (default) or float32.
 
     Returns:
@@ -152,7 +152,7 @@ def prepare(
         devices = jax.local_devices(backend=settings.backend)
         workers = worker_count(kernel, devices, workers)
         check_memory(settings, components, workers)
-        choice = choose_engine(_steps(settings, kernel, maps), find_engine(engine))
+        choice = choose_engine(_steps(settings, kernel, maps), find_engines(engine))
         compiled = compile_run(kernel, choice.on_block)
     identity = description.record | {"code": choice.name, "by_maps": maps is not None}
     file = None if options is None else CheckpointFile(options, identity, jax.process_index())

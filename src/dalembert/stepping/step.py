@@ -13,7 +13,7 @@ from dalembert.stepping.requirements import check_requirements
 from dalembert.stepping.stepper import StepInfo, Stepper, make_stepper
 from dalembert.system import System
 
-__all__ = ["check_method", "explain", "step", "vector"]
+__all__ = ["check_method", "step", "vector"]
 
 
 def step(
@@ -69,15 +69,6 @@ def _compiled(stepper: Stepper) -> Any:
         return stepper.leave(q), stepper.leave(p), info
 
     return jax.jit(run)
-
-
-def explain(system: System, method: Any) -> str:
-    """What the library found out about the stage equations of a method on a system."""
-    from dalembert.stepping.explain import describe
-
-    check_method(system, method)
-    with jax.enable_x64(True):
-        return describe(make_stepper(system, method, np.float64))
 
 
 def check_method(system: System, method: Any) -> None:

@@ -1,0 +1,43 @@
+"""What the library found out about a method on a system, and which engine takes its steps."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from dalembert.ensemble.engines import ENGINES, Steps, choose_engine
+from dalembert.noise import usual_noise
+from dalembert.precision import cast
+from dalembert.stepping.explain import describe
+from dalembert.stepping.propagator import make_maps
+from dalembert.stepping.step import check_method
+from dalembert.stepping.stepper import make_stepper
+from dalembert.system import System
+
+__all__ = ["explain"]
+
+USUAL_DT, USUAL_PATHS = 0.1, 1024
+"""Of the run for which an engine is chosen; the choice does not depend on them."""
+
+
+def explain(system: System, method: Any) -> str:
+    """What the library found out about the stage equations of a method on a system.
+
+    Also which engine takes the steps of a run on this machine, and why not a faster one.
+    """
+    check_method(system, method)
+    backend = jax.default_backend()
+    with jax.enable_x64(True):
+        stepper = make_stepper(system, method, np.float64)
+        noise = usual_noise(method, system.noises, USUAL_DT)
+        params = cast(system.params, np.float64)
+        found = make_maps(stepper, noise, np.float64(USUAL_DT), params)
+        maps = None if found is None else found[0]
+        needs = frozenset(method.needs(system.noises))
+        choice = choose_engine(
+            Steps(stepper, noise, system.params, maps, needs, USUAL_PATHS, backend), ENGINES
+        )
+    by_maps = ", as three matrices" if maps is not None else ""
+    lines = [describe(stepper), f"  engine on this machine: {choice.name}{by_maps}"]
+    lines += [f"    not {name}: {reason}" for name, reason in choice.refused.items()]
+    return "\n".join(lines)
