@@ -121,8 +121,8 @@ def _notes(d: "Diagnosis") -> list[str]:
         notes.append("no method reads Lévy areas, so none is of strong order above 1/2 here")
     if d.noise_kind in ("one", "commuting", "general"):
         notes.append(
-            "implicit methods with Gaussian increments may need da.Gaussian(truncation=1); "
-            "weak methods have bounded ones"
+            "implicit methods with Gaussian increments may need bounded ones: a run says when, and "
+            "names a truncation that keeps the noise; weak methods have bounded increments"
         )
     keepers = [v.name for v in d.methods if v.keeps_quadratic and not v.refused]
     for name, found in d.invariants.items():
