@@ -29,6 +29,8 @@ from dalembert.noise.truncation import truncated_variance
 FEWEST_NODES = 4
 MOST_HERMITE_NODES = 128
 """NumPy computes the nodes and weights by an eigenvalue problem; here they are still accurate."""
+MOST_LEGENDRE_NODES = 512
+"""For a bounded law: enough for a pole one part in a thousand beyond the bound."""
 MOST_NODES = 2**17
 REACH = 12.0
 """The trapezoidal rule ends at ±12 standard deviations, where the density is e⁻⁷² = 5e−32."""
@@ -75,7 +77,8 @@ def increment_rules(
     else:
         bound = _bound(noise, dt)
         n = FEWEST_NODES
-        while n**variables <= MOST_NODES:
+        finest = MOST_NODES if bound is None else MOST_LEGENDRE_NODES
+        while n <= finest and n**variables <= MOST_NODES:
             x, weights = _tensor(*_one_dimensional(n, bound), variables)
             keep = weights > NEGLIGIBLE
             yield Rule(_increments(x[keep], dt, needs_dZ), weights[keep], False)
