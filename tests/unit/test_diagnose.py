@@ -150,7 +150,7 @@ def test_what_is_recommended_is_taken(case):
     assert "constant at every sampled state, not as written" in str(d)
     taken = {v.name.partition("(")[0] for v in d.methods if not v.refused}
     assert {advice.method for advice in d.recommendation} <= taken
-    with pytest.raises(ValueError, match="h_q of noise 1 .*depends? on"):
+    with pytest.raises(ValueError, match=r"h_q of noise 1 .*depends? on"):
         da.step(oscillator, da.additive_midpoint(), [0.1], [0.2], 0.1, [0.0])
 
 
