@@ -2,8 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from numbers import Integral
 from typing import Any
 
@@ -29,16 +28,22 @@ from dalembert.theory.order_errors import (
 from dalembert.theory.paths import state
 from dalembert.theory.references import Comparison, usual_comparison
 from dalembert.theory.slopes import (
+    BENT,
     MIN_POINTS,
+    SIGN,
+    STRAIGHT,
     Measured,
     OrderEstimate,
     StrongOrder,
     WeakOrder,
     estimate,
+    without_order,
 )
 
-SHORTER_TIMES = (1 / 2, 1 / 4, 1 / 8, 1 / 16)
+SHORTER_TIMES = (1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64)
 """Shares of t_end at which an order is looked for to say where there is one."""
+CLOSER = 1 / 8
+"""The share of a time at which its order is confirmed."""
 PATHS = 10_000
 COUPLED_STEPS = (8, 16, 32, 64, 128)
 ENUMERATED_STEPS = (1, 2, 3, 4, 6, 8, 10)
@@ -203,9 +208,8 @@ def weak_order(
             for name, found in measure(task).items()
         }
 
-    orders = find(task)
-    if outcomes is not None and limits is None:
-        orders = _say_where_there_is_one(orders, task, find)
+    enumerated = outcomes is not None and limits is None
+    orders = _confirmed(task, find) if enumerated else find(task)
     _warn_if_empty(orders.values())
     return orders if isinstance(observe, Mapping) else next(iter(orders.values()))
 
@@ -228,20 +232,35 @@ def _usual_outcomes(
     return outcomes if len(possible) >= max(len(counts), MIN_POINTS) else None
 
 
-def _say_where_there_is_one(
-    orders: dict[str, WeakOrder], task: Task, find: Callable[[Task], dict[str, WeakOrder]]
-) -> dict[str, WeakOrder]:
-    """Add to what is empty the largest of some smaller times at which an order is found."""
-    empty = {name for name, order in orders.items() if np.isnan(order.order)}
-    for share in SHORTER_TIMES if empty else ():
-        t_end = share * task.t_end
-        there = find(task._replace(t_end=t_end))
-        for name in [name for name in empty if not np.isnan(there[name].order)]:
-            note = f"with t_end={t_end:.6g} an order is found, {there[name].order:.2f}"
-            orders[name] = replace(orders[name], notes=(*orders[name].notes, note))
-            empty.discard(name)
-        if not empty:
-            break
+def _confirmed(task: Task, find: Callable[[Task], dict[str, WeakOrder]]) -> dict[str, WeakOrder]:
+    """The orders at t_end, of those that the same numbers of steps over a shorter time confirm.
+
+    A few large steps can follow a power of dt that is not the one of small steps. Where no order
+    is confirmed, the result names the largest of some shorter times at which one is.
+    """
+
+    @cache
+    def found(share: float) -> dict[str, WeakOrder]:
+        return find(task._replace(t_end=share * task.t_end))
+
+    def is_sure(name: str, share: float) -> bool:
+        here, closer = found(share)[name], found(share * CLOSER)[name]
+        if np.isnan(here.order) or np.isnan(closer.order):
+            return not np.isnan(here.order) and not {SIGN, BENT} & set(closer.dropped)
+        widths = sum(order.interval[1] - order.interval[0] for order in (here, closer))
+        return abs(here.order - closer.order) <= STRAIGHT + widths / 2
+
+    orders = found(1.0)
+    for name, order in orders.items():
+        if is_sure(name, 1.0):
+            continue
+        note = "" if np.isnan(order.order) else f"smaller steps do not confirm {order.order:.2f}"
+        share = next((share for share in SHORTER_TIMES if is_sure(name, share)), None)
+        remedy = order.remedy or "take a smaller t_end"
+        if share is not None:
+            there = found(share)[name].order
+            remedy = f"take t_end={share * task.t_end:.6g}, where the order is {there:.2f}"
+        orders[name] = without_order(order, note, remedy)
     return orders
 
 
@@ -249,9 +268,8 @@ def _warn_if_empty(orders: Iterable[OrderEstimate]) -> None:
     """Say loudly that there is no order, and what to change."""
     for order in orders:
         if np.isnan(order.order):
-            what = next(k for k, note in enumerate(order.notes) if "points are left" in note)
-            advice = "; ".join(order.notes[what:])
-            warnings.warn(f"no order found: {order.subject}. {advice}.", stacklevel=3)
+            why = order.notes[-1] if order.notes else "no error is seen"
+            warnings.warn(f"no order: {order.subject}: {why}; {order.remedy}.", stacklevel=3)
 
 
 def _sampling(

@@ -25,7 +25,7 @@ every extrapolation.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import hypot, sqrt
 from statistics import NormalDist
 from typing import Any, NamedTuple, TypeVar
@@ -63,6 +63,8 @@ class OrderEstimate:
         subject: what was measured.
         reference: what the error was measured against.
         notes: which points were dropped and why, and other doubts.
+        dropped: the reasons for which points were dropped.
+        remedy: what to change if no order was found.
     """
 
     order: float
@@ -76,6 +78,8 @@ class OrderEstimate:
     subject: str
     reference: str
     notes: tuple[str, ...]
+    dropped: tuple[str, ...] = ()
+    remedy: str = ""
 
     kind = "Order"
 
@@ -97,7 +101,7 @@ class OrderEstimate:
             mark = "yes" if used else "no"
             rows.append((f"{dt:.5g}", f"{error:.4g}", f"{stderr:.1e}", slope, mark))
         title = [f"{self.kind} {value}: {self.subject}", f"against {self.reference}", ""]
-        notes = [f"- {note}" for note in self.notes]
+        notes = [f"- {note}" for note in (*self.notes, self.remedy) if note]
         return "\n".join([*title, *table(rows, right=True), "", *notes]).rstrip()
 
     def plot(self, ax: Any = None) -> Any:
@@ -221,15 +225,16 @@ def estimate(
     notes = [note for _, note in dropped]
     if lift:
         notes.append("slopes of errors of single steps are one more than the order")
-    order = half = np.nan
+    order, half, remedy = np.nan, np.nan, ""
+    reasons = dict.fromkeys(reason for reason, _ in dropped)
     if len(points) < MIN_POINTS:
-        reasons = dict.fromkeys(reason for reason, _ in dropped)
         known = dict.fromkeys(measured.remedies[r] for r in reasons if r in measured.remedies)
         what = "; or ".join(known) or (
             "smaller steps where they are not asymptotic, larger ones or a better reference where "
             "they are below a floor"
         )
-        notes.append(f"{len(points)} of at least {MIN_POINTS} points are left: take {what}")
+        notes.append(f"{len(points)} of at least {MIN_POINTS} points are left")
+        remedy = f"take {what}"
     else:
         order, half = measured.fit(points, confidence)
     errors = np.abs(measured.errors)
@@ -247,6 +252,16 @@ def estimate(
         subject=subject,
         reference=measured.reference,
         notes=tuple(notes),
+        dropped=tuple(reasons),
+        remedy=remedy,
+    )
+
+
+def without_order(found: Estimate, note: str, remedy: str) -> Estimate:
+    """The same measurement, of which no order is claimed."""
+    nothing = {"order": np.nan, "interval": (np.nan, np.nan)}
+    return replace(
+        found, **nothing, notes=(*found.notes, note) if note else found.notes, remedy=remedy
     )
 
 
