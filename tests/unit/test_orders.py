@@ -403,10 +403,12 @@ QUICK = {("strong", "additive_dirk"), ("weak", "midpoint"), ("weak", "srkw1"), (
 
 def instruction(result):
     """What a result without an order says to change, as arguments of the next call."""
-    shorter = re.search(r"take t_end=([\d.]+), where the order is", result.remedy)
+    shorter = re.search(r"take t_end=([\d.]+)( and local=True)?, where the order", result.remedy)
     more = re.search(r"(steps|paths|refine)=([\d_]+|\([^)]*\))", result.remedy)
     if shorter:
-        return {"t_end": float(shorter[1])}
+        return {"t_end": float(shorter[1])} | ({"local": True} if shorter[2] else {})
+    if "another observable" in result.remedy:
+        return {"t_end": 0.25, "observe": product_of_both}
     return {"t_end": 1.0, more[1]: ast.literal_eval(more[2])}
 
 

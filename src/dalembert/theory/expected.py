@@ -55,7 +55,8 @@ def _weak_for_additive(method: Any, is_straight: bool) -> float:
     """
     if isinstance(method, BracketTableau) and method.brackets == "noise":
         # Constant fields have no brackets.
-        method = MeanSquareTableau(*[method.a] * 6, *[method.alpha] * 4)
+        a, alpha = method.a, method.alpha
+        method = MeanSquareTableau(a, a, a, a, a, a, alpha, alpha, alpha, alpha)
     if not isinstance(method, SeriesMethod):
         return 0.0
     found = weak_order(method, "additive")

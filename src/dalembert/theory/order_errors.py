@@ -159,7 +159,6 @@ def enumerated_errors(
         limits = _series(task, observables, local)
     else:
         limits = _surest(task, observables, values)
-    shorter = "a smaller t_end" if local else "a smaller t_end, or single steps with local=True"
     return {
         name: Measured(
             dts=task.dts,
@@ -168,7 +167,7 @@ def enumerated_errors(
             floors=task.floors(limit.doubts, np.max(np.abs(limit.values)), FAR_ABOVE_REFERENCE),
             failed=["" if solved else "a step did not converge" for _, solved in results],
             reference=limit.words,
-            remedies=dict.fromkeys((REFERENCE, FAILED, SIGN, BENT), shorter)
+            remedies=dict.fromkeys((REFERENCE, FAILED, SIGN, BENT), "a smaller t_end")
             | {ROUNDING: "a larger t_end, or an observable with an error that can be seen"},
         )
         for name, limit in limits.items()

@@ -181,10 +181,10 @@ def weak_order(
         quick = LOCAL_STEPS if local else affordable(ENUMERATED_STEPS, outcomes, system.noises)
         task = Task(system, method, initial, t_end, counts or step_counts(t_end, None, None, quick))
 
-        def measure(task: Task) -> dict[str, Measured]:
+        def measure(task: Task, local: bool) -> dict[str, Measured]:
             return enumerated_errors(task, observables, limits, reference, outcomes, local)
 
-        how = "single steps, all outcomes" if local else "all outcomes"
+        how = "all outcomes"
     else:
         if local:
             raise ValueError(
@@ -196,20 +196,24 @@ def weak_order(
         sampling = _sampling(usual, paths, seed, reference, refine, limits)
         task = Task(system, method, initial, t_end, counts or COUPLED_STEPS)
 
-        def measure(task: Task) -> dict[str, Measured]:
+        def measure(task: Task, local: bool) -> dict[str, Measured]:
             return coupled_errors(task, sampling, observables, limits)
 
         how = f"{paths} paths, seed {seed}"
 
-    def find(task: Task) -> dict[str, WeakOrder]:
-        subject = f"{method.name} on {system.name}, t = {task.t_end:g}, {how}"
+    def find(task: Task, local: bool) -> dict[str, WeakOrder]:
+        words = f"single steps, {how}" if local else how
+        subject = f"{method.name} on {system.name}, t = {task.t_end:g}, {words}"
         return {
             name: estimate(WeakOrder, found, f"E[{name}] of {subject}", confidence, int(local))
-            for name, found in measure(task).items()
+            for name, found in measure(task, local).items()
         }
 
-    enumerated = outcomes is not None and limits is None
-    orders = _confirmed(task, find) if enumerated else find(task)
+    if outcomes is None or limits is not None:
+        orders = find(task, local)
+    else:
+        can_be_local = reference is None and not local
+        orders = _confirmed(task, find, (local, True) if can_be_local else (local,))
     _warn_if_empty(orders.values())
     return orders if isinstance(observe, Mapping) else next(iter(orders.values()))
 
@@ -232,34 +236,42 @@ def _usual_outcomes(
     return outcomes if len(possible) >= max(len(counts), MIN_POINTS) else None
 
 
-def _confirmed(task: Task, find: Callable[[Task], dict[str, WeakOrder]]) -> dict[str, WeakOrder]:
+def _confirmed(
+    task: Task, find: Callable[[Task, bool], dict[str, WeakOrder]], ways: Sequence[bool]
+) -> dict[str, WeakOrder]:
     """The orders at t_end, of those that the same numbers of steps over a shorter time confirm.
 
     A few large steps can follow a power of dt that is not the one of small steps. Where no order
-    is confirmed, the result names the largest of some shorter times at which one is.
+    is confirmed, the result names the largest of some shorter times at which one is. Whole runs
+    or single steps: the first of the `ways` was asked for, the others may be named.
     """
 
     @cache
-    def found(share: float) -> dict[str, WeakOrder]:
-        return find(task._replace(t_end=share * task.t_end))
+    def found(share: float, local: bool) -> dict[str, WeakOrder]:
+        counts = task.counts if local == ways[0] else LOCAL_STEPS
+        return find(task._replace(t_end=share * task.t_end, counts=counts), local)
 
-    def is_sure(name: str, share: float) -> bool:
-        here, closer = found(share)[name], found(share * CLOSER)[name]
+    def is_sure(name: str, share: float, local: bool) -> bool:
+        here, closer = found(share, local)[name], found(share * CLOSER, local)[name]
         if np.isnan(here.order) or np.isnan(closer.order):
             return not np.isnan(here.order) and not {SIGN, BENT} & set(closer.dropped)
         widths = sum(order.interval[1] - order.interval[0] for order in (here, closer))
         return abs(here.order - closer.order) <= STRAIGHT + widths / 2
 
-    orders = found(1.0)
+    orders = dict(found(1.0, ways[0]))
     for name, order in orders.items():
-        if is_sure(name, 1.0):
+        if is_sure(name, 1.0, ways[0]):
             continue
         note = "" if np.isnan(order.order) else f"smaller steps do not confirm {order.order:.2f}"
-        share = next((share for share in SHORTER_TIMES if is_sure(name, share)), None)
-        remedy = order.remedy or "take a smaller t_end"
-        if share is not None:
-            there = found(share)[name].order
-            remedy = f"take t_end={share * task.t_end:.6g}, where the order is {there:.2f}"
+        others = ((share, local) for local in ways for share in SHORTER_TIMES)
+        place = next((place for place in others if is_sure(name, *place)), None)
+        shortest = f"{SHORTER_TIMES[-1] * task.t_end:.6g}"
+        remedy = f"take another observable, observe=…: down to t_end={shortest} this one shows none"
+        if place is not None:
+            share, local = place
+            alone = " and local=True" if local and not ways[0] else ""
+            there = f"{found(*place)[name].order:.2f}"
+            remedy = f"take t_end={share * task.t_end:.6g}{alone}, where the order is {there}"
         orders[name] = without_order(order, note, remedy)
     return orders
 

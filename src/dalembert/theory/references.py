@@ -39,9 +39,8 @@ def usual_comparison(system: System, method: Any) -> Comparison:
     if method.needs(system.noises) == {"dW"}:
         reference = e1() if isinstance(method, MeanSquareTableau) else midpoint()
         return Comparison(reference, 16, (16, 32, 64, 128, 256, 512))
-    accurate = [additive_gauss()]
-    if system.dim <= MOST_DIM_OF_BRACKETS:
-        accurate.insert(0, bracket_gauss())
+    has_brackets = system.dim <= MOST_DIM_OF_BRACKETS
+    accurate = (bracket_gauss(), additive_gauss()) if has_brackets else (additive_gauss(),)
     others = [r for r in (*accurate, e1(), midpoint()) if not isinstance(r, type(method))]
     reference = next(r for r in others if _takes(system, r))
     return Comparison(reference, 16 if reference in accurate else 64, (8, 16, 32, 64, 128))

@@ -259,10 +259,8 @@ def estimate(
 
 def without_order(found: Estimate, note: str, remedy: str) -> Estimate:
     """The same measurement, of which no order is claimed."""
-    nothing = {"order": np.nan, "interval": (np.nan, np.nan)}
-    return replace(
-        found, **nothing, notes=(*found.notes, note) if note else found.notes, remedy=remedy
-    )
+    notes = (*found.notes, note) if note else found.notes
+    return replace(found, order=np.nan, interval=(np.nan, np.nan), notes=notes, remedy=remedy)
 
 
 Dropped = list[tuple[str, str]]
