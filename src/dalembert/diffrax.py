@@ -11,6 +11,7 @@ be differentiated with respect to them. The Brownian motion has shape (noises,);
 Needs diffrax: `pip install '.[diffrax]'` in a copy of the source.
 """
 
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import jax
@@ -26,9 +27,11 @@ except ImportError as error:
     ) from error
 
 from dalembert import methods
+from dalembert.captured import Keyed
 from dalembert.noise import Increments
 from dalembert.stepping.step import step
 from dalembert.system import System
+from dalembert.theory.diagnose import diagnose
 
 __all__ = ["E1", "R2", "Dirk", "Heun", "Midpoint", "Solver", "StormerVerlet", "terms"]
 
@@ -88,8 +91,10 @@ class Solver(diffrax.AbstractStratonovichSolver):
                 "paths, which weak methods do not follow; write Solver(da.midpoint()), for example"
             )
 
-    def strong_order(self, terms: Any) -> float:
-        return 1.0 if _system(terms, None).noises <= 1 else 0.5
+    def strong_order(self, terms: Any) -> float | None:
+        """The mean-square order to expect on the system, as `da.diagnose` says."""
+        system = _system(terms, None)
+        return _strong_order(Keyed(system, (system, system.key)), self.method)
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: State, args: Any) -> None:
         _system(terms, args)
@@ -114,6 +119,16 @@ class Solver(diffrax.AbstractStratonovichSolver):
 
     def func(self, terms: Any, t0: Any, y0: State, args: Any) -> Any:
         return terms.vf(t0, y0, args)
+
+
+@lru_cache(maxsize=64)
+def _strong_order(keyed: Keyed, method: Any) -> float | None:
+    # Diffrax may ask for it while it is traced.
+    with jax.ensure_compile_time_eval():
+        (verdict,) = diagnose(keyed.value, methods=[method]).methods
+    if verdict.refused:
+        raise ValueError(verdict.refused)
+    return verdict.strong
 
 
 def _system(terms: Any, args: Any) -> System:

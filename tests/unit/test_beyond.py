@@ -168,6 +168,8 @@ def test_orders_of_bracket_tableaus():
     )
     assert da.certify(midpoint).order == dict.fromkeys(da.certify(midpoint).order) | {"one": 1.0}
     assert da.certify(euler).order["one"] is None
+    assert da.certify(midpoint).weak_order["one"] == 1
+    assert da.certify(da.bracket_gauss()).weak_order["one"] == 2
 
 
 def test_orders_without_noise():

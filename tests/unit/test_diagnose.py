@@ -124,9 +124,34 @@ def test_what_the_functions_hide_is_found_by_sampling():
         assert d.evidence[fact] == "sampled", fact
     assert d.separable
     assert d.forcing_linear_in_p
-    assert d.additive
     assert d.rates == pytest.approx((0.3, 0.0))
     assert "at every sampled state" in str(d)
+
+
+def squared(q, p, params):
+    return 0.5 * q[0] + params["strength"] * q[0] ** 2
+
+
+LOOKS_CONSTANT = {
+    "beyond the samples": (lambda q, p: jnp.where(q[0] < 1e3, 0.5 * q[0], q[0] ** 2), None),
+    "rounded": (lambda q, p: 0.5 * q[0] * (1 + jnp.floor(jnp.abs(p[0]) / 1e3)), None),
+    "cancelled": (lambda q, p: q[0] * (jnp.sin(q[0]) ** 2 + jnp.cos(q[0]) ** 2), None),
+    "by its parameter": (squared, {"strength": 0.0}),
+}
+
+
+@pytest.mark.parametrize("case", LOOKS_CONSTANT)
+def test_what_is_recommended_is_taken(case):
+    """Noise that only looks constant: a method that a run refuses is not recommended."""
+    h, params = LOOKS_CONSTANT[case]
+    oscillator = da.System(H=lambda q, p, *_: (p @ p + q @ q) / 2, h=[h], dim=1, params=params)
+    d = diagnose(oscillator)
+    assert not d.additive and d.evidence["additive"] == "sampled" and d.noise_kind == "one"
+    assert "constant at every sampled state, not as written" in str(d)
+    taken = {v.name.partition("(")[0] for v in d.methods if not v.refused}
+    assert {advice.method for advice in d.recommendation} <= taken
+    with pytest.raises(ValueError, match=r"h_q of noise 1 .*depends? on"):
+        da.step(oscillator, da.additive_midpoint(), [0.1], [0.2], 0.1, [0.0])
 
 
 def test_parameters_count_with_their_values():
@@ -176,7 +201,7 @@ def test_two_noises_that_do_not_commute_and_where():
     assert d.gamma_gap.value == pytest.approx(abs(expected), rel=1e-12)
     assert d.gamma_gap.value > 0.25
     assert "largest |Λ_12 − Λ_21|  0.25  at q = [0], p = [0]" in str(d)
-    assert "no method reads Lévy areas" in str(d)
+    assert "a strong order above 1/2 needs Lévy areas" in str(d)
 
 
 def two_clocks(other):
@@ -318,6 +343,26 @@ def test_weak_order_one_where_it_is_not():
     assert d.noise_kind == "additive"
     assert not d.straight_drift
     assert [v.weak for v in d.methods] == [1.0, 2.0]
+
+
+def test_mixed_pairs_of_noises_count():
+    """The force is linear along each noise and not along their sum: measured orders are 3/2."""
+    system = da.System(
+        H=lambda q, p: (p @ p + q @ q) / 2,
+        F=lambda q, p: jnp.stack([-0.8 * p[0] * p[1], 0.8 * p[0] * p[1] - 0.5 * p[1]]),
+        h=[lambda q, p: -0.7 * q[0], lambda q, p: -0.6 * q[1]],
+        dim=2,
+    )
+    methods = [da.additive_midpoint(), da.additive_dirk(), da.additive_gauss(), da.midpoint()]
+    d = diagnose(system, methods=methods)
+    assert d.straight_drift and not d.straight_together
+    assert [v.strong for v in d.methods] == [1.5, 1.5, 1.5, 1.0]
+    assert d.methods[-1].weak == 2.0
+    assert "and along their sums   no" in str(d)
+    assert "additive_midpoint" not in [advice.method for advice in diagnose(system).recommendation]
+    together = diagnose(da.systems.langevin(), methods=methods)
+    assert together.straight_together
+    assert [v.strong for v in together.methods] == [2.0, 2.0, 2.0, 1.0]
 
 
 def test_a_method_that_cannot_take_the_noise_is_marked_with_the_reason():

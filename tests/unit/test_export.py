@@ -39,7 +39,7 @@ HISTOGRAMS = {
 
 
 def simulate(**options):
-    settings = {"keep": "all", "noise": da.Gaussian(truncation=1)} | options
+    settings = {"keep": "all", "noise": da.Gaussian(truncation=3)} | options
     return da.simulate(
         SYSTEM,
         da.midpoint(),

@@ -211,7 +211,7 @@ CASES = {
     "srkw2": (da.systems.damped_kubo(), da.srkw2(), 0.1, None),
     "e1": (da.systems.lorentz(), da.e1(), 0.02, None),
     "two noises": (da.systems.two_noise(), da.rs2(), 0.05, None),
-    "truncated": (da.systems.van_der_pol(), da.midpoint(), 0.3, da.Gaussian(truncation=1.0)),
+    "truncated": (da.systems.van_der_pol(), da.midpoint(), 0.3, da.Gaussian(truncation=3.0)),
     "no noise": (da.systems.pendulum(), da.midpoint(), 0.1, da.Zero()),
 }
 OPTIONS = dict(t_end=None, paths=300, keep="final", save_every=37, progress=False)

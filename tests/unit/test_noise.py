@@ -25,6 +25,7 @@ from dalembert.noise import (
     kinds,
     philox,
     pick,
+    truncation,
 )
 from dalembert.noise.philox import (
     Stream,
@@ -871,7 +872,7 @@ def test_kinds_are_static_arguments_and_accept_one_form_of_check():
     )
     for noise in (*KINDS, Recorded(Increments(np.zeros((4, 1))))):
         hash(noise)
-        noise.check(dt=0.1, steps=4, paths=3, noises=1)
+        noise.check(dt=0.01, steps=4, paths=3, noises=1)
 
 
 @pytest.mark.parametrize("k", [0.5, 0, -1, np.nan, np.inf, True])
@@ -885,6 +886,33 @@ def test_truncation_with_a_step_of_one_or_more_is_refused(dt):
     with pytest.raises(ValueError, match=rf"dt={dt} with truncation=1: .*needs dt < 1"):
         Gaussian(truncation=1).check(dt)
     Gaussian().check(dt)
+
+
+@pytest.mark.parametrize(
+    ("dt", "share", "left"), [(0.9, 0.6462, 0.1603), (0.5, 0.2390, 0.6226), (0.1, 0.0319, 0.9437)]
+)
+def test_truncation_that_takes_noise_away_is_warned_of(dt, share, left):
+    told = f"cuts off {share:.1%} of the increments and takes {1 - left:.1%} of the variance"
+    with pytest.warns(UserWarning, match=told):
+        Gaussian(truncation=1).check(dt)
+    assert truncation.truncated_share(1, dt) == pytest.approx(share, abs=5e-5)
+    assert truncation.truncated_variance(1, dt) == pytest.approx(left, abs=5e-5)
+    Gaussian(truncation=1).check(dt, noises=0)
+
+
+def test_truncation_is_warned_of_above_one_increment_in_a_hundred():
+    Gaussian(truncation=1).check(0.036)
+    with pytest.warns(UserWarning, match=r"truncation=1 at dt=0\.037 cuts off 1\.0%"):
+        Gaussian(truncation=1).check(0.037)
+
+
+@pytest.mark.parametrize("dt", [1e-4, 0.01, 0.1, 0.5, 0.9, 0.999, 1 - 1e-15])
+def test_what_is_recommended_is_the_smallest_harmless_truncation(dt):
+    k = truncation.harmless_truncation(dt)
+    Gaussian(truncation=k).check(dt)
+    assert 1 - truncation.truncated_variance(k, dt) < 1e-3
+    assert k == 1 or truncation.bound(k - 1, dt) < truncation.HARMLESS_BOUND
+    assert truncation.harmless_truncation(1.0) is truncation.harmless_truncation(2.0) is None
 
 
 @pytest.mark.parametrize("noise", KINDS, ids=KIND_NAMES)

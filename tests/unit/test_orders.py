@@ -1,6 +1,8 @@
 """The parts of which measured orders are made: the fit, coupled paths, enumeration, the series."""
 
+import ast
 import re
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,7 @@ import pytest
 import dalembert as da
 from dalembert.systems.kubo import kubo_energy, kubo_path
 from dalembert.theory import enumeration, paths
-from dalembert.theory.enumeration import enumerate_expectations, extrapolate
+from dalembert.theory.enumeration import enumerate_expectations, extrapolate, gaussian_nodes
 from dalembert.theory.generator import Series, expectation_series
 from dalembert.theory.orders import strong_order, weak_order
 from dalembert.theory.paths import run_coupled
@@ -24,6 +26,10 @@ DTS = 2.0 ** -np.arange(2, 8)
 
 def momentum(q, p, params):
     return p[0]
+
+
+def product_of_both(q, p, params):
+    return q[0] * p[0]
 
 
 # --- the fit ------------------------------------------------------------------------------------
@@ -166,7 +172,8 @@ def test_blocks_of_paths_change_nothing(coupled, monkeypatch):
 
 def test_a_path_that_blows_up_is_reported():
     stiff = da.systems.van_der_pol(nu=200.0)
-    result = strong_order(stiff, da.heun(), START, t_end=1.0, steps=(32, 64, 128), paths=20)
+    with pytest.warns(UserWarning, match=r"no order: heun .*steps=\(128, 256, 512\)"):
+        result = strong_order(stiff, da.heun(), START, t_end=1.0, steps=(32, 64, 128), paths=20)
     assert np.isnan(result.order)
     assert not result.used.any()
     assert re.search(r"dropped: it did not converge on \d+ of 20 paths", str(result))
@@ -371,7 +378,7 @@ REFUSED_WEAK = [
     ({"observe": lambda q, p, params: p}, ValueError, "must give one number"),
     ({"observe": {"p": momentum}, "exact": {"q": 1.0}}, ValueError, "one value for each of the"),
     ({"local": True, "reference": da.rs1()}, ValueError, "leave out exact and reference"),
-    ({"method": da.heun(), "local": True}, ValueError, "give outcomes"),
+    ({"method": da.heun(), "local": True, "paths": 10}, ValueError, "leave out paths"),
     ({"method": da.e1(), "outcomes": no_dZ}, ValueError, "e1 needs the increments dZ"),
 ]
 
@@ -381,6 +388,78 @@ def test_what_weak_order_refuses(change, error, message):
     options = {"method": da.rs2(), "t_end": 1.0} | change
     with pytest.raises(error, match=message):
         weak_order(KUBO, options.pop("method"), START, **options)
+
+
+LANGEVIN = da.systems.langevin()
+SLOW = pytest.mark.slow
+USUAL = [
+    (order, name)
+    for name, make in (da.METHODS | da.BEYOND).items()
+    for order in ("strong", "weak")
+    if order == "weak" or make().convergence == "mean-square"
+]
+QUICK = {("strong", "additive_dirk"), ("weak", "midpoint"), ("weak", "srkw1"), ("weak", "rs1")}
+
+
+def instruction(result):
+    """What a result without an order says to change, as arguments of the next call."""
+    shorter = re.search(r"take t_end=([\d.]+)( and local=True)?, where the order", result.remedy)
+    more = re.search(r"(steps|paths|refine)=([\d_]+|\([^)]*\))", result.remedy)
+    if shorter:
+        return {"t_end": float(shorter[1])} | ({"local": True} if shorter[2] else {})
+    if "another observable" in result.remedy:
+        return {"t_end": 0.25, "observe": product_of_both}
+    return {"t_end": 1.0, more[1]: ast.literal_eval(more[2])}
+
+
+@pytest.mark.parametrize(
+    ("order", "name"),
+    [pytest.param(*case, marks=[] if case in QUICK else [SLOW]) for case in USUAL],
+)
+def test_defaults_give_an_order_or_say_what_to_change(order, name):
+    method = (da.METHODS | da.BEYOND)[name]()
+    system = LANGEVIN if method.requires else PENDULUM
+    measure = {"strong": strong_order, "weak": weak_order}[order]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        result = measure(system, method, START, t_end=1.0)
+    if np.isfinite(result.order):
+        assert not told
+        return
+    assert len(told) == 1 and told[0].filename == __file__
+    assert str(told[0].message).startswith("no order: ") and result.remedy in str(result)
+    again = measure(system, method, START, **instruction(result))
+    assert np.isfinite(again.order), again
+
+
+def test_gaussian_nodes_have_the_moments_of_increments():
+    increments, weights = gaussian_nodes(2, 0.3, with_dZ=True)
+    assert len(weights) == 64 and weights.sum() == pytest.approx(1)
+    W, Z = increments.dW[:, 0], increments.dZ[:, 0]
+    for power, moment in ((1, 0.0), (2, 0.3), (4, 3 * 0.3**2), (6, 15 * 0.3**3), (7, 0.0)):
+        assert weights @ W**power == pytest.approx(moment, abs=1e-15)
+    assert weights @ W**8 != pytest.approx(105 * 0.3**4, rel=0.01)
+    assert weights @ (W * Z) == pytest.approx(0.3**2 / 2)
+    assert weights @ Z**2 == pytest.approx(0.3**3 / 3)
+    assert weights @ (W * increments.dW[:, 1]) == pytest.approx(0, abs=1e-15)
+
+
+@pytest.mark.parametrize("name", ["bracket_gauss", "e1"])
+def test_methods_that_read_dZ_are_measured_without_sampling(name):
+    """Weak order two of brackets with one multiplicative noise; E1 has one."""
+    method = (da.METHODS | da.BEYOND)[name]()
+    noisy = da.systems.pendulum(sigma=1.0, kappa=0.5)
+    found = weak_order(noisy, method, START, t_end=0.25, observe=product_of_both, local=True)
+    low, high = found.interval
+    claimed = da.certify(method).weak_order["one"]
+    assert low <= claimed <= high and high - low < 0.2, found
+
+
+def test_too_few_paths_are_told_how_many_are_needed():
+    with pytest.warns(UserWarning, match="more paths, paths=") as told:
+        result = weak_order(PENDULUM, da.heun(), START, t_end=0.5, steps=(2, 4, 8), paths=50)
+    assert np.isnan(result.order) and len(told) == 1
+    assert instruction(result)["paths"] > 50
 
 
 def test_many_noises_are_measured_by_single_steps_only():

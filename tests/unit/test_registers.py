@@ -79,7 +79,7 @@ CASES = {
     "with dZ": (da.systems.lorentz(), da.e1(), 0.05, da.Gaussian()),
     "two noises": (da.systems.two_noise(), da.rs2(), 0.05, da.ThreePoint()),
     "sine": (da.systems.pendulum(), da.stormer_verlet(), 0.1, da.Gaussian()),
-    "truncated": (da.systems.van_der_pol(), da.midpoint(), 0.3, da.Gaussian(truncation=1.0)),
+    "truncated": (da.systems.van_der_pol(), da.midpoint(), 0.3, da.Gaussian(truncation=3.0)),
     "no noise": (da.systems.van_der_pol(), da.midpoint(), 0.1, da.Zero()),
 }
 

@@ -127,7 +127,9 @@ def test_recorded_lists_and_whole_numbers_are_taken_as_they_are_meant():
 
 
 def test_truncations_are_counted():
-    result = run(noise=da.Gaussian(truncation=1), dt=0.25, paths=500)
+    with pytest.warns(UserWarning, match="cuts off 9.6% of the incr.* 16.2% of the var") as told:
+        result = run(noise=da.Gaussian(truncation=1), dt=0.25, paths=500)
+    assert len(told) == 1 and told[0].filename == __file__
     # |ΔW| > √(2·h·|ln h|) means |χ| > √(2 ln 4) = 1.665, probability 0.0959, over 20 steps.
     expected = 500 * 20 * 0.0959
     assert abs(result.truncated - expected) < 5 * np.sqrt(expected)
@@ -380,7 +382,7 @@ def test_a_derivative_that_is_not_finite_is_named_as_the_reason():
 @pytest.mark.parametrize(
     ("method", "advice"),
     [
-        (da.midpoint(), r"A smaller dt, or noise=da.Gaussian\(truncation=1\), may help"),
+        (da.midpoint(), r"A smaller dt, or noise=da.Gaussian\(truncation=3\), may help"),
         (da.srkw1(), "A smaller dt may help"),
         (da.heun(), "A smaller dt or an implicit method may help"),
     ],

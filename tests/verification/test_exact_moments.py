@@ -372,7 +372,8 @@ def test_truncation_cools_additive_noise_by_its_lost_variance():
     lost, _ = integrate.quad(
         lambda x: (x**2 - bound**2) * np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi), bound, np.inf
     )
-    found = stationary_covariance(system, da.midpoint(), dt, noise=da.Gaussian(truncation=1))
+    with pytest.warns(UserWarning, match="truncation=1 at dt=0.2 cuts off"):
+        found = stationary_covariance(system, da.midpoint(), dt, noise=da.Gaussian(truncation=1))
     np.testing.assert_allclose(found, (1 - 2 * lost) * np.eye(2), rtol=0, atol=1e-10)
 
 
@@ -447,9 +448,10 @@ def test_truncated_increments_by_numerical_integration():
     inside, _ = integrate.quad(lambda x: energy(x) * density(x), -bound, bound, epsabs=1e-13)
     tail, _ = integrate.quad(density, bound, np.inf, epsabs=1e-15)
     expected = inside + tail * (energy(bound) + energy(-bound))
-    moments = exact_moments(
-        KUBO, da.midpoint(), KUBO_START, dt=dt, steps=1, noise=da.Gaussian(truncation=1)
-    )
+    with pytest.warns(UserWarning, match="truncation=1 at dt=0.3 cuts off"):
+        moments = exact_moments(
+            KUBO, da.midpoint(), KUBO_START, dt=dt, steps=1, noise=da.Gaussian(truncation=1)
+        )
     observable = moments.expect(lambda q, p, params: q[0] ** 2 / 2 + p[0] ** 2)
     assert observable == pytest.approx(expected, rel=1e-12)
     assert observable != pytest.approx(moments.at(0).energy, rel=1e-3)
@@ -468,11 +470,14 @@ def strained(sigma):
 
 def test_a_pole_within_reach_is_refused_and_one_out_of_reach_is_not():
     start = ([1.0], [1.0])
-    with pytest.raises(ValueError, match=r"midpoint on 'strained' .*da.Gaussian\(truncation=1\)"):
-        exact_moments(strained(2.0), da.midpoint(), start, dt=0.25, steps=1)
-    truncated = da.Gaussian(truncation=1)
-    found = exact_moments(strained(2.0), da.midpoint(), start, dt=0.25, steps=1, noise=truncated)
+    # Poles at 4 standard deviations, beyond a bound that keeps the noise, and at 2, below it.
+    with pytest.raises(ValueError, match=r"midpoint on 'strained' .*da.Gaussian\(truncation=5\)"):
+        exact_moments(strained(1.0), da.midpoint(), start, dt=0.25, steps=1)
+    truncated = da.Gaussian(truncation=5)
+    found = exact_moments(strained(1.0), da.midpoint(), start, dt=0.25, steps=1, noise=truncated)
     assert np.all(np.isfinite(found.second))
+    with pytest.raises(ValueError, match=r"midpoint on 'strained' .*\. Use a smaller dt, a weak"):
+        exact_moments(strained(2.0), da.midpoint(), start, dt=0.25, steps=1)
     # Two poles at 40 standard deviations.
     found = exact_moments(strained(0.1), da.midpoint(), start, dt=0.25, steps=1)
     assert found.second[0, 0] == pytest.approx(np.exp(2 * 0.1**2 * 0.25), rel=1e-5)

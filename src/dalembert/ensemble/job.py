@@ -240,8 +240,8 @@ class Job:
     def _advice_on_steps(self) -> str:
         if not self.work.kernel.stepper.is_implicit:
             return "A smaller dt or an implicit method may help."
-        can_truncate = self.settings.can_truncate
-        truncated = ", or noise=da.Gaussian(truncation=1)," if can_truncate else ""
+        k = self.settings.truncation
+        truncated = f", or noise=da.Gaussian(truncation={k})," if k else ""
         return f"A smaller dt{truncated} may help."
 
     def _has_finite_fields(self, path: int | None) -> bool:

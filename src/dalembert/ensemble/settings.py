@@ -9,7 +9,7 @@ import numpy as np
 
 from dalembert.ensemble.schedule import Schedule
 from dalembert.ensemble.statistics import Histogram
-from dalembert.noise import Gaussian, Noise, usual_noise
+from dalembert.noise import Gaussian, Noise, harmless_truncation, usual_noise
 from dalembert.precision import as_dtype, check_dt, is_traced, warn_if_rounded
 from dalembert.stepping.step import check_method
 from dalembert.system import System
@@ -78,10 +78,11 @@ class Settings:
         return (*(fun for _, fun in self.observe), *axes)
 
     @property
-    def can_truncate(self) -> bool:
-        """Whether bounded increments are an option that has not been taken."""
-        is_free = self.system.noises > 0 and self.noise == Gaussian() and self.dt < 1
-        return is_free and self.method.needs(self.system.noises) == {"dW"}
+    def truncation(self) -> int | None:
+        """The k of bounded increments that keep the noise, if they are a choice that is open."""
+        is_free = self.system.noises > 0 and self.noise == Gaussian()
+        can_do = is_free and self.method.needs(self.system.noises) == {"dW"}
+        return harmless_truncation(self.dt) if can_do else None
 
     @property
     def grain(self) -> Grain:

@@ -56,8 +56,9 @@ def additive_midpoint() -> AdditiveTableau:
     Update: α = (1).
 
     Keeps: the Lagrange–d'Alembert structure, hence a symplectic map when the forces vanish.
-    Order: mean-square 2 where the drift is linear along the noise, as for Langevin equations, van
-    der Pol's oscillator and Lenard–Bernstein; 1 otherwise.
+    Order: mean-square 2 where the drift is linear along all sums of the noises, as for Langevin
+    equations, van der Pol's oscillator and Lenard–Bernstein, 1 otherwise; weak 1, and 2 where the
+    drift is linear along each noise.
     Cost: that of midpoint, and a second normal variable a noise.
 
     When to use: for single paths, or few, of Langevin equations: with strong noise its
@@ -83,7 +84,8 @@ def additive_dirk() -> AdditiveTableau:
     Update: α = (½, ½).
 
     Keeps: the Lagrange–d'Alembert structure, hence a symplectic map when the forces vanish.
-    Order: mean-square 3/2 for additive noise, 2 where the drift is linear along the noise.
+    Order: mean-square 3/2 for additive noise, 2 where the drift is linear along all sums of the
+    noises; weak 2.
     Cost: twice that of midpoint, and a second normal variable a noise.
 
     When to use: pathwise accuracy with additive noise and any drift.
@@ -103,8 +105,8 @@ def additive_gauss() -> AdditiveTableau:
     Update: α = (½, ½).
 
     Keeps: the Lagrange–d'Alembert structure, hence a symplectic map when the forces vanish.
-    Order: mean-square 3/2 for additive noise, 2 where the drift is linear along the noise; 4
-    without noise.
+    Order: mean-square 3/2 for additive noise, 2 where the drift is linear along all sums of the
+    noises; weak 2; 4 without noise.
     Cost: 4N equations a step, 2N when the Hamiltonian is separable.
 
     When to use: weak noise, where the error of the drift is what counts.

@@ -73,7 +73,7 @@ def bracket_gauss() -> BracketTableau:
     Update: α = (½, ½).
 
     Keeps: a symplectic map when the forces vanish.
-    Order: mean-square 3/2 for one noise.
+    Order: mean-square 3/2 and weak 2 for one noise.
     Cost: 4N equations a step, with second and third derivatives of the Hamiltonians in them; a
     second normal variable.
 
@@ -93,7 +93,7 @@ def bracket_midpoint() -> BracketTableau:
     Update: α = (1).
 
     Keeps: a symplectic map when the forces vanish.
-    Order: mean-square 1 for any noises; where they commute it is midpoint itself.
+    Order: mean-square 1 and weak 1 for any noises; where they commute it is midpoint itself.
     Cost: 2N equations a step, with second derivatives of the noise Hamiltonians in them; areas of
     pairs of noises (``Gaussian(areas=K)``, or exact ones from a finer path with ``coarsen``).
 

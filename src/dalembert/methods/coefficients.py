@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 else:
     Matrix = Vector = Array
 
-#: Sums of weights may miss their value by this much: rounding of any sensible tableau, not more.
+#: Sums of weights may miss their value by this much, relative to what is added up: rounding of
+#: any sensible tableau, not more.
 SUM_TOLERANCE = 1e-12
 
 # 1/x for x up to 64 covers every fraction in use; a float that agrees with one of them to 1e-15
@@ -208,7 +209,7 @@ class Tableau(Named):
         wrong = [
             f"sum of {key} = {arrays[key].sum():.17g}, needed {total:g}"
             for key, total in self._sums.items()
-            if abs(arrays[key].sum() - total) > SUM_TOLERANCE
+            if abs(arrays[key].sum() - total) > SUM_TOLERANCE * max(1.0, np.abs(arrays[key]).sum())
         ]
         if wrong:
             raise ValueError(f"{self._who()} is not consistent: " + "; ".join(wrong))

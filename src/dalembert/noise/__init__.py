@@ -16,6 +16,7 @@ from dalembert.noise.kinds import (
 )
 from dalembert.noise.paths import brownian_path, coarsen, enumerate_three_point
 from dalembert.noise.philox import seed_words
+from dalembert.noise.truncation import harmless_truncation
 
 __all__ = [
     "Gaussian",
@@ -29,6 +30,7 @@ __all__ = [
     "brownian_path",
     "coarsen",
     "enumerate_three_point",
+    "harmless_truncation",
     "initial_key",
     "pick",
     "real_increments",

@@ -15,7 +15,7 @@ from dalembert.stepping.dependence import Degree, degree
 from dalembert.stepping.plan import Dependence
 from dalembert.system import DRIFT_TERMS, NOISE_TERMS, System, Term
 
-__all__ = ["check_requirements", "find_dependence"]
+__all__ = ["check_requirements", "find_dependence", "why_not_additive"]
 
 REQUIREMENTS = {
     "additive noise": "systems with additive noise",
@@ -44,13 +44,22 @@ def find_dependence(
 def check_requirements(system: System, method: Any) -> None:
     """Refuse, with the reason, a system that is not what a method is made for."""
     for requirement in method.requires:
-        # Parameters that belong to a trace must not outlive it.
-        find = _why_not if is_traced(system.params) else _remembered
-        if wrong := find(Keyed(system, (system, system.key)), requirement):
+        if wrong := _find_out(system, requirement):
             raise ValueError(
                 f"{method.name} is made for {REQUIREMENTS[requirement]}, and {system.name!r} is "
                 f"none: {wrong}. da.diagnose(system) recommends methods for it."
             )
+
+
+def why_not_additive(system: System) -> str:
+    """Which noise fields may depend on (q, p), as the functions are written; "" if none does."""
+    return _find_out(system, "additive noise")
+
+
+def _find_out(system: System, requirement: str) -> str:
+    # Parameters that belong to a trace must not outlive it.
+    find = _why_not if is_traced(system.params) else _remembered
+    return find(Keyed(system, (system, system.key)), requirement)
 
 
 def _why_not(keyed: Keyed, requirement: str) -> str:

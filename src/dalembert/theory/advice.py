@@ -1,30 +1,21 @@
 """What to expect of each method on one system, and which to take for what."""
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
-from dalembert.methods import AdditiveTableau, MeanSquareTableau, WeakTableau, baoab
+from dalembert.methods import MeanSquareTableau, WeakTableau, baoab
 from dalembert.methods.coefficients import number_text
 from dalembert.stepping.step import check_method
 from dalembert.stepping.stepper import make_stepper
 from dalembert.system import System
 from dalembert.theory.certify import certify
-from dalembert.theory.certify_beyond import (
-    is_of_order_two_on_straight_drift,
-    order_without_noise,
-)
-from dalembert.theory.elementary_weights import SeriesMethod
-from dalembert.theory.order_conditions import weak_order
+from dalembert.theory.expected import expected_orders
 
 if TYPE_CHECKING:
     from dalembert.theory.diagnose import Diagnosis
-
-# 0[r r] with or without the kinds of field: the drift differentiated twice along one noise.
-_CURVATURE_ALONG_NOISE = re.compile(r"0(\([^)]*\))?\[(\d+)(\([^)]*\))? \2(\([^)]*\))?\]")
 
 
 @dataclass(frozen=True)
@@ -88,7 +79,7 @@ class Advice:
 
 
 def judge(d: "Diagnosis", method: Any) -> Verdict:
-    """Orders from the certificate, by the kinds of noise that the system's belongs to, and cost."""
+    """Whether it takes the system, the orders to expect there, and the cost."""
     certificate = certify(method)
     kept = certificate.lagrange_dalembert
     quadratic = kept and _treats_all_alike(method)
@@ -96,19 +87,7 @@ def judge(d: "Diagnosis", method: Any) -> Verdict:
         check_method(d.system, method)
     except ValueError as error:
         return Verdict(method, str(error), None, None, kept, quadratic, ())
-    is_series = isinstance(method, SeriesMethod)
-    if d.noise_kind == "none":
-        strong = weak = (
-            float(weak_order(method, "none").order) if is_series else order_without_noise(method)
-        )
-    else:
-        strong, weak = (_best(d, orders) for orders in (certificate.order, certificate.weak_order))
-        if method.convergence == "weak":
-            strong = None
-        if weak == 1 and d.straight_drift and is_series and _only_curvature_stops(method):
-            weak = 2.0
-        if d.straight_drift and isinstance(method, AdditiveTableau):
-            strong = 2.0 if is_of_order_two_on_straight_drift(method) else strong
+    strong, weak = expected_orders(d, method, certificate)
     with jax.enable_x64(True):
         solvers = make_stepper(d.system, method, np.float64).solvers
     equations = tuple(
@@ -125,19 +104,6 @@ def _treats_all_alike(method: Any) -> bool:
     weights = (m.alpha, m.alpha_hat), (m.beta, m.beta_hat)
     groups = (*matrices, *weights)
     return all(np.array_equal(first, other) for first, *others in groups for other in others)
-
-
-def _best(d: "Diagnosis", orders: dict[str, float | None]) -> float | None:
-    """The best order promised for a kind of noise that the system's is a case of."""
-    is_case = {"one": d.system.noises == 1, "additive": d.additive, "commuting": d.commutative}
-    promised = [order for kind, order in orders.items() if order and is_case.get(kind, True)]
-    return max(promised, default=None)
-
-
-def _only_curvature_stops(method: Any) -> bool:
-    """Is weak order two with additive noise stopped only by the drift's curvature along it?"""
-    stops = weak_order(method, "additive").violations
-    return all(_CURVATURE_ALONG_NOISE.fullmatch(condition.forest) for condition in stops)
 
 
 def advise(d: "Diagnosis") -> tuple[Advice, ...]:
@@ -164,7 +130,7 @@ def advise(d: "Diagnosis") -> tuple[Advice, ...]:
 def advise_beyond(d: "Diagnosis") -> tuple[Advice, ...]:
     """Methods beyond the paper's, where they have something to offer."""
     found = []
-    if d.noise_kind == "additive" and d.straight_drift:
+    if d.noise_kind == "additive" and d.straight_together:
         why = "mean-square order 2: the drift is affine along the additive noise"
         found.append(("accurate paths", "additive_midpoint", why))
     elif d.noise_kind == "additive":

@@ -41,8 +41,9 @@ class Certificate:
         convergence_residuals: the sums of the mean-square convergence theorem, or the conditions
             for weak order one.
         order: order of convergence by kind of noise, in the sense of ``convergence``; None where
-            the method does not converge to the Stratonovich solution, cannot be used, or where the
-            coefficients do not decide.
+            the method does not converge to the Stratonovich solution, refuses such noise, or where
+            the coefficients do not decide. "one" is a single noise of any kind, "additive",
+            "commuting" and "general" are any number of them.
         weak_order: the same for weak convergence, up to two.
         notes: what the numbers do not say.
         structure: what the residuals are about.
@@ -134,7 +135,7 @@ def certify(method: Method) -> Certificate:
             "or certify(MeanSquareTableau(...))"
         )
     residuals = structure_residuals(method)
-    not_counted = frozenset({WEAK_CONDITION_4} if _takes_one_noise(method) else ())
+    not_counted = frozenset({WEAK_CONDITION_4} if _is_for_one_noise(method) else ())
     weak, weak_notes = _weak_orders(method)
     if isinstance(method, (MeanSquareTableau, ExplicitTableau)):
         sums = mean_square_residuals(method)
@@ -147,8 +148,8 @@ def certify(method: Method) -> Certificate:
         residuals=residuals,
         not_counted=not_counted,
         convergence_residuals=sums,
-        order=order,
-        weak_order=weak,
+        order=_taken(method, order),
+        weak_order=_taken(method, weak),
         notes=(*_structure_notes(method, not_counted), *notes, *weak_notes),
     )
 
@@ -160,14 +161,28 @@ def _certify_beyond(method: BeyondMethod) -> Certificate:
         residuals=found.residuals,
         not_counted=frozenset(),
         convergence_residuals=found.sums,
-        order=found.order,
-        weak_order=found.weak_order,
+        order=_taken(method, found.order),
+        weak_order=_taken(method, found.weak_order),
         notes=found.notes,
         structure=found.structure,
     )
 
 
-def _takes_one_noise(method: Method) -> bool:
+def takes(method: Method, kind: str) -> bool:
+    """Whether a method takes every system with this kind of noise, as far as noise decides."""
+    try:
+        method.check_noises(1 if kind == "one" else 2)
+    except ValueError:
+        return False
+    return kind == "additive" or not method.requires
+
+
+def _taken(method: Method, orders: Orders) -> Orders:
+    """The orders for the kinds of noise that a method takes: for others it has none."""
+    return {kind: orders[kind] if takes(method, kind) else None for kind in NOISE_KINDS}
+
+
+def _is_for_one_noise(method: Method) -> bool:
     return isinstance(method, WeakTableau) and method.max_noises == 1
 
 
@@ -194,7 +209,7 @@ def _mean_square_orders(sums: dict[str, float]) -> tuple[Orders, tuple[str, ...]
 
 def _weak_sums(method: WeakTableau | ExplicitWeakTableau) -> dict[str, float]:
     """The conditions for weak order one, with two noises where the method takes them."""
-    noises = 1 if _takes_one_noise(method) else 2
+    noises = 1 if _is_for_one_noise(method) else 2
     conditions = list(order_conditions(expand(method, noises), "general", 1))
     sums = {f"E[{c.forest}] = {number_text(c.exact)}": c.residual for c in conditions if c.exact}
     others = [c.residual for c in conditions if not c.exact]
@@ -206,7 +221,7 @@ def _weak_sums(method: WeakTableau | ExplicitWeakTableau) -> dict[str, float]:
 def _weak_orders(method: ClassicMethod) -> tuple[Orders, tuple[str, ...]]:
     found = {"one": weak_order(method, "one"), "additive": weak_order(method, "additive")}
     notes: list[str] = []
-    if not _takes_one_noise(method):
+    if not _is_for_one_noise(method):
         found["general"] = general = weak_order(method, "general")
         if general.order < found["one"].order:
             notes.append(

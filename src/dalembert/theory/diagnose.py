@@ -10,7 +10,7 @@ from dalembert.methods.coefficients import Array
 from dalembert.system import System
 from dalembert.theory.advice import Advice, Verdict, advise, advise_beyond, judge
 from dalembert.theory.diagnosis_text import KIND_IN_WORDS, page
-from dalembert.theory.facts import TRACED, Evidence, Gap, Invariant, Probe, Spot, every
+from dalembert.theory.facts import TRACED, Evidence, Fact, Gap, Invariant, Probe, Spot, every
 from dalembert.theory.linear import nonlinear_terms
 
 
@@ -27,16 +27,19 @@ class Diagnosis:
         conformal: whether F = −ν₀ p and every f_i = −ν_i p.
         rates: ν₀ and the ν_i if so; else None.
         linear: whether all fields are affine in (q, p); `nonlinear_terms` says which are not.
-        additive: whether the noise fields are constant.
+        additive: whether the functions show that the noise fields are constant, which is what
+            methods for additive noise ask for; noise that only looks constant is not additive.
         commutative: whether Γ_ij = Γ_ji and Λ_ij = Λ_ji for all noises.
         gamma_gap, lam_gap: the largest |Γ_ij − Γ_ji|, |Λ_ij − Λ_ji|, for which pair and where; None
             where the noise is additive or there is one at most.
         noise_kind: "none", "one", "additive", "commuting" or "general".
-        straight_drift: for additive noise, whether the drift is affine along it, which gives
-            methods a weak order that they do not have in general.
+        straight_drift: for additive noise, whether the drift is affine along each noise, which
+            gives methods a weak order that they do not have in general.
+        straight_together: whether it is affine along all sums of noises too, which gives methods
+            for additive noise the mean-square order 2.
         invariants: each declared invariant by name, and the energy.
         evidence: for each fact, "traced" (exact, from the functions), "counterexample" (refuted at
-            a state) or "sampled" (it held at every state that was tried).
+            a state) or "sampled" (at every state that was tried it seemed to hold).
         where: for each fact that was refuted, the state where it fails most.
         methods: what to expect of each method.
         recommendation: which to take, for what, and why.
@@ -58,6 +61,7 @@ class Diagnosis:
     lam_gap: Gap | None
     noise_kind: str
     straight_drift: bool
+    straight_together: bool
     invariants: dict[str, Invariant]
     evidence: dict[str, Evidence]
     where: dict[str, Spot]
@@ -100,12 +104,12 @@ def diagnose(
 
 def _and_beyond(found: Diagnosis) -> Diagnosis:
     """The same with those methods beyond the paper that the system is made for."""
-    advice = advise_beyond(found)
-    verdicts = (judge(found, BEYOND[one.method]()) for one in advice)
+    judged = [(one, judge(found, BEYOND[one.method]())) for one in advise_beyond(found)]
+    taken = [(one, verdict) for one, verdict in judged if not verdict.refused]
     return replace(
         found,
-        methods=(*found.methods, *verdicts),
-        recommendation=(*found.recommendation, *advice),
+        methods=(*found.methods, *(verdict for _, verdict in taken)),
+        recommendation=(*found.recommendation, *(one for one, _ in taken)),
     )
 
 
@@ -135,6 +139,10 @@ def _facts(system: System, probe: Probe) -> Diagnosis:
         kind = "one"
     else:
         kind = "commuting" if facts["commutative"] else "general"
+    straight = together = Fact(False, "traced")
+    if kind == "additive":
+        straight, together = probe.drift_straight_along_noise()
+        facts |= {"straight_drift": straight, "straight_together": together}
     invariants = {name: probe.invariant(fun, True) for name, fun in system.invariants.items()}
     if system.H not in system.invariants.values():
         invariants["H"] = probe.invariant(system.H, False)
@@ -156,7 +164,8 @@ def _facts(system: System, probe: Probe) -> Diagnosis:
         gamma_gap=gaps[0],
         lam_gap=gaps[1],
         noise_kind=kind,
-        straight_drift=kind == "additive" and probe.drift_straight_along_noise().holds,
+        straight_drift=straight.holds,
+        straight_together=together.holds,
         invariants=invariants,
         evidence={name: fact.evidence for name, fact in facts.items()},
         where={name: fact.where for name, fact in facts.items() if fact.where is not None},

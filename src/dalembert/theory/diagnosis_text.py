@@ -69,7 +69,16 @@ def _structure(d: "Diagnosis") -> list[tuple[str, ...]]:
     ]
     if d.noise_kind == "none":
         return rows
-    rows.append(row("additive noise", d.additive, "additive"))
+    looks_constant = "constant at every sampled state, not as written"
+    untraced = not d.additive and d.evidence["additive"] == "sampled"
+    rows.append(
+        ("additive noise", "no", looks_constant)
+        if untraced
+        else row("additive noise", d.additive, "additive")
+    )
+    if d.additive:
+        rows.append(row("drift affine along each", d.straight_drift, "straight_drift"))
+        rows.append(row("  and along their sums", d.straight_together, "straight_together"))
     if d.system.noises > 1:
         rows.append(row("commuting noises", d.commutative, "commutative"))
     for letter, gap in (("Γ", d.gamma_gap), ("Λ", d.lam_gap)):
@@ -118,11 +127,16 @@ def _notes(d: "Diagnosis") -> list[str]:
     if d.noise_kind == "none":
         notes.append("without noise both columns are the order of the differential equation")
     if not d.commutative:
-        notes.append("no method reads Lévy areas, so none is of strong order above 1/2 here")
+        notes.append("a strong order above 1/2 needs Lévy areas here, which bracket_midpoint reads")
     if d.noise_kind in ("one", "commuting", "general"):
         notes.append(
-            "implicit methods with Gaussian increments may need da.Gaussian(truncation=1); "
-            "weak methods have bounded ones"
+            "implicit methods with Gaussian increments may need bounded ones: a run says when, and "
+            "names a truncation that keeps the noise; weak methods have bounded increments"
+        )
+    if not d.additive and d.evidence["additive"] == "sampled":
+        notes.append(
+            "the noise looks constant: methods for additive noise take it if h and f are written "
+            "so that their derivatives show it, for example h = σ q without a case distinction"
         )
     keepers = [v.name for v in d.methods if v.keeps_quadratic and not v.refused]
     for name, found in d.invariants.items():

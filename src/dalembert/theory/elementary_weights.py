@@ -17,7 +17,8 @@ higher degree.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import product
 from math import sqrt
 from typing import Any
@@ -70,6 +71,14 @@ class Expansion:
             weights = self.channels[root].weights
             value = value * np.einsum("oi,oi->o", weights, self._at_stages(subtrees))
         return float(value.sum())
+
+    @cached_property
+    def absolute(self) -> "Expansion":
+        """The same with absolute values, whose expectations are the sizes of what is added up."""
+        channels = (
+            replace(c, weights=np.abs(c.weights), matrix=np.abs(c.matrix)) for c in self.channels
+        )
+        return Expansion(tuple(channels), self.probabilities, self.odd_vanish)
 
     def _at_stages(self, subtrees: Forest) -> Array:
         """Π Φ_i over the subtrees, (outcomes, stages); remembered, since trees share subtrees."""

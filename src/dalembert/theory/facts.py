@@ -17,6 +17,7 @@ import numpy as np
 from dalembert.precision import cast
 from dalembert.stepping.dependence import Degree, degree
 from dalembert.stepping.plan import Dependence
+from dalembert.stepping.requirements import why_not_additive
 from dalembert.system import System, Term
 from dalembert.theory.linear import degrees
 from dalembert.theory.paths import check_pair
@@ -26,6 +27,9 @@ Evidence = Literal["traced", "counterexample", "sampled"]
 
 ROUNDING = 1e-10
 """Relative to the size of what was added up; derivatives here cost a few hundred operations."""
+
+SUMS_OF_NOISES = 3
+"""Random sums of noise fields along which a drift is tried at each state."""
 
 SCALES = (0.1, 1.0, 3.0)
 STATES_PER_SCALE = 32
@@ -173,34 +177,51 @@ class Probe:
         return TRACED if fact and (decided or self.degrees[term].vanishes) else fact
 
     def constant_noise(self) -> Fact:
-        """Are all noise fields the same everywhere?"""
-        return self._decide(
-            all(max(d) <= Degree.CONSTANT for d in self._of("h_p", "h_q", "f")),
+        """Do the functions show that all noise fields are the same everywhere?
+
+        Methods for additive noise rely on it, so that here samples can refute, not confirm.
+        """
+        fact = self._decide(
+            not why_not_additive(self.system),
             lambda q, p: (jnp.dstack(jax.jacfwd(self._noise, (0, 1))(q, p)), self._noise(q, p)),
         )
+        return Fact(fact.evidence == "traced", fact.evidence, fact.where)
 
     def noise_vanishes(self) -> bool:
         """Are all noise fields zero at every state?"""
         (fields,) = self.at_all(lambda q, p: (self._noise(q, p),))
         return not np.any(fields)
 
-    def drift_straight_along_noise(self) -> Fact:
-        """Is the drift affine along the position and momentum parts of constant noise fields?"""
+    def drift_straight_along_noise(self) -> tuple[Fact, Fact]:
+        """Is the drift affine along constant noise fields: along each one, and along their sums?
 
-        def derivatives(q: Any, p: Any) -> Any:
-            def bend(a: Any, b: Any) -> Any:
-                return jax.jvp(lambda *z: jax.jvp(self._drift, z, a)[1], (q, p), b)[1]
+        Along each one means along its position and momentum parts, and both: methods may treat
+        them differently. Sums are tried at random.
+        """
+        weights = np.random.default_rng(0).standard_normal((SUMS_OF_NOISES, self.system.noises))
 
+        def bend(q: Any, p: Any, a: Any, b: Any) -> Any:
+            return jax.jvp(lambda *z: jax.jvp(self._drift, z, a)[1], (q, p), b)[1]
+
+        def jacobian(q: Any, p: Any) -> Any:
+            return jnp.hstack(jax.jacfwd(self._drift, (0, 1))(q, p))
+
+        def along_each(q: Any, p: Any) -> Any:
             bends = []
             for noise in self._noise(q, p):
                 b_q, b_p = jnp.split(noise, 2)
                 x, y = (b_q, jnp.zeros_like(b_p)), (jnp.zeros_like(b_q), b_p)
-                bends += [bend(x, x), bend(x, y), bend(y, y)]
-            return jnp.stack(bends), jnp.hstack(jax.jacfwd(self._drift, (0, 1))(q, p))
+                bends += [bend(q, p, x, x), bend(q, p, x, y), bend(q, p, y, y)]
+            return jnp.stack(bends), jacobian(q, p)
+
+        def along_sums(q: Any, p: Any) -> Any:
+            sums = [tuple(jnp.split(noise, 2)) for noise in weights @ self._noise(q, p)]
+            return jnp.stack([bend(q, p, along, along) for along in sums]), jacobian(q, p)
 
         momenta_only = all(d.vanishes for d in self._of("h_p"))
         affine = all(d.on_p <= Degree.AFFINE for d in self._of("H_p", "H_q", "F"))
-        return self._decide(momenta_only and affine, derivatives)
+        is_traced = momenta_only and affine
+        return self._decide(is_traced, along_each), self._decide(is_traced, along_sums)
 
     def commutators(self) -> tuple[Fact, Gap, Gap]:
         """Do the noise fields commute, and the largest gaps in Γ and Λ."""

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.methods.coefficients import Array
-from dalembert.noise import Increments, Noise, usual_noise
+from dalembert.noise import Gaussian, Increments, Noise, harmless_truncation, usual_noise
 from dalembert.precision import check_dt
 from dalembert.stepping.step import check_method
 from dalembert.stepping.stepper import Stepper
@@ -92,7 +92,7 @@ def method_map(system: System, method: Any, dt: float, noise: Noise | None) -> M
     before, change, nodes = None, np.inf, 0
     for rule in rules:
         nodes = len(rule.weights)
-        products = _expected_products(system, method, float(dt), rule)
+        products = _expected_products(system, method, float(dt), rule, law)
         if before is not None:
             change = float(np.abs(products - before).max() / np.abs(products).max())
         if rule.exact or change <= CONVERGED:
@@ -101,9 +101,22 @@ def method_map(system: System, method: Any, dt: float, noise: Noise | None) -> M
     raise ValueError(
         f"E[M ⊗ M] of {method.name} on {system.name!r} with dt={dt} does not settle: it still "
         f"changes by {change:.1e} with {nodes} nodes. The step is rational in the increments and "
-        "may have a pole near a real one, where Gaussian second moments are infinite. Use "
-        "noise=da.Gaussian(truncation=1), a smaller dt, a weak or an explicit method."
+        "may have a pole near a real one, where Gaussian second moments are infinite. "
+        + _remedies(system, method, dt, law)
     )
+
+
+def _remedies(system: System, method: Any, dt: float, law: Noise) -> str:
+    """What to do about a pole: truncation too where it is harmless and ends before the pole."""
+    k = harmless_truncation(dt) if law == Gaussian() else None
+    usual = "a smaller dt, a weak or an explicit method"
+    if k and method.needs(system.noises) == {"dW"}:
+        try:
+            method_map(system, method, dt, Gaussian(truncation=k))
+        except ValueError:
+            return f"Use {usual}."
+        return f"Use noise=da.Gaussian(truncation={k}), {usual}."
+    return f"Use {usual}."
 
 
 def solution_map(system: System, dt: float) -> MomentMap:
@@ -134,7 +147,7 @@ def _fields(system: System) -> LinearFields:
     return fields
 
 
-def _expected_products(system: System, method: Any, dt: float, rule: Rule) -> Array:
+def _expected_products(system: System, method: Any, dt: float, rule: Rule, law: Noise) -> Array:
     """E[M_ia M_jb] as an array with axes (i, j, a, b)."""
     n = 2 * system.dim + 1
     products = np.zeros((n * n, n * n))
@@ -147,8 +160,8 @@ def _expected_products(system: System, method: Any, dt: float, rule: Rule) -> Ar
         if not (np.all(converged) and np.all(np.isfinite(matrices))):
             raise ValueError(
                 f"{method.name} on {system.name!r} with dt={dt} has no solution for some "
-                "increments: its stage equations are singular there. Use "
-                "noise=da.Gaussian(truncation=1), a smaller dt, a weak or an explicit method."
+                "increments: its stage equations are singular there. "
+                + _remedies(system, method, dt, law)
             )
         flat = matrices.reshape(len(weights), n * n)
         products += (weights[:, None] * flat).T @ flat

@@ -25,13 +25,14 @@ from typing import Literal
 from dalembert.methods.coefficients import number_text
 from dalembert.methods.tableau import ExplicitWeakTableau, WeakTableau
 from dalembert.theory.elementary_weights import Expansion, Forest, SeriesMethod, Tree, expand
+from dalembert.theory.residuals import relevant_size
 
 NoiseKind = Literal["none", "one", "additive", "general"]
 Word = tuple[int, ...]
 
 #: Orders above two are not examined: the random variables would need more moments.
 HIGHEST_ORDER = 2
-#: Largest difference of expectations that is put down to rounding.
+#: Largest difference of expectations, relative to what is added up, that is put down to rounding.
 TOLERANCE = 1e-12
 
 # Two noises are enough where odd trees vanish: forests of weight two have at most four noise
@@ -55,11 +56,12 @@ class Condition:
     weight: float
     method: float
     exact: float
+    size: float = 1.0
 
     @property
     def residual(self) -> float:
-        """How far the method is from the exact value."""
-        return abs(self.method - self.exact)
+        """How far the method is from the exact value, relative to the size of what it adds up."""
+        return abs(self.method - self.exact) / self.size
 
     def __str__(self) -> str:
         return f"E[{self.forest}] = {number_text(self.method)}, exact {number_text(self.exact)}"
@@ -125,11 +127,14 @@ def order_conditions(expansion: Expansion, noise: NoiseKind, order: int) -> Iter
             coloured = _recolour(colours, forest)
             if expansion.odd_vanish and _has_odd_noise(coloured):
                 continue
+            found, exact = expansion.expectation(forest), exact_expectation(coloured)
+            agree = abs(found - exact) <= TOLERANCE
             yield Condition(
                 " · ".join(_brackets(expansion, tree) for tree in forest),
                 half_units / 2,
-                expansion.expectation(forest),
-                exact_expectation(coloured),
+                found,
+                exact,
+                1.0 if agree else float(relevant_size(expansion.absolute.expectation(forest))),
             )
 
 

@@ -1,7 +1,8 @@
 """Errors at several step sizes against the right limit: what an order is measured from."""
 
 from collections.abc import Callable, Mapping
-from math import lcm
+from functools import partial
+from math import ceil, isfinite, lcm
 from typing import Any, NamedTuple
 
 import jax
@@ -13,14 +14,19 @@ from dalembert.theory.enumeration import (
     affordable,
     enumerate_expectations,
     extrapolate,
+    gaussian_nodes,
     observe_all,
 )
 from dalembert.theory.generator import expectation_series
 from dalembert.theory.paths import Ends, run_coupled
-from dalembert.theory.slopes import Measured
+from dalembert.theory.references import extrapolated_reference
+from dalembert.theory.slopes import BENT, FAILED, MIN_POINTS, SIGN, Measured
 
 Observables = Mapping[str, Callable[..., Any]]
 
+REFERENCE, ROUNDING = "the error of the reference", "rounding"
+STANDARD_ERROR = "its standard error"
+"""Reasons why an error is not seen."""
 ABOVE_REFERENCE = 3.0
 """An error counts where it is this many times the error of the reference. At that limit, an error
 of the reference that is independent of the method's adds 5 % to it."""
@@ -29,7 +35,9 @@ FAR_ABOVE_REFERENCE = 30.0
 reference adds."""
 ABOVE_SAMPLING = 4.0
 """And this many standard errors away from zero."""
-EXTRAPOLATED_STEPS = (1, 2, 3, 4, 5, 6, 8)
+EXTRAPOLATED_STEPS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
+LEAST_STEPS, MOST_STEPS = 4, 7
+"""How many numbers of steps are extrapolated from, the largest; more would magnify rounding."""
 
 
 class Task(NamedTuple):
@@ -49,8 +57,19 @@ class Task(NamedTuple):
         """What an error must exceed: some times the reference's, and one rounding a step."""
         steps = np.array(self.counts)
         return {
-            "the error of the reference": above * np.broadcast_to(doubt, steps.shape),
-            "rounding": above * np.finfo(np.float64).eps * steps * size,
+            REFERENCE: above * np.broadcast_to(doubt, steps.shape),
+            ROUNDING: above * np.finfo(np.float64).eps * steps * size,
+        }
+
+    def remedies_on_paths(self, sampling: "Sampling") -> dict[str, str]:
+        """What to change where points were dropped on common paths."""
+        finer = f"smaller steps, steps={tuple(4 * n for n in self.counts)}"
+        return {
+            REFERENCE: f"a finer reference, refine={4 * sampling.refine}",
+            ROUNDING: "larger steps, or an observable with an error that can be seen",
+            FAILED: finer,
+            SIGN: finer,
+            BENT: finer,
         }
 
 
@@ -82,6 +101,7 @@ def strong_errors(
             floors=task.floors(doubt, np.max(np.abs(best.z)), ABOVE_REFERENCE),
             failed=[_failures(end, best) for end in ends],
             reference=words or "the exact solution",
+            remedies=task.remedies_on_paths(sampling),
         )
 
 
@@ -105,9 +125,11 @@ def coupled_errors(
                 errors=np.mean(differences, axis=1),
                 influence=_relative(differences),
                 floors=task.floors(doubt, np.max(np.abs(limit)), ABOVE_REFERENCE)
-                | {"its standard error": ABOVE_SAMPLING * stderrs},
+                | {STANDARD_ERROR: ABOVE_SAMPLING * stderrs},
                 failed=[_failures(end, checks[-1] if checks else end) for end in ends],
                 reference=words if exact is None else _value(exact[name]),
+                remedies=task.remedies_on_paths(sampling)
+                | {STANDARD_ERROR: _more_paths(sampling, np.mean(differences, axis=1), stderrs)},
             )
     return found
 
@@ -128,20 +150,25 @@ def enumerated_errors(
         )
         for n, dt in zip(task.counts[::-1], task.dts[::-1], strict=True)
     ][::-1]
+    values = {name: np.array([found[name] for found, _ in results]) for name in observables}
     if exact is not None:
         limits = {name: Limit(value, 0.0, _value(value)) for name, value in exact.items()}
     elif reference is not None:
         limits = _extrapolated(task, observables, reference, outcomes)
-    else:
+    elif local:
         limits = _series(task, observables, local)
+    else:
+        limits = _surest(task, observables, values)
     return {
         name: Measured(
             dts=task.dts,
-            errors=np.array([found[name] for found, _ in results]) - limit.values,
+            errors=values[name] - limit.values,
             influence=np.zeros((len(results), 0)),
             floors=task.floors(limit.doubts, np.max(np.abs(limit.values)), FAR_ABOVE_REFERENCE),
             failed=["" if solved else "a step did not converge" for _, solved in results],
             reference=limit.words,
+            remedies=dict.fromkeys((REFERENCE, FAILED, SIGN, BENT), "a smaller t_end")
+            | {ROUNDING: "a larger t_end, or an observable with an error that can be seen"},
         )
         for name, limit in limits.items()
     }
@@ -155,11 +182,37 @@ class Limit(NamedTuple):
     words: str
 
 
+def _surest(
+    task: Task, observables: Observables, values: Mapping[str, np.ndarray]
+) -> dict[str, Limit]:
+    """The generator series at short times; where it is too rough, another method extrapolated."""
+    try:
+        series = _series(task, observables, local=False)
+    except (ValueError, NotImplementedError) as error:
+        series, unknown = {}, error
+    else:
+        unknown = None
+    far = FAR_ABOVE_REFERENCE
+    if series and all(
+        np.all(np.abs(values[name] - limit.values) > far * limit.doubts)
+        for name, limit in series.items()
+    ):
+        return series
+    nodes = partial(gaussian_nodes, nodes=3)
+    if unknown and len(affordable(EXTRAPOLATED_STEPS, nodes, task.system.noises)) < LEAST_STEPS:
+        raise unknown
+    other = _extrapolated(task, observables, extrapolated_reference(task.method), nodes)
+    return {
+        name: min(other[name], series.get(name, other[name]), key=lambda x: np.max(x.doubts))
+        for name in observables
+    }
+
+
 def _extrapolated(
     task: Task, observables: Observables, reference: Any, outcomes: Outcomes
 ) -> dict[str, Limit]:
     """The limits of another method, from few steps to infinitely many."""
-    steps = affordable(EXTRAPOLATED_STEPS, outcomes, task.system.noises)
+    steps = affordable(EXTRAPOLATED_STEPS, outcomes, task.system.noises)[-MOST_STEPS:]
     dts = [task.t_end / n for n in steps]
     found = [
         enumerate_expectations(task.system, reference, observables, task.initial, dt, n, outcomes)
@@ -213,6 +266,18 @@ def _exact_ends(exact: Callable[..., tuple[Any, Any]], task: Task, W: np.ndarray
             "write exact(t, W, q0, p0) -> (q, p) for one path, with W of shape (noises,)."
         )
     return Ends(z, np.asarray(np.isfinite(z).all(axis=1)))
+
+
+def _more_paths(sampling: Sampling, errors: np.ndarray, stderrs: np.ndarray) -> str:
+    """The number of paths with which three step sizes would be seen, if their errors are such."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factors = np.sort((ABOVE_SAMPLING * stderrs / np.abs(errors)) ** 2)
+    factor = float(factors[min(MIN_POINTS, len(factors)) - 1])
+    if not isfinite(factor):
+        return "an observable with an error that can be seen"
+    paths = 2 * max(1.0, factor) * sampling.paths
+    digits = 10 ** (len(str(ceil(paths))) - 1)
+    return f"more paths, paths={ceil(paths / digits) * digits:_} or so"
 
 
 def _relative(samples: np.ndarray) -> np.ndarray:

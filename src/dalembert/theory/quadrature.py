@@ -16,17 +16,21 @@ the moments under increments that are truncated before the pole.
 """
 
 from collections.abc import Iterator
-from math import erfc, exp, log, pi, sqrt
+from math import erfc, pi, sqrt
 from typing import NamedTuple
 
 import numpy as np
 
 from dalembert.methods.coefficients import Array
 from dalembert.noise import Gaussian, Increments, ThreePoint, Zero, enumerate_three_point
+from dalembert.noise.truncation import bound as truncation_bound
+from dalembert.noise.truncation import truncated_variance
 
 FEWEST_NODES = 4
 MOST_HERMITE_NODES = 128
 """NumPy computes the nodes and weights by an eigenvalue problem; here they are still accurate."""
+MOST_LEGENDRE_NODES = 512
+"""For a bounded law: enough for a pole one part in a thousand beyond the bound."""
 MOST_NODES = 2**17
 REACH = 12.0
 """The trapezoidal rule ends at ±12 standard deviations, where the density is e⁻⁷² = 5e−32."""
@@ -73,7 +77,8 @@ def increment_rules(
     else:
         bound = _bound(noise, dt)
         n = FEWEST_NODES
-        while n**variables <= MOST_NODES:
+        finest = MOST_NODES if bound is None else MOST_LEGENDRE_NODES
+        while n <= finest and n**variables <= MOST_NODES:
             x, weights = _tensor(*_one_dimensional(n, bound), variables)
             keep = weights > NEGLIGIBLE
             yield Rule(_increments(x[keep], dt, needs_dZ), weights[keep], False)
@@ -102,7 +107,7 @@ def _one_dimensional(n: int, bound: float | None) -> tuple[Array, Array]:
         # A density in between and an atom at either end.
         nodes, weights = np.polynomial.legendre.leggauss(n)
         nodes, weights = bound * nodes, bound * weights * np.exp(-((bound * nodes) ** 2) / 2)
-        ends, atoms = [-bound, bound], [_tail(bound)] * 2
+        ends, atoms = [-bound, bound], [erfc(bound / sqrt(2)) / 2] * 2
         return np.append(nodes, ends), np.append(weights / sqrt(2 * pi), atoms)
     if n <= MOST_HERMITE_NODES:
         nodes, weights = np.polynomial.hermite_e.hermegauss(n)
@@ -113,19 +118,11 @@ def _one_dimensional(n: int, bound: float | None) -> tuple[Array, Array]:
 
 
 def _bound(noise: Gaussian, dt: float) -> float | None:
-    """√(2k|ln h|): the bound √(2kh|ln h|) of a truncated ΔW in units of √h."""
-    return None if noise.truncation is None else sqrt(2 * noise.truncation * abs(log(dt)))
+    """The bound of a truncated ΔW in units of √h."""
+    return None if noise.truncation is None else truncation_bound(noise.truncation, dt)
 
 
 def _variance(noise: Gaussian | ThreePoint, dt: float) -> float:
     """The variance of ΔW/√h."""
-    bound = _bound(noise, dt) if isinstance(noise, Gaussian) else None
-    if bound is None:
-        return 1.0
-    density, tail = exp(-(bound**2) / 2) / sqrt(2 * pi), _tail(bound)
-    return 1 - 2 * tail - 2 * bound * density + 2 * bound**2 * tail
-
-
-def _tail(bound: float) -> float:
-    """The probability of more than `bound` standard deviations, on one side."""
-    return erfc(bound / sqrt(2)) / 2
+    k = noise.truncation if isinstance(noise, Gaussian) else None
+    return 1.0 if k is None else truncated_variance(k, dt)

@@ -25,7 +25,7 @@ every extrapolation.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import hypot, sqrt
 from statistics import NormalDist
 from typing import Any, NamedTuple, TypeVar
@@ -40,6 +40,8 @@ STRAIGHT = 0.05
 that differ by so little where a h < 0.1 or so."""
 CLEAR = 2.0
 """Standard errors by which two slopes must differ to count as different."""
+FAILED, SIGN, BENT = "a failure", "a change of sign", "a bend"
+"""Reasons to drop points besides the floors."""
 LEAST = 0.03
 """Half the width of the narrowest interval: no order is known better from a few step sizes."""
 
@@ -61,6 +63,8 @@ class OrderEstimate:
         subject: what was measured.
         reference: what the error was measured against.
         notes: which points were dropped and why, and other doubts.
+        dropped: the reasons for which points were dropped.
+        remedy: what to change if no order was found.
     """
 
     order: float
@@ -74,6 +78,8 @@ class OrderEstimate:
     subject: str
     reference: str
     notes: tuple[str, ...]
+    dropped: tuple[str, ...] = ()
+    remedy: str = ""
 
     kind = "Order"
 
@@ -95,7 +101,7 @@ class OrderEstimate:
             mark = "yes" if used else "no"
             rows.append((f"{dt:.5g}", f"{error:.4g}", f"{stderr:.1e}", slope, mark))
         title = [f"{self.kind} {value}: {self.subject}", f"against {self.reference}", ""]
-        notes = [f"- {note}" for note in self.notes]
+        notes = [f"- {note}" for note in (*self.notes, self.remedy) if note]
         return "\n".join([*title, *table(rows, right=True), "", *notes]).rstrip()
 
     def plot(self, ax: Any = None) -> Any:
@@ -154,6 +160,8 @@ class Measured(NamedTuple):
     floors     for each reason, the error that a point must exceed, shape (points,)
     failed     what went wrong at each point, "" if nothing
     reference  what the errors were measured against
+    remedies   for each reason to drop points (those of the floors, FAILED, SIGN and BENT) what to
+               change in the call
     """
 
     dts: np.ndarray
@@ -162,6 +170,7 @@ class Measured(NamedTuple):
     floors: Mapping[str, np.ndarray]
     failed: Sequence[str]
     reference: str
+    remedies: Mapping[str, str] = {}
 
     @property
     def sampled(self) -> bool:
@@ -209,19 +218,23 @@ def estimate(
     record: type[Estimate], measured: Measured, subject: str, confidence: float, lift: int = 0
 ) -> Estimate:
     """Apply the plateau rule and fit the slope; `lift`, which is subtracted, is 1 for one step."""
-    points, notes = np.arange(len(measured.dts)), []
+    points, dropped = np.arange(len(measured.dts)), []
     for rule in (_drop_unseen, _drop_other_signs, _drop_coarse):
-        points, reasons = rule(measured, points)
-        notes += reasons
+        points, more = rule(measured, points)
+        dropped += more
+    notes = [note for _, note in dropped]
     if lift:
         notes.append("slopes of errors of single steps are one more than the order")
-    order = half = np.nan
+    order, half, remedy = np.nan, np.nan, ""
+    reasons = dict.fromkeys(reason for reason, _ in dropped)
     if len(points) < MIN_POINTS:
-        notes.append(
-            f"{len(points)} of at least {MIN_POINTS} points are left: take smaller steps "
-            "where they are not asymptotic, larger ones or a better reference where they are "
-            "below a floor"
+        known = dict.fromkeys(measured.remedies[r] for r in reasons if r in measured.remedies)
+        what = "; or ".join(known) or (
+            "smaller steps where they are not asymptotic, larger ones or a better reference where "
+            "they are below a floor"
         )
+        notes.append(f"{len(points)} of at least {MIN_POINTS} points are left")
+        remedy = f"take {what}"
     else:
         order, half = measured.fit(points, confidence)
     errors = np.abs(measured.errors)
@@ -239,46 +252,63 @@ def estimate(
         subject=subject,
         reference=measured.reference,
         notes=tuple(notes),
+        dropped=tuple(reasons),
+        remedy=remedy,
     )
 
 
-def _drop_unseen(measured: Measured, points: np.ndarray) -> tuple[np.ndarray, list[str]]:
+def without_order(found: Estimate, note: str, remedy: str) -> Estimate:
+    """The same measurement, of which no order is claimed."""
+    notes = (*found.notes, note) if note else found.notes
+    return replace(found, order=np.nan, interval=(np.nan, np.nan), notes=notes, remedy=remedy)
+
+
+Dropped = list[tuple[str, str]]
+"""Why points were dropped: a reason, and a note about which."""
+
+
+def _drop_unseen(measured: Measured, points: np.ndarray) -> tuple[np.ndarray, Dropped]:
     """Points at which a path failed or the error is not above every floor."""
-    kept, notes = [], []
+    kept, dropped = [], []
     for k in points:
-        error, reasons = measured.errors[k], [measured.failed[k]] if measured.failed[k] else []
+        error, reasons = measured.errors[k], []
+        if measured.failed[k]:
+            reasons.append((FAILED, measured.failed[k]))
         if not np.isfinite(error):
-            reasons.append("its error is not finite")
+            reasons.append((FAILED, "its error is not finite"))
         floors = measured.floors.items()
-        reasons += [f"not clearly above {why}" for why, at in floors if not abs(error) > at[k]]
+        reasons += [
+            (why, f"not clearly above {why}") for why, at in floors if not abs(error) > at[k]
+        ]
         if reasons:
-            notes.append(f"dt = {measured.dts[k]:.5g} dropped: {reasons[0]}")
+            reason, words = reasons[0]
+            dropped.append((reason, f"dt = {measured.dts[k]:.5g} dropped: {words}"))
         else:
             kept.append(k)
-    return np.array(kept, int), notes
+    return np.array(kept, int), dropped
 
 
-def _drop_other_signs(measured: Measured, points: np.ndarray) -> tuple[np.ndarray, list[str]]:
+def _drop_other_signs(measured: Measured, points: np.ndarray) -> tuple[np.ndarray, Dropped]:
     """An error that changes its sign is not a power of dt on both sides: keep the fine side."""
     signs = np.sign(measured.errors[points])
     other = points[signs != signs[-1:]]
     if not len(other):
         return points, []
     note = f"dt >= {measured.dts[other[-1]]:.5g} dropped: the error changes its sign"
-    return points[points > other[-1]], [note]
+    return points[points > other[-1]], [(SIGN, note)]
 
 
-def _drop_coarse(measured: Measured, points: np.ndarray) -> tuple[np.ndarray, list[str]]:
+def _drop_coarse(measured: Measured, points: np.ndarray) -> tuple[np.ndarray, Dropped]:
     """Drop the coarsest point while it bends the line."""
-    notes = []
+    dropped = []
     while len(points) >= MIN_POINTS:
         bend, tolerated, _ = measured.bend(points)
         if bend <= tolerated:
             break
         dt = measured.dts[points[0]]
-        notes.append(f"dt = {dt:.5g} dropped: not asymptotic (slope off by {bend:.2f})")
+        dropped.append((BENT, f"dt = {dt:.5g} dropped: not asymptotic (slope off by {bend:.2f})"))
         points = points[1:]
-    return points, notes
+    return points, dropped
 
 
 def _stderr(samples: np.ndarray) -> float:

@@ -1,10 +1,12 @@
 """Conditions on coefficients alone: the Lagrange–d'Alembert structure and mean-square convergence.
 
-Every function gives residuals by label, and a label spells out its condition. Explicit methods are
+Every function gives residuals by label, relative as in `residuals.py`; a label spells out its
+condition. Explicit methods are
 put to the conditions of the family that they belong to.
 """
 
 from itertools import combinations_with_replacement
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +18,7 @@ from dalembert.methods.tableau import (
     MeanSquareTableau,
     WeakTableau,
 )
-
-Residuals = dict[str, float]
+from dalembert.theory.residuals import Residuals, conjugacy_residual, residual
 
 #: The label of the condition that couples different noises.
 WEAK_CONDITION_4 = "4: β_i b³_ij + β_j b³_ji = β_i β_j"
@@ -49,16 +50,16 @@ def mean_square_residuals(method: MeanSquareTableau | ExplicitTableau) -> Residu
             return _explicit_sums(method)
         method = embedded
     weights = {"α": method.alpha, "α̂": method.alpha_hat, "β": method.beta, "β̂": method.beta_hat}
-    residuals = {f"Σ {name} = 1": abs(w.sum() - 1) for name, w in weights.items()}
+    residuals = {f"Σ {name} = 1": residual(np.sum, 1, w) for name, w in weights.items()}
     for name in ("β", "β̂"):
         for symbol, b in {"b": method.b, "b̄": method.b_bar, "b̂": method.b_hat}.items():
-            residuals[f"{name}ᵀ {symbol} e = 1/2"] = abs((weights[name] @ b).sum() - 0.5)
-    return {label: float(value) for label, value in residuals.items()}
+            residuals[f"{name}ᵀ {symbol} e = 1/2"] = residual(_row_sums, 0.5, weights[name], b)
+    return residuals
 
 
-def conjugacy_residual(w: Array, M: Array, v: Array, N: Array) -> float:
-    """max |w_i M_ij + v_j N_ji − w_i v_j|."""
-    return float(np.abs(w[:, None] * M + v[None, :] * N.T - np.outer(w, v)).max())
+def _row_sums(weights: Array, matrix: Array) -> Any:
+    """wᵀ M e."""
+    return weights @ matrix.sum(axis=1)
 
 
 def _mean_square_structure(m: MeanSquareTableau) -> Residuals:
@@ -105,13 +106,14 @@ def _channel_structure(m: ExplicitTableau) -> Residuals:
 
 
 def _explicit_sums(m: ExplicitTableau) -> Residuals:
-    c1, c2 = m.B1.sum(axis=1), m.B2.sum(axis=1)
-    residuals = {
-        "Σ α = 1": m.alpha.sum() - 1,
-        "Σ g1 = 1": m.g1.sum() - 1,
-        "Σ g2 = 0": m.g2.sum(),
-        "g1ᵀ B1 e = 1/2": m.g1 @ c1 - 0.5,
-        "g1ᵀ B2 e + g2ᵀ B1 e = 0": m.g1 @ c2 + m.g2 @ c1,
-        "g2ᵀ B2 e = 0": m.g2 @ c2,
+    def crossed(g1: Array, B2: Array, g2: Array, B1: Array) -> Any:
+        return _row_sums(g1, B2) + _row_sums(g2, B1)
+
+    return {
+        "Σ α = 1": residual(np.sum, 1, m.alpha),
+        "Σ g1 = 1": residual(np.sum, 1, m.g1),
+        "Σ g2 = 0": residual(np.sum, 0, m.g2),
+        "g1ᵀ B1 e = 1/2": residual(_row_sums, 0.5, m.g1, m.B1),
+        "g1ᵀ B2 e + g2ᵀ B1 e = 0": residual(crossed, 0, m.g1, m.B2, m.g2, m.B1),
+        "g2ᵀ B2 e = 0": residual(_row_sums, 0, m.g2, m.B2),
     }
-    return {label: abs(float(value)) for label, value in residuals.items()}

@@ -1,0 +1,163 @@
+"""What is said about the orders of a method is said alike everywhere, and from one table."""
+
+import inspect
+import re
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import dalembert as da
+from dalembert.stepping.step import check_method
+
+ALL = da.METHODS | da.BEYOND
+README = (Path(__file__).parents[2] / "README.md").read_text()
+
+
+def H(q, p):
+    """Kinetic energy that is not quadratic: the drift is curved along every noise in momenta."""
+    return jnp.sum(jnp.sqrt(1 + p**2)) + jnp.sum(q**4) / 4
+
+
+# One system for each kind of noise. The additive one is a Langevin equation, which all methods for
+# additive noise take. No drift is affine along the noise, so that nothing is gained.
+SYSTEMS = {
+    "one": da.System(H=H, h=[lambda q, p: jnp.sin(q[0]) * p[0]], dim=1, name="one"),
+    "additive": da.System(
+        H=H,
+        F=lambda q, p: -0.5 * p,
+        h=[lambda q, p: 0.3 * q[0], lambda q, p: 0.4 * q[1]],
+        dim=2,
+        name="additive",
+    ),
+    "commuting": da.System(
+        H=H, h=[lambda q, p: jnp.sin(q[0]), lambda q, p: jnp.cos(q[0])], dim=1, name="commuting"
+    ),
+    "general": da.System(
+        H=H, h=[lambda q, p: jnp.sin(q[0]), lambda q, p: jnp.sin(p[0])], dim=1, name="general"
+    ),
+}
+
+
+@cache
+def verdicts(kind):
+    found = da.diagnose(SYSTEMS[kind], methods=[make() for make in ALL.values()])
+    assert found.noise_kind == kind and not found.straight_drift
+    return dict(zip(ALL, found.methods, strict=True))
+
+
+def refuses(kind, method):
+    try:
+        check_method(SYSTEMS[kind], method)
+    except ValueError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("kind", SYSTEMS)
+@pytest.mark.parametrize("name", ALL)
+def test_a_method_has_an_order_where_it_takes_the_noise(name, kind):
+    method = ALL[name]()
+    certificate = da.certify(method)
+    refused = refuses(kind, method)
+    assert (certificate.weak_order[kind] is None) == refused
+    assert (certificate.order[kind] is None) == refused
+
+
+@pytest.mark.parametrize("kind", SYSTEMS)
+def test_a_diagnosis_says_what_certificates_say(kind):
+    for name, verdict in verdicts(kind).items():
+        certificate = da.certify(verdict.method)
+        assert bool(verdict.refused) == refuses(kind, verdict.method), name
+        assert verdict.weak == certificate.weak_order[kind], name
+        is_strong = certificate.convergence == "mean-square"
+        assert verdict.strong == (certificate.order[kind] if is_strong else None), name
+
+
+@pytest.mark.parametrize("kind", SYSTEMS)
+def test_solvers_of_diffrax_say_what_certificates_say(kind, monkeypatch):
+    diffrax = pytest.importorskip("diffrax")
+    from dalembert import diffrax as dd
+
+    monkeypatch.setattr(dd, "diagnose", lambda system, methods: Only(kind, methods[0]))
+    jax.config.update("jax_numpy_dtype_promotion", "standard")
+    control = diffrax.UnsafeBrownianPath((SYSTEMS[kind].noises,), jax.random.key(0))
+    terms = dd.terms(SYSTEMS[kind], control)
+    for name, verdict in verdicts(kind).items():
+        if verdict.method.convergence == "weak":
+            continue
+        if verdict.refused:
+            with pytest.raises(ValueError, match=re.escape(verdict.name)):
+                dd.Solver(verdict.method).strong_order(terms)
+        else:
+            found = dd.Solver(verdict.method).strong_order(terms)
+            assert found == verdict.strong == da.certify(verdict.method).order[kind], name
+
+
+class Only:
+    """The diagnosis of one method among those that are known already."""
+
+    def __init__(self, kind, method):
+        self.methods = [v for v in verdicts(kind).values() if v.method == method]
+
+
+def text(order):
+    return "-" if order is None else f"{order:g}"
+
+
+def test_the_program_lists_what_certificates_say():
+    from typer.testing import CliRunner
+
+    from dalembert.commands import app
+
+    lines = CliRunner().invoke(app, ["list"], env={"COLUMNS": "200"}).output.splitlines()
+    rows = {line.split()[0]: line.split() for line in lines if line.strip()}
+    for name, make in ALL.items():
+        order = da.certify(make()).order
+        assert rows[name][-3:] == [text(order[kind]) for kind in ("one", "additive", "general")]
+
+
+NUMBER = {"½": 0.5, "3/2": 1.5}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_docstrings_say_what_certificates_say(name):
+    """The numbers behind "mean-square" and "weak" are the certified ones, the best of each first.
+
+    A line ends at the first full stop; what holds for special drifts stands behind "where".
+    """
+    said = re.search(r"Order: (.*?)\.(?:\s|$)", inspect.getdoc(ALL[name]), re.DOTALL)
+    words = " ".join(said[1].split())
+    certificate = da.certify(ALL[name]())
+    claims = {"weak": certificate.weak_order.values()}
+    if certificate.convergence == "mean-square":
+        claims["mean-square"] = certificate.order.values()
+    for sense, orders in claims.items():
+        numbers = re.findall(rf"{sense} (½|3/2|\d)", words)
+        numbers += re.findall(r"(?<=, )(½|1)(?= for others| otherwise)", words)
+        stated = {NUMBER.get(n) or float(Fraction(n)) for n in numbers}
+        assert {order for order in orders if order} <= stated, (sense, words)
+
+
+def test_the_readme_says_what_certificates_say():
+    rows = re.findall(r"^\| (`.*?) \| (mean-square|weak) \| (.*?) / (.*?) \|", README, re.MULTILINE)
+    told = {
+        name: (sense, *map(read, orders))
+        for names, sense, *orders in rows
+        for name in re.findall(r"`(\w+)", names)
+    }
+    assert set(told) == set(da.METHODS)
+    for name, (sense, one, general) in told.items():
+        certificate = da.certify(da.METHODS[name]())
+        assert (sense, one, general) == (
+            certificate.convergence,
+            certificate.order["one"],
+            certificate.order["general"],
+        ), name
+
+
+def read(order):
+    return None if order == "one noise only" else NUMBER.get(order) or float(order)
