@@ -292,14 +292,18 @@ def test_a_path_that_fails_is_reported_with_its_step():
 
 def test_without_llvmlite_or_a_vector_form_xla_takes_the_steps(monkeypatch):
     system = da.System(
-        H=lambda q, p: p[0] ** 2 / 2 + lax.lgamma(q[0] + 3), h=[lambda q, p: -0.1 * q[0]], dim=1
+        H=lambda q, p: p[0] ** 2 / 2 + jnp.cosh(q[0]), h=[lambda q, p: -0.1 * q[0]], dim=1
     )
     run = da.simulate(
         system, da.midpoint(), ([0.5], [0.0]), dt=0.1, t_end=1.0, paths=64, progress=False
     )
     assert run.provenance["code"] == "XLA"
+    reasons = run.provenance["refused_engines"]
+    assert reasons["vector code (LLVM)"] == "no vector form for sinh"
     monkeypatch.setitem(sys.modules, "dalembert.ensemble.native", None)
-    assert simulate("midpoint").provenance["code"] == "XLA"
+    run = simulate("midpoint")
+    assert run.provenance["code"] == "XLA"
+    assert "llvmlite" in run.provenance["refused_engines"]["vector code (LLVM)"]
 
 
 def test_recorded_noise_is_taken_by_xla():
