@@ -16,12 +16,14 @@ from functools import reduce
 from math import pi, sqrt
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from dalembert.operations import operation
+
 __all__ = [
+    "absolute",
     "cos",
     "cos_beside_sin",
     "cos_of_quarter",
@@ -90,12 +92,12 @@ ROUGH_COSINE = (
     0.0026034391801314473,
     -2.1227982009986493e-05,
 )
-# sin πt/2 = t S(t²) and cos πt/2 = C(t²) on |t| ≤ ½, to nine digits.
+# sin πt/2 = t S(t²) and cos πt/2 = C(t²) on |t| ≤ ½, to nine digits, of small sines too.
 QUARTER_SINE = (
-    1.5707963051996654,
-    -0.6459629410360063,
-    0.0796759231570399,
-    -0.004592331653868213,
+    1.5707963217083407,
+    -0.6459634602331947,
+    0.07968003276853669,
+    -0.004601657887347114,
 )
 QUARTER_COSINE = (
     0.9999999999526005,
@@ -122,27 +124,18 @@ INVERSE_BITS = 0x7FDE624000000000
 TO_INTEGER = 1.5 * 2.0**MANTISSA_BITS
 
 
-@jax.custom_jvp
+@operation(lax.sin, lambda tangent, x: tangent * cos(x))
 def sin(x: Any) -> Any:
     """Sine, elementwise."""
-    if x.dtype != np.float64:
-        return lax.sin(x)
     k, sign = _half_turns(x * (1 / pi))
     return _after_half_turns(sign, _minus_half_turns(x, k))
 
 
-@jax.custom_jvp
+@operation(lax.cos, lambda tangent, x: -tangent * sin(x))
 def cos(x: Any) -> Any:
     """Cosine, elementwise."""
-    if x.dtype != np.float64:
-        return lax.cos(x)
     k, sign = _half_turns((x - pi / 2) * (1 / pi))
     return _after_half_turns(sign, -_minus_half_turns(x, 0.5 * (2 * k + 1)))
-
-
-# Bits, of which a sign is taken, have no derivative.
-sin.defjvps(lambda tangent, _, x: tangent * cos(x))
-cos.defjvps(lambda tangent, _, x: -tangent * sin(x))
 
 
 def _half_turns(x: Any) -> tuple[Any, Any]:
@@ -177,26 +170,18 @@ def with_sign(x: Any, sign: Any) -> Any:
     return lax.bitcast_convert_type(lax.bitwise_xor(as_bits(x), sign), np.float64)
 
 
-@jax.custom_jvp
+@operation(lax.sin, lambda tangent, x: tangent * cos_beside_sin(x))
 def sin_beside_cos(x: Any) -> Any:
     """Sine, elementwise, where the cosine is wanted too: the two share most of their operations."""
-    if x.dtype != np.float64:
-        return lax.sin(x)
     sine, cosine, sign = _halves(x)
     return with_sign(sine * cosine, sign)
 
 
-@jax.custom_jvp
+@operation(lax.cos, lambda tangent, x: -tangent * sin_beside_cos(x))
 def cos_beside_sin(x: Any) -> Any:
     """Cosine, elementwise, where the sine is wanted too."""
-    if x.dtype != np.float64:
-        return lax.cos(x)
     sine, _, sign = _halves(x)
     return with_sign(1 - 0.5 * sine * sine, sign)
-
-
-sin_beside_cos.defjvps(lambda tangent, _, x: tangent * cos_beside_sin(x))
-cos_beside_sin.defjvps(lambda tangent, _, x: -tangent * sin_beside_cos(x))
 
 
 def _halves(x: Any) -> tuple[Any, Any, Any]:
@@ -207,18 +192,16 @@ def _halves(x: Any) -> tuple[Any, Any, Any]:
     return t + t * (z * _horner(HALF_SINE, z)), _horner(HALF_COSINE, z), sign
 
 
+@operation(lax.sin, lambda tangent, x: tangent * rough_cos(x))
 def rough_sin(x: Any) -> Any:
     """Sine, elementwise, to within 1e−7."""
-    if x.dtype != np.float64:
-        return lax.sin(x)
     sine, cosine, sign = _rough_halves(x)
     return with_sign(sine * cosine, sign)
 
 
+@operation(lax.cos, lambda tangent, x: -tangent * rough_sin(x))
 def rough_cos(x: Any) -> Any:
     """Cosine, elementwise, to within 1e−7."""
-    if x.dtype != np.float64:
-        return lax.cos(x)
     sine, _, sign = _rough_halves(x)
     return with_sign(1 - 0.5 * sine * sine, sign)
 
@@ -231,7 +214,7 @@ def _rough_halves(x: Any) -> tuple[Any, Any, Any]:
 
 
 def sin_of_quarter(t: Any) -> Any:
-    """sin πt/2 for |t| ≤ ½, elementwise, to nine digits in float64."""
+    """sin πt/2 for |t| ≤ ½, elementwise, to nine digits in float64, however small it is."""
     return t * _horner(QUARTER_SINE, t * t)
 
 
@@ -240,18 +223,12 @@ def cos_of_quarter(t: Any) -> Any:
     return _horner(QUARTER_COSINE, t * t)
 
 
-@jax.custom_jvp
+@operation(lax.log, lambda tangent, x: tangent / x)
 def log(x: Any) -> Any:
     """Natural logarithm, elementwise."""
-    if x.dtype != np.float64:
-        return lax.log(x)
     value = jnp.where(x == jnp.inf, x, log_of_normal(x))
     value = jnp.where(x < np.finfo(np.float64).tiny, -jnp.inf, value)
     return jnp.where(x >= 0, value, jnp.nan)
-
-
-# Bits, of which the exponent and the mantissa are taken, have no derivative.
-log.defjvps(lambda tangent, _, x: tangent / x)
 
 
 def log_of_normal(x: Any) -> Any:
@@ -280,15 +257,13 @@ def _exponent_and_fraction(x: Any) -> tuple[Any, Any]:
     return k, m - 1
 
 
-@jax.jit
+@operation(lambda x: 1 / x, lambda tangent, x: -tangent * lax.square(rough_inverse(x)))
 def rough_inverse(x: Any) -> Any:
     """1/x, elementwise, of float64 numbers between 1e−300 and 1e300 to within 3e−12.
 
     Cheaper than a division on a GPU: a difference of bits is right to 5 %, and each of two steps of
     third order cubes that error.
     """
-    if x.dtype != np.float64:
-        return 1 / x
     y = rougher_inverse(x)
     for _ in range(2):
         error = 1 - x * y
@@ -306,6 +281,12 @@ def rougher_inverse(x: Any, exponent: int = 0) -> Any:
     # Integers go around: what is too large here comes back by the difference.
     bits = np.uint64(INVERSE_BITS + (exponent << MANTISSA_BITS)).astype(np.int64)
     return lax.bitcast_convert_type(bits - as_bits(x), np.float64)
+
+
+@operation(lax.abs, lambda tangent, x: tangent * lax.sign(x))
+def absolute(x: Any) -> Any:
+    """|x|, elementwise, by its bits: Triton makes a float32 of it otherwise (jax 0.11.2)."""
+    return lax.bitcast_convert_type(lax.bitwise_and(as_bits(x), np.int64(2**63 - 1)), np.float64)
 
 
 def _bits(x: float) -> int:

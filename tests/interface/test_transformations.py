@@ -1,5 +1,7 @@
 """`da.simulate` inside jit, vmap and grad."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -114,6 +116,118 @@ def test_gradients_with_respect_to_initial_states():
     # The energy is quadratic, so that the derivative at q is 2/q times the value.
     value, slope = jax.jit(jax.value_and_grad(mean))(jnp.array([2.0]))
     assert float(slope[0]) == pytest.approx(float(value), rel=1e-10)
+
+
+def potential(x):
+    """All kinds of functions: our own, those of JAX, powers, roots and absolute values."""
+    waves = jnp.cos(x) + jnp.sin(2 * x) + jnp.tan(x / 3)
+    growing = jnp.exp(x / 2) + jnp.cosh(x) + jnp.log(3 + x) * jnp.log1p(x**2) + jnp.expm1(x / 3)
+    bounded = jnp.tanh(x) + jax.scipy.special.erf(x) + jnp.arctan(x) + 1 / (2 + x**4)
+    return (waves + growing + bounded + jnp.sqrt(2 + x) + (2 + x) ** 1.7 + jnp.abs(x) ** 3) / 10
+
+
+ANHARMONIC = da.System(
+    H=lambda q, p, c: p[0] ** 2 / 2 + c * potential(q[0]), dim=1, params=jnp.asarray(1.0)
+)
+STEPS = 3
+
+
+def end_of_a_run(x):
+    run = da.simulate(
+        ANHARMONIC.with_params(x[2]), da.midpoint(), (x[:1], x[1:2]), dt=0.2, t_end=0.2 * STEPS,
+        paths=1, keep="final", progress=False,
+    )  # fmt: skip
+    return run.q[0, 0] + 2 * run.p[0, 0]
+
+
+def end_of_a_scan(x):
+    def body(z, _):
+        return da.step(ANHARMONIC.with_params(x[2]), da.midpoint(), *z, 0.2, [])[:2], None
+
+    (q, p), _ = jax.lax.scan(body, (x[:1], x[1:2]), None, length=STEPS)
+    return q[0] + 2 * p[0]
+
+
+def end_of_one_step(x):
+    q, p, _ = da.step(ANHARMONIC.with_params(x[2]), da.midpoint(), x[:1], x[1:2], 0.2, [])
+    return q[0] + 2 * p[0]
+
+
+def midpoint_by_iteration(steps):
+    """The same numbers from plain operations of JAX."""
+
+    def end(x):
+        def step(z, _):
+            def improve(new, _):
+                q, p = (z[0] + new[0]) / 2, (z[1] + new[1]) / 2
+                return (z[0] + 0.2 * p, z[1] - 0.2 * x[2] * jax.grad(potential)(q)), None
+
+            return jax.lax.scan(improve, z, None, length=40)[0], None
+
+        q, p = jax.lax.scan(step, (x[0], x[1]), None, length=steps)[0]
+        return q + 2 * p
+
+    return end
+
+
+WAYS = {"one step": end_of_one_step, "a scan": end_of_a_scan, "a run": end_of_a_run}
+DIRECTIONS = {"f": jax.jacfwd, "r": jax.jacrev}
+
+
+def nested(fun, ways):
+    """Derivatives of derivatives, forwards and backwards, the first letter first."""
+    return functools.reduce(lambda f, way: DIRECTIONS[way](f), ways, fun)
+
+
+@functools.cache
+def expected_derivatives(steps, order):
+    return np.asarray(jax.jit(nested(midpoint_by_iteration(steps), "f" * order))(POINT))
+
+
+POINT = np.array([0.6, 0.4, 1.2])
+SECOND = ["ff", "fr", "rf", "rr"]
+THIRD = [way + ways for way in "fr" for ways in SECOND]
+QUICK = {("a run", "rf"), ("a scan", "rr")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "ways"),
+    [
+        pytest.param(kind, ways, marks=[] if (kind, ways) in QUICK else pytest.mark.slow)
+        for kind in WAYS
+        for ways in ["f", "r", *SECOND, *THIRD]
+    ],
+)
+def test_derivatives_of_every_order_in_every_nesting(kind, ways):
+    expected = expected_derivatives(1 if kind == "one step" else STEPS, len(ways))
+    found = jax.jit(nested(WAYS[kind], ways))(jnp.asarray(POINT))
+    np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-11)
+    assert np.abs(expected).max() > 0.01, "nothing to be seen"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ways", SECOND)
+def test_second_derivatives_of_many_degrees_of_freedom(ways):
+    """Where linear equations are solved by iterations, which have no derivative of their own."""
+    chain = da.System(
+        H=lambda q, p, c: jnp.sum(p**2) / 2 - c * jnp.sum(jnp.cos(q - jnp.roll(q, 1))),
+        dim=20,
+        params=jnp.asarray(1.0),
+    )
+    shape = np.cos(np.arange(20.0))
+
+    def end(x):
+        def body(z, _):
+            return da.step(chain.with_params(x[1]), da.midpoint(), *z, 0.1, [])[:2], None
+
+        (q, p), _ = jax.lax.scan(body, (x[0] * shape, jnp.full(20, 0.3)), None, length=2)
+        return q[0] + 2 * p[3]
+
+    point, small = jnp.array([0.7, 1.1]), 1e-5
+    slope = jax.jit(jax.jacfwd(end))
+    differences = [(slope(point + d) - slope(point - d)) / (2 * small) for d in small * np.eye(2)]
+    found = jax.jit(nested(end, ways))(point)
+    np.testing.assert_allclose(found, np.stack(differences), rtol=1e-7, atol=1e-8)
 
 
 def test_failed_paths_leave_the_statistics():

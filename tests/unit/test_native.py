@@ -9,6 +9,7 @@ import pytest
 from jax import lax
 
 import dalembert as da
+from dalembert import elementary
 from dalembert.stepping.stepper import make_stepper
 
 pytest.importorskip("llvmlite")
@@ -20,6 +21,13 @@ from vector_code import on_lanes
 X = np.array([0.3, -0.7, 1.2, 0.0, -2.5, 7.25, 1e-3, 40.0])
 POSITIVE = np.abs(X) + 0.1
 WHOLE = np.array([0, 1, 2, 3, 77, 2**31, 2**32 - 1, 12345], np.uint32)
+
+
+@jax.jit
+def rough_inverse(x):
+    """Somebody else's function under a name of ours."""
+    return 3 * x + 1
+
 
 FUNCTIONS = {
     "arithmetic": (lambda x: x * 3.0 - 1.0 / (x * x + 2.0) + (-x), X),
@@ -55,6 +63,10 @@ FUNCTIONS = {
     ),
     "single precision": (lambda x: (x.astype(jnp.float32) * 3).astype(jnp.float64), X),
     "jit inside": (lambda x: jax.jit(lambda y: y * y)(x) + 1, X),
+    "a name of ours": (rough_inverse, X),
+    "our sine and cosine": (lambda x: elementary.sin(x) + 2 * elementary.cos(x), X),
+    "our logarithm": (lambda x: elementary.log(x) * elementary.absolute(-x), POSITIVE),
+    "our inverse": (lambda x: elementary.rough_inverse(x).astype(jnp.float32), POSITIVE),
     "loop": (
         lambda x: lax.while_loop(
             lambda s: (s[0] > 1) & (s[1] < 50), lambda s: (s[0] / 2, s[1] + 1), (x, 0.0)

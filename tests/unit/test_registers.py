@@ -4,12 +4,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
 
 import dalembert as da
+from dalembert import elementary
 from dalembert.ensemble import engines, registers
+from dalembert.ensemble.kernel_code import IN_TRITON, expanded
 from dalembert.ensemble.march import Block, PathState, Status, Stretch, accepted, march_fast
 from dalembert.ensemble.registers import can_use_registers, march_in_registers
 from dalembert.noise import seed_words
+from dalembert.operations import OPERATIONS
 from dalembert.precision import cast
 from dalembert.stepping import newton
 from dalembert.stepping.stepper import make_stepper
@@ -218,6 +224,142 @@ def test_recorded_noise_and_the_array_regime_are_left_to_xla():
     chain = da.System(H=lambda q, p: jnp.sum(p**2 + q**4) / 2, dim=20, name="chain")
     arrays = make_stepper(chain, da.midpoint(), np.float64)
     assert not arrays.is_scalar and not can_use_registers(arrays, da.Zero())
+
+
+def with_force(force):
+    system = da.System(H=lambda q, p: p[0] ** 2 / 2, F=lambda q, p: -force(q), dim=1)
+    return make_stepper(system, da.midpoint(), np.float64)
+
+
+def test_functions_that_triton_does_not_know_are_left_to_xla():
+    assert can_use_registers(with_force(lambda q: jnp.tanh(q) + jnp.log1p(q**2)), da.Gaussian())
+    for force in (lax.bessel_i0e, lax.erf, lax.lgamma, lambda q: lax.igamma(2.0 + 0 * q, q**2)):
+        assert not can_use_registers(with_force(force), da.Gaussian())
+
+
+def lowered(fun, *types):
+    """The code of a function for a GPU; there need not be one."""
+    return jax.jit(fun).trace(*types).lower(lowering_platforms=("cuda",)).as_text()
+
+
+def in_a_kernel(fun, dtype):
+    """A function of two numbers, elementwise, in a Triton kernel."""
+
+    def kernel(x, y, out):
+        out[...] = fun(x[...], y[...]).astype(dtype)
+
+    shape = jax.ShapeDtypeStruct((32,), dtype)
+    params = triton.CompilerParams(num_warps=1, num_stages=1)
+    return pl.pallas_call(kernel, out_shape=shape, compiler_params=params)
+
+
+# Functions of two numbers, one in (0.1, 0.9) and one in (1.1, 3), by the primitives that they are.
+OF_TRITON = {
+    "abs": lambda x, y: lax.abs(y - 3 * x),
+    "acos": lambda x, y: lax.acos(x),
+    "acosh": lambda x, y: lax.acosh(y),
+    "add": lax.add,
+    "and": lambda x, y: (x < 0.5) & (y < 2),
+    "asin": lambda x, y: lax.asin(x),
+    "asinh": lambda x, y: lax.asinh(y),
+    "atan": lambda x, y: lax.atan(y),
+    "atan2": lax.atan2,
+    "atanh": lambda x, y: lax.atanh(x),
+    "cbrt": lambda x, y: lax.cbrt(y),
+    "ceil": lambda x, y: lax.ceil(y),
+    "cos": lambda x, y: lax.cos(y),
+    "cosh": lambda x, y: lax.cosh(y),
+    "div": lax.div,
+    "eq": lambda x, y: lax.floor(y) == 2,
+    "exp": lambda x, y: lax.exp(y),
+    "exp2": lambda x, y: lax.exp2(y),
+    "expm1": lambda x, y: lax.expm1(x / 100),
+    "floor": lambda x, y: lax.floor(y),
+    "ge": lambda x, y: 4 * x >= y,
+    "gt": lambda x, y: 4 * x > y,
+    "integer_pow": lambda x, y: lax.integer_pow(y, 5),
+    "is_finite": lambda x, y: lax.is_finite(1 / lax.floor(2 * x)),
+    "le": lambda x, y: 4 * x <= y,
+    "log": lambda x, y: lax.log(y),
+    "log1p": lambda x, y: lax.log1p(x / 100),
+    "logistic": lambda x, y: lax.logistic(y),
+    "lt": lambda x, y: 4 * x < y,
+    "max": lambda x, y: lax.max(4 * x, y),
+    "min": lambda x, y: lax.min(4 * x, y),
+    "mul": lax.mul,
+    "ne": lambda x, y: lax.floor(y) != 2,
+    "neg": lambda x, y: lax.neg(x),
+    "not": lambda x, y: ~(x < 0.5),
+    "or": lambda x, y: (x < 0.5) | (y < 2),
+    "pow": lax.pow,
+    "rem": lambda x, y: lax.rem(y, x),
+    "rsqrt": lambda x, y: lax.rsqrt(y),
+    "select_n": lambda x, y: lax.select_n(x < 0.5, x, y),
+    "sign": lambda x, y: lax.sign(y - 2),
+    "sin": lambda x, y: lax.sin(y),
+    "sinh": lambda x, y: lax.sinh(y),
+    "sqrt": lambda x, y: lax.sqrt(y),
+    "square": lambda x, y: lax.square(y),
+    "sub": lax.sub,
+    "tan": lambda x, y: lax.tan(x),
+    "tanh": lambda x, y: lax.tanh(y),
+    "xor": lambda x, y: (x < 0.5) ^ (y < 2),
+    **{str(op): lambda x, y, op=op: expanded(op)(y) for op in OPERATIONS.values()},
+}
+# fmt: off
+STRUCTURE = {
+    "add_any", "bitcast_convert_type", "broadcast_in_dim", "clamp", "cond", "convert_element_type",
+    "reduce_max", "reshape", "shift_left", "shift_right_arithmetic", "shift_right_logical",
+    "squeeze", "stop_gradient", "while",
+}
+# fmt: on
+
+
+@pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_triton_knows_what_it_is_said_to_know(dtype):
+    assert set(OF_TRITON) | STRUCTURE >= IN_TRITON
+    types = [jax.ShapeDtypeStruct((32,), dtype)] * 2
+    for name in IN_TRITON & set(OF_TRITON):
+        lowered(in_a_kernel(OF_TRITON[name], dtype), *types)
+    with pytest.raises(NotImplementedError, match="erf"):
+        lowered(in_a_kernel(lambda x, y: lax.erf(x), dtype), *types)
+    for op in (elementary.sin, elementary.rough_inverse) if dtype == np.float64 else ():
+        lowered(in_a_kernel(OF_TRITON[str(op)], dtype), *types)
+        with pytest.raises(NotImplementedError, match="dalembert"):
+            lowered(in_a_kernel(lambda x, y, op=op: op(x), dtype), *types)
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_triton_computes_to_rounding(dtype):
+    x = np.linspace(0.1, 0.9, 32).astype(dtype)
+    y = np.linspace(1.1, 3.0, 32)[::-1].astype(dtype)
+    wrong = {}
+    for name, fun in OF_TRITON.items():
+        with jax.default_device(jax.devices("cpu")[0]):
+            expected = np.asarray(fun(jnp.asarray(x), jnp.asarray(y))).astype(dtype)
+        found = np.asarray(in_a_kernel(fun, dtype)(jnp.asarray(x), jnp.asarray(y)))
+        error = np.max(np.abs(found - expected) / np.maximum(np.abs(expected), 1e-3))
+        if not error < 16 * np.finfo(dtype).eps:
+            wrong[name] = error
+    assert not wrong
+
+
+@pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
+@pytest.mark.parametrize("name", ["sine", "truncated", "in the plane"])
+def test_kernels_can_be_made_without_a_gpu(name, monkeypatch):
+    """Triton is given no operation of ours."""
+    monkeypatch.setattr(registers, "INTERPRETED", False)
+    system, method, dt, noise = CASES[name]
+    stepper, state, block = prepare(system, method, dt, noise)
+    needs = frozenset(method.needs(system.noises))
+
+    def march(state, first, count):
+        return march_in_registers(stepper, state, block, Stretch(first, count, needs))
+
+    assert "triton" in lowered(march, state, jnp.int32(0), jnp.int32(8))
 
 
 @pytest.mark.parametrize("case", ["truncated", "maps"])

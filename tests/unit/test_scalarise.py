@@ -7,9 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.extend.core import Primitive
 
 import dalembert as da
+from dalembert.operations import OPERATIONS
 from dalembert.stepping import newton
+from dalembert.stepping.dependence import Degree, degree
 from dalembert.stepping.expressions import Program, vector
 from dalembert.stepping.scalarise import (
     _ELEMENTWISE,
@@ -136,6 +139,57 @@ def test_steps_can_be_differentiated_through_functions_of_our_own():
         np.testing.assert_allclose(
             jax.jacfwd(end)(z), np.stack(slopes, axis=1), rtol=1e-8, atol=1e-9
         )
+
+
+@jax.custom_jvp
+def hidden_sine(x):
+    return lax.stop_gradient(jnp.sin(x))
+
+
+@jax.custom_jvp
+def hidden_cosine(x):
+    return lax.stop_gradient(jnp.cos(x))
+
+
+hidden_sine.defjvps(lambda tangent, _, x: tangent * hidden_cosine(x))
+hidden_cosine.defjvps(lambda tangent, _, x: -tangent * hidden_sine(x))
+
+
+@pytest.mark.parametrize("method", [da.midpoint(), da.heun()], ids=lambda m: m.name)
+@pytest.mark.parametrize("name", ["hidden", "sinc"])
+def test_derivatives_that_jax_was_told_are_those_of_a_step(name, method):
+    """sin πq/πq is such a function; at q = 0 there is no derivative in what it executes."""
+    potential = {"hidden": hidden_cosine, "sinc": jnp.sinc}[name]
+    system = da.System(
+        H=lambda q, p, c: p[0] ** 2 / 2 - c * potential(q[0]), dim=1, params=jnp.asarray(0.8)
+    )
+
+    def end(z):
+        q, p, _ = da.step(system.with_params(z[2]), method, z[:1], z[1:2], 0.1, [])
+        return q[0] + 2 * p[0]
+
+    z, small = jnp.array([0.0, 0.0, 0.8]), 1e-4
+    slopes = [(end(z + d) - end(z - d)) / (2 * small) for d in small * np.eye(3)]
+    for find in (jax.grad, jax.jacfwd):
+        np.testing.assert_allclose(jax.jit(find(end))(z), np.stack(slopes), rtol=1e-6, atol=1e-8)
+    assert abs(slopes[0] - 1) > 0.1, "the force has no slope"
+
+
+@pytest.mark.parametrize("method", [da.midpoint(), da.stormer_verlet()], ids=lambda m: m.name)
+@pytest.mark.parametrize("name", ["lgamma", "igamma"])
+def test_functions_whose_second_derivatives_have_no_straight_line_form(name, method):
+    """Or that JAX does not know: Newton's method needs first ones."""
+    force = {
+        "lgamma": lambda q, p: -lax.lgamma(2 + q**2),
+        "igamma": lambda q, p: -lax.igamma(1 + q**2, 2 + p**2),
+    }[name]
+    system = da.System(H=lambda q, p: p[0] ** 2 / 2, F=force, dim=1)
+    q, p, info = da.step(system, method, [0.5], [0.1], 0.1, [])
+    assert info.converged
+    if method.name == "midpoint":
+        Q, P = (q + 0.5) / 2, (p + 0.1) / 2
+        np.testing.assert_allclose(p - 0.1, 0.1 * force(Q, P), rtol=1e-13)
+        np.testing.assert_allclose(q - 0.5, 0.1 * P, rtol=1e-13)
 
 
 def test_whole_numbers_are_divided_and_subtracted_as_jax_does():
@@ -481,6 +535,66 @@ def test_elimination_skips_known_zeros():
 def test_elimination_of_a_singular_matrix_is_not_finite():
     found, _ = eliminate(np.array([[1.0, 2.0], [2.0, 4.0]]), np.array([1.0, 1.0]))
     assert not np.isfinite(found).any()
+
+
+# --- names ------------------------------------------------------------------------------------
+
+
+def line(x):
+    return 3 * x + 1
+
+
+NAMES = [
+    "sin",
+    "mul",
+    "max",
+    "while",
+    *(op.__name__ for op in OPERATIONS.values()),
+    *map(str, OPERATIONS),
+]
+
+
+def named(name, wrap=jax.jit):
+    """A straight line under a name that somebody else uses too."""
+
+    def fun(x):
+        return line(x)
+
+    fun.__name__ = fun.__qualname__ = name
+    return wrap(fun)
+
+
+def with_rule(fun):
+    wrapped = jax.custom_jvp(fun)
+    wrapped.defjvps(lambda tangent, _, x: 3 * tangent)
+    return wrapped
+
+
+@pytest.mark.parametrize("wrap", [jax.jit, with_rule, jax.checkpoint])
+def test_a_function_is_known_by_what_it_does_and_not_by_its_name(wrap):
+    for name in NAMES:
+        fun = named(name, wrap)
+        found = scalarise(fun, X)(jnp.asarray(X))
+        np.testing.assert_allclose(stack(found), line(X), rtol=1e-15)
+        # A rule may say anything, so that such a function counts as nonlinear.
+        told = Degree.NONLINEAR if wrap is with_rule else Degree.AFFINE
+        assert degree(fun, (X,), (0,)) == told
+    system = da.System(
+        H=lambda q, p: p[0] ** 2 / 2, F=lambda q, p: -named("rough_inverse", wrap)(q), dim=1
+    )
+    q, p, info = da.step(system, da.midpoint(), [1.0], [0.5], 0.1, [])
+    assert info.converged
+    np.testing.assert_allclose(p[0], 0.5 - 0.1 * (3 * (1.0 + q[0]) / 2 + 1), rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["sin", "mul", "neg", "broadcast_in_dim", "while", "cond"])
+def test_primitives_of_others_are_not_taken_for_those_of_jax(name):
+    other = Primitive(name)
+    other.def_impl(np.sqrt)
+    other.def_abstract_eval(lambda x: x)
+    with pytest.raises(NotScalarError, match=f"{name} of somebody else"):
+        scalarise(other.bind, X)
+    assert degree(other.bind, (X,), (0,)) == Degree.NONLINEAR
 
 
 # --- what has no straight-line form ------------------------------------------------------------

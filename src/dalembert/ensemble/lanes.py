@@ -16,7 +16,9 @@ import numpy as np
 from jax.extend import core as jcore
 from llvmlite import ir
 
-from dalembert.stepping.dependence import sub_jaxpr
+from dalembert.elementary import rough_inverse
+from dalembert.operations import OPERATIONS
+from dalembert.stepping.dependence import name_of, sub_jaxpr
 
 __all__ = ["Lanes", "NoVectorFormError"]
 
@@ -84,13 +86,13 @@ class Lanes:
     def _equation(self, eqn: Any, args: list[Any]) -> list[Any]:
         if any(v.aval.shape for v in (*eqn.invars, *eqn.outvars)):
             raise NoVectorFormError(f"{eqn.primitive.name} of arrays")
-        name = eqn.primitive.name
+        name = name_of(eqn)
         if name == "while":
             return self._while(eqn, args)
-        inner = sub_jaxpr(eqn)
+        if eqn.primitive is rough_inverse.primitive:
+            return [self.inverse(*args)]
+        inner = OPERATIONS[eqn.primitive].code if eqn.primitive in OPERATIONS else sub_jaxpr(eqn)
         if inner is not None:
-            if eqn.params.get("name") == "rough_inverse":
-                return [self.inverse(*args)]
             return self.run(inner, args)
         for v in (*eqn.invars, *eqn.outvars):
             element_type(v.aval.dtype)

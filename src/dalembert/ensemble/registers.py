@@ -17,6 +17,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
+from dalembert.ensemble.kernel_code import IN_TRITON, expanded, operations
 from dalembert.ensemble.march import OPTIONAL, Block, Fast, Moving, PathState, Stretch, moving
 from dalembert.ensemble.one_path import draw_scalars, is_unrolled, step_scalars
 from dalembert.noise import Group, Noise, pick
@@ -37,20 +38,40 @@ INTERPRETED = False
 
 
 def can_use_registers(stepper: Fast, noise: Noise) -> bool:
-    """Whether the step and the noise can be written as straight-line code."""
+    """Whether the step and the noise are straight-line code of operations that Triton knows."""
     if not stepper.is_scalar:
         return False
     try:
-        return _can_draw_scalars(stepper, noise)
+        return kernel_operations(stepper, noise) <= IN_TRITON
     except NotScalarError:
         return False
 
 
 @lru_cache(maxsize=128)
-def _can_draw_scalars(stepper: Fast, noise: Noise) -> bool:
-    """True, or an error, which is not kept: nor are the arrays of a noise that was recorded."""
-    draw_scalars(stepper, noise, OPTIONAL & noise.offers)
-    return True
+def kernel_operations(stepper: Fast, noise: Noise) -> frozenset[str]:
+    """The names of the operations of a kernel.
+
+    An error is not kept, and so the arrays of a noise that was recorded are not either.
+    """
+    dim, dtype = stepper.system.dim, stepper.dtype
+    draw = draw_scalars(stepper, noise, OPTIONAL & noise.offers)
+    word, whole = jax.ShapeDtypeStruct((TILE,), np.uint32), jax.ShapeDtypeStruct((TILE,), np.int32)
+    real, number = jax.ShapeDtypeStruct((TILE,), dtype), jax.ShapeDtypeStruct((), np.int32)
+    start = Moving((real,) * dim, (real,) * dim, real, whole, whole)
+    leaves, tree = jax.tree.flatten(stepper.system.params)
+    numbers = [[jax.ShapeDtypeStruct((), x.dtype)] * int(np.prod(x.shape)) for x in leaves]
+
+    def run(path: Any, start: Moving, steps: Any, seed: Any, dt: Any, numbers: Any) -> Moving:
+        arrays = [vector(row).reshape(x.shape) for row, x in zip(numbers, leaves, strict=True)]
+        params = jax.tree.unflatten(tree, arrays)
+        return _march_tile(
+            stepper, start, Block(path, None, vector(seed), dt, params, noise), draw, steps
+        )
+
+    one = jax.ShapeDtypeStruct((), np.uint32)
+    dt = jax.ShapeDtypeStruct((), dtype)
+    types = ((word, word), start, (number, number), (one, one), dt, numbers)
+    return operations(jax.make_jaxpr(run)(*types))
 
 
 def march_in_registers(stepper: Fast, state: PathState, block: Block, stretch: Stretch) -> Moving:
@@ -72,7 +93,8 @@ def march_in_registers(stepper: Fast, state: PathState, block: Block, stretch: S
         path, now = jax.tree.unflatten(tree, [ref[...] for ref in inputs])
         numbers, dt, params = jax.tree.unflatten(shared_tree, scalars)
         told = Block(path, None, numbers["seed"], dt[()], params, block.noise)
-        end = _march_tile(stepper, now, told, draw, numbers["steps"])
+        march = expanded(lambda now: _march_tile(stepper, now, told, draw, numbers["steps"]))
+        end = march(now)
         for ref, x in zip(outputs, jax.tree.leaves(end), strict=True):
             ref[...] = x
 

@@ -15,6 +15,7 @@ Reference: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2
 """
 
 from enum import IntEnum
+from math import sqrt
 from typing import Any, TypeAlias
 
 import jax
@@ -114,36 +115,44 @@ def normal_numbers(words: Words, dtype: Any, scale: Any = 1) -> tuple[Array, ...
 
 
 def _normal_pair(first: Array, second: Array, dtype: np.dtype, scale: Any) -> tuple[Array, Array]:
-    """Two independent normal numbers from two words: 42 bits for the radius, 22 for the angle.
+    """Two independent normal numbers from two words: the radius from the first, then the angle.
 
-    The radius is √(−2 ln u) with u = k/2⁴², 0 < k ≤ 2⁴², so no number is larger than
-    √(84 ln 2) = 7.63: of 10¹³ exact normal numbers 0.2 would be. The angle is the middle of one of
-    2²² equal parts of the circle: 20 bits choose a place in a quarter, 2 bits the signs. Functions
-    to nine digits are enough for numbers from so many bits.
+    Two bits choose one of four quarters of the circle, around its axes; the others are a place in
+    it. In the tail a radius needs more than 32 bits, and near an axis an angle does, so each of the
+    words goes on with the last bits of the other: they matter to one of them only where they do not
+    matter to the other. The radius is √(−2 ln u) with u = k/2⁵², 0 < k ≤ 2⁵², so that no number is
+    larger than √(104 ln 2) = 8.49; of 10¹⁶ exact normal numbers 0.2 would be. Functions to nine
+    digits are enough, because the smaller number of a pair has its error relative to itself.
     """
     if dtype == np.float64:
         first, second = first.astype(jnp.uint64), second.astype(jnp.uint64)
-    u, t = _fractions(first, second)
-    radius = scale * jnp.sqrt(-_log(u))
-    cosine, sine = cos_of_quarter(t), sin_of_quarter(t)
-    # The quarter is turned by π/4, from around the first axis to where both numbers are positive;
-    # the square root of two in this is left out of the radius.
-    return (
-        _signed(radius * (cosine - sine), second, 10),
-        _signed(radius * (cosine + sine), second, 11),
-    )
+        energy, t = _energy_and_place(first, second)
+    else:
+        energy, t = _energy_and_place_in_single_precision(first, second)
+    radius = scale * sqrt(2) * jnp.sqrt(energy)
+    along, across = radius * cos_of_quarter(t), radius * sin_of_quarter(t)
+    along, is_turned = _signed(along, second, 31), (second & (1 << 30)) != 0
+    return jnp.where(is_turned, across, along), jnp.where(is_turned, along, across)
 
 
-def _fractions(first: Array, second: Array) -> tuple[Array, Array]:
-    """A number in (0, 1] from 42 bits and one in (−½, ½) from 20 others."""
-    tail, place = second & 0x3FF, second >> 12
-    if first.dtype == np.uint64:
-        u = _between_1_and_2((first << 20) | (tail << 10))
-        t = _between_1_and_2((place << 32) | (1 << 31))
-        return u - (1 - 2.0**-42), t - 1.5
-    low = ((first & 1) << 10) | tail
-    u = _float(first >> 1) * 2.0**-31 + (_float(low) + 1) * 2.0**-42
-    return u, (_float(place) + 0.5) * 2.0**-20 - 0.5
+def _energy_and_place(first: Array, second: Array) -> tuple[Array, Array]:
+    """−ln u and a number in (−½, ½), from 52 bits each."""
+    u = _between_1_and_2((first << 20) | (second & 0xFFFFF)) - (1 - 2.0**-52)
+    # The bits of the quarter are pushed out.
+    t = _between_1_and_2(((second << 34) >> 12) | (first & 0x3FFFFF)) - 1.5
+    return -rough_log(u), t
+
+
+def _energy_and_place_in_single_precision(first: Array, second: Array) -> tuple[Array, Array]:
+    """The same in float32, from the same bits, with its relative precision at either end."""
+    low = ((first & 1) << 20) | (second & 0xFFFFF)
+    u = _float(first >> 1) * 2.0**-31 + (_float(low) + 1) * 2.0**-52
+    # 1 − u is not to be had from u: near 1 there are few numbers.
+    v = _float(~first >> 1) * 2.0**-31 + _float(low ^ 0x1FFFFF) * 2.0**-52
+    energy = jnp.where(v < 2.0**-8, v * (1 + v * (0.5 + v * (1 / 3))), -jnp.log(u))
+    # As a number with a sign, in the middle of what its bits leave open.
+    t = ((second << 2) ^ np.uint32(0x80000002)).astype(jnp.int32).astype(jnp.float32) * 2.0**-32
+    return energy, t
 
 
 def _between_1_and_2(mantissa: Array) -> Array:
@@ -155,10 +164,6 @@ def _signed(x: Array, word: Array, place: int) -> Array:
     """x with its sign changed where the bit at a place of a word is set."""
     sign = (word >> place) << (8 * word.dtype.itemsize - 1)
     return lax.bitcast_convert_type(lax.bitcast_convert_type(x, word.dtype) ^ sign, x.dtype)
-
-
-def _log(u: Array) -> Array:
-    return rough_log(u) if u.dtype == np.float64 else jnp.log(u)
 
 
 def _float(word: Array) -> Array:

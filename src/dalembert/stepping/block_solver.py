@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from dalembert.elementary import absolute
 from dalembert.stepping import newton
-from dalembert.stepping.dependence import Degree, degree
+from dalembert.stepping.dependence import Degree, degree, has_rules
 from dalembert.stepping.equations import (
     LANGEVIN_INCREMENTS,
     OLD_P,
@@ -26,9 +27,10 @@ from dalembert.stepping.equations import (
     Surroundings,
     increment_names,
 )
-from dalembert.stepping.expressions import Program, Shared, absolute, components, vector
+from dalembert.stepping.expressions import Program, Shared, components, vector
 from dalembert.stepping.newton import Report
 from dalembert.stepping.plan import Block, Dependence, Node, Plan
+from dalembert.stepping.root import implicit_root
 from dalembert.stepping.scalarise import NotScalarError, scalarise, stack, written_out
 from dalembert.stepping.stages import Increment
 from dalembert.system import System, Term
@@ -115,13 +117,18 @@ class UnknownRows(NamedTuple):
 
 @dataclass(frozen=True)
 class BlockSolver:
-    """One block with its equations on arrays and, in the scalar regime, on scalars."""
+    """One block with its equations on arrays and, in the scalar regime, on scalars.
+
+    Attributes:
+        has_rules: whether JAX has been told derivatives, of which code on scalars knows nothing.
+    """
 
     block: Block
     affine: bool
     arrays: Equations
     relative: Callable[[Any, Any], Any]
     scalars: ScalarEquations | None
+    has_rules: bool
 
     @property
     def fast_iterations(self) -> int:
@@ -129,6 +136,14 @@ class BlockSolver:
         if not self.block.unknowns:
             return 0
         return 1 if self.affine else newton.FAST_STEPS
+
+    def complete(self, around: Surroundings, solver: Solver) -> Mapping[Node, Any]:
+        """Values of the explicit rows."""
+        if self.scalars is None:
+            return self.arrays.complete(around)
+        if solver is Solver.BOTH and self.has_rules:
+            return jax.tree.map(components, self.arrays.complete(_as_arrays(around)))
+        return self.scalars.complete(around)
 
     def solve(
         self, guess: list[Any], around: Surroundings, solver: Solver
@@ -152,13 +167,11 @@ class BlockSolver:
         def residual(u: jax.Array) -> jax.Array:
             return self.arrays.residual(u, around)
 
-        def solve(_: Any, u: jax.Array) -> tuple[jax.Array, Report]:
+        def solve(u: jax.Array) -> tuple[jax.Array, Report]:
             error = self.relative(residual(u), self.arrays.floor(u, around))
             return self._safe_newton(u, error, guess, around)
 
-        linear_solve = self._linear_solve(guess.size)
-        u, report = lax.custom_root(residual, guess, solve, linear_solve, has_aux=True)
-        return u, Report(*report)
+        return implicit_root(residual, guess, solve, self._linear_solve(guess.size))
 
     def _safe_newton(
         self, start: Any, error: Any, old: Any, around: Surroundings
@@ -184,6 +197,8 @@ class BlockSolver:
         dtype = old[0].dtype
 
         def residual(u: tuple[Any, ...]) -> tuple[Any, ...]:
+            if self.has_rules:
+                return tuple(self.arrays.residual(jnp.stack(u), _as_arrays(around)))
             return newton.as_scalars(equations.residual(vector(u), around), dtype)
 
         def with_error(found: np.ndarray, worst: np.ndarray, scale: np.ndarray) -> tuple[Any, Any]:
@@ -208,7 +223,7 @@ class BlockSolver:
             )
             return found, report._replace(residual=closely(found, report.residual))
 
-        def solve_safely(_: Any, u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Report]:
+        def solve_safely(u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Report]:
             found, (steps, _) = solve(u)
             error = newton.relative(*equations.check(vector(found), around))
             is_finite = jnp.isfinite(reduce(jnp.add, map(absolute, found)) + error)
@@ -217,7 +232,7 @@ class BlockSolver:
             start = tuple(lax.select(is_finite, *pair) for pair in pairs)
             error = jnp.where(is_finite, error, jnp.ones_like(error))
             found, report = self._safe_newton(start, error, before, _as_arrays(around))
-            return found, report._replace(iterations=report.iterations + steps.astype(dtype))
+            return found, report._replace(iterations=report.iterations + steps)
 
         def tangent_solve(product: Callable[..., Any], rhs: tuple[Any, ...]) -> tuple[Any, ...]:
             def product_of_vector(v: jax.Array) -> jax.Array:
@@ -229,8 +244,8 @@ class BlockSolver:
         if solver is not Solver.BOTH:
             u, report = solve(start)
         else:
-            u, report = lax.custom_root(residual, start, solve_safely, tangent_solve, has_aux=True)
-        return vector(u), Report(*report)
+            u, report = implicit_root(residual, start, solve_safely, tangent_solve)
+        return vector(u), report
 
 
 def _as_arrays(around: Surroundings) -> Surroundings:
@@ -249,6 +264,8 @@ def block_solvers(
     increments = {name: _type_of(name, z) for name in increment_names(plan)}
     params = jax.tree.map(lambda x: Shared(x.shape, x.dtype), system.params)
     rows: dict[Node, Any] = {OLD_Q: z, OLD_P: z}
+    terms = [fun for fun in map(system.term, dependence) if fun is not None]
+    told = any(has_rules(fun, z, z, system.params) for fun in terms)
     solvers = []
     for block in plan.blocks:
         around = Surroundings(dict(rows), increments, params)
@@ -263,7 +280,7 @@ def block_solvers(
         affine = solved and degree(arrays.residual, (u, around), (0,)) <= Degree.AFFINE
         programs = _programs(arrays, u, around, known, affine and shortcuts) if scalar else None
         relative = partial(functions.relative, block)
-        solvers.append(BlockSolver(block, affine and shortcuts, arrays, relative, programs))
+        solvers.append(BlockSolver(block, affine and shortcuts, arrays, relative, programs, told))
     return tuple(solvers)
 
 
@@ -283,13 +300,11 @@ def _programs(
     linearise = written_out(arrays.linearise, u, around)
     check = written_out(arrays.check, u, u, around)
     quick_check = written_out(arrays.quick_check, u, u, around)
-    second = written_out(arrays.bend, u, u, around)
     equations = Program(residual, u, around)
     # Order three pays where functions are costly; in the first pass if it costs nearly nothing.
     is_costly = not equations.operations <= PLAIN_OPERATIONS
-    if is_costly and not affine:
-        is_costly = _can_be_written(second, u, u, around)
-    orders = (3 if is_costly and u.size == 1 else 2), (3 if is_costly else 2)
+    second = _bend(arrays, u, around) if is_costly and not affine else None
+    orders = (3 if second and u.size == 1 else 2), (3 if second else 2)
 
     def fast(guess: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
         found, slack = newton.fixed_newton(
@@ -306,7 +321,7 @@ def _programs(
         return found, *quick_check(found, slack, around)
 
     def one_pass(u: np.ndarray, around: Surroundings, order: int) -> tuple[np.ndarray, np.ndarray]:
-        bend = (lambda u, d: second(u, d, around)) if order == 3 else None
+        bend = (lambda u, d: second(u, d, around)) if second and order == 3 else None
         return newton.newton_pass(lambda u: linearise(u, around), bend, u)
 
     def first_pass(u: np.ndarray, around: Surroundings) -> np.ndarray:
@@ -335,13 +350,17 @@ def _programs(
     return ScalarEquations(complete, unknown)
 
 
-def _can_be_written(fun: Callable[..., Any], *like: Any) -> bool:
-    """Whether there is a straight-line form: a second derivative can be longer than all else."""
+def _bend(arrays: Equations, u: Any, around: Surroundings) -> Callable[..., Any] | None:
+    """What order three needs, on scalars; None where there is no straight-line form.
+
+    A second derivative can be longer than all else, or one that JAX does not know.
+    """
     try:
-        Program(fun, *like)
-    except NotScalarError:
-        return False
-    return True
+        second = written_out(arrays.bend, u, u, around)
+        Program(second, u, u, around)
+    except (NotScalarError, NotImplementedError):
+        return None
+    return second
 
 
 def _when_called(fun: Callable[..., Any], *like: Any, is_rough: bool = False) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.extend import core as jcore
 
-__all__ = ["Degree", "degree", "sub_jaxpr"]
+__all__ = ["Degree", "degree", "has_rules", "name_of", "sub_jaxpr"]
 
 
 class Degree(IntEnum):
@@ -55,6 +55,7 @@ _LINEAR_IN_FIRST = frozenset(
 _SUMS = frozenset(["add", "sub", "add_any", "concatenate", "stack", "pad"])
 _PRODUCTS = frozenset(["mul", "dot_general"])
 _LOOPS = frozenset(["scan", "while", "reduce", "reduce_window"])
+_WITH_RULES = ("custom_jvp_call", "custom_vjp_call")
 
 
 def degree(fun: Callable[..., Any], args: Sequence[Any], wrt: Sequence[int]) -> Degree:
@@ -69,13 +70,23 @@ def degree(fun: Callable[..., Any], args: Sequence[Any], wrt: Sequence[int]) -> 
     return max(outputs, default=Degree.ZERO)
 
 
+_OF_JAX = {p.name: p for p in vars(jcore.primitives).values() if isinstance(p, jcore.Primitive)}
+
+
+def name_of(eqn: Any) -> str:
+    """The name of an equation's primitive, or one that no table has if JAX uses it for another."""
+    name = eqn.primitive.name
+    is_other = _OF_JAX.get(name, eqn.primitive) is not eqn.primitive
+    return f"{name} of somebody else" if is_other else name
+
+
 def sub_jaxpr(eqn: Any) -> Any | None:
     """The closed jaxpr that a call-like equation (jit, custom_jvp, remat, …) would execute.
 
     A loop executes its jaxpr more than once, and one of other shapes than the equation is not
     called at all: it works on blocks or on single entries.
     """
-    if eqn.primitive.name in _LOOPS:
+    if name_of(eqn) in _LOOPS:
         return None
     for name in ("call_jaxpr", "fun_jaxpr", "jaxpr", "call"):
         inner = eqn.params.get(name)
@@ -85,6 +96,22 @@ def sub_jaxpr(eqn: Any) -> Any | None:
         if isinstance(inner, jcore.ClosedJaxpr):
             return inner if _shapes(inner.jaxpr) == _shapes(eqn) else None
     return None
+
+
+def has_rules(fun: Callable[..., Any], *args: Any) -> bool:
+    """Whether JAX has been told derivatives of a part of `fun` (`jax.custom_jvp` and others).
+
+    They are known to that function, but not to the operations that it executes.
+    """
+    return _has_rules(jax.make_jaxpr(fun)(*args).jaxpr)
+
+
+def _has_rules(jaxpr: Any) -> bool:
+    return any(
+        name_of(eqn).startswith(_WITH_RULES)
+        or any(map(_has_rules, jcore.jaxprs_in_params(eqn.params)))
+        for eqn in jaxpr.eqns
+    )
 
 
 def _shapes(code: Any) -> list[list[Any]]:
@@ -121,7 +148,7 @@ def _outputs(eqn: Any, inputs: list[Degree]) -> list[Degree]:
 
 
 def _one_output(eqn: Any, inputs: list[Degree]) -> Degree:
-    name = eqn.primitive.name
+    name = name_of(eqn)
     if name in _LINEAR_IN_FIRST and max(inputs[1:], default=Degree.ZERO) <= Degree.CONSTANT:
         return inputs[0]
     if name in _SUMS:

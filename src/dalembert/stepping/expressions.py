@@ -177,18 +177,22 @@ def _needed(outputs: Iterable[Any]) -> list[Expression]:
 
 def _pair_sines_and_cosines(nodes: list[Expression]) -> None:
     """Let a sine and a cosine of the same angle share their operations."""
-    paired = {"sin": elementary.sin_beside_cos, "cos": elementary.cos_beside_sin}
-    angles = {name: {node.args for node in nodes if node.name == name} for name in paired}
-    both = angles["sin"] & angles["cos"]
+    paired = {
+        elementary.sin: elementary.sin_beside_cos,
+        elementary.cos: elementary.cos_beside_sin,
+    }
+    angles = {fun: {node.args for node in nodes if node.operation is fun} for fun in paired}
+    both = set.intersection(*angles.values())
     for node in nodes:
-        if node.name in paired and node.args in both:
-            node.operation = paired[node.name]
+        if node.operation in paired and node.args in both:
+            node.operation = paired[node.operation]
 
 
 def _make_rough(nodes: list[Expression]) -> None:
-    rough = {"sin": elementary.rough_sin, "cos": elementary.rough_cos}
+    rough = {elementary.sin: elementary.rough_sin, elementary.cos: elementary.rough_cos}
     for node in nodes:
-        node.operation = rough.get(node.name, node.operation)
+        if node.operation in rough:
+            node.operation = rough[node.operation]
 
 
 def is_known(x: Any) -> bool:
@@ -422,20 +426,4 @@ def magnitude(x: Any) -> Any:
     is_square = _is_float(x) and _is_op(x, "mul") and x.args[0] is x.args[1]
     if is_square or _is_op(x, "magnitude"):
         return x
-    return _operation("magnitude", absolute, x)
-
-
-@jax.custom_jvp
-def absolute(x: Any) -> Any:
-    """|x| of a traced value.
-
-    Of a float64 by its bits, because Triton makes a float32 of its absolute value (jax 0.11.2).
-    """
-    if x.dtype != np.float64:
-        return lax.abs(x)
-    bits = lax.bitcast_convert_type(x, np.int64)
-    return lax.bitcast_convert_type(lax.bitwise_and(bits, np.int64(2**63 - 1)), x.dtype)
-
-
-# Bits have no derivative.
-absolute.defjvps(lambda tangent, _, x: tangent * lax.sign(x))
+    return _operation("magnitude", elementary.absolute, x)

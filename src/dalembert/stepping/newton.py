@@ -340,7 +340,8 @@ def safe_newton(
         )
 
     zero, one = jnp.zeros_like(error), jnp.ones_like(error)
-    first = _Continuation(start, start, error, zero, one, jnp.int32(0), zero)
+    none = jnp.int32(0)
+    first = _Continuation(start, start, error, zero, one, none, none)
     done = lax.while_loop(unfinished, grow, first)
     return done.best, Report(done.iterations, done.error)
 
@@ -355,8 +356,7 @@ class _Continuation(NamedTuple):
         share: the share of the step that has been solved.
         growth: how much is added to it next.
         tries: how often that has been done.
-        iterations: Newton steps so far; a float because `lax.custom_root` differentiates
-            everything that it returns.
+        iterations: Newton steps so far.
     """
 
     u: Any
@@ -407,7 +407,7 @@ def damped_newton(
 
     first = (start, error, jnp.zeros((), jnp.int32), jnp.array(True))
     u, best, k, _ = lax.while_loop(unfinished, improve, first)
-    return u, Report(k.astype(best.dtype), best)
+    return u, Report(k, best)
 
 
 def krylov_solve(product: Callable[[jax.Array], jax.Array], rhs: jax.Array) -> jax.Array:

@@ -17,8 +17,9 @@ from jax.core import Tracer
 from jax.extend import core as jcore
 
 from dalembert import elementary
+from dalembert.operations import OPERATIONS, Operation
 from dalembert.stepping import expressions as ex
-from dalembert.stepping.dependence import sub_jaxpr
+from dalembert.stepping.dependence import name_of, sub_jaxpr
 from dalembert.stepping.expressions import Program, components, is_known
 
 __all__ = ["NotScalarError", "scalarise", "stack", "written_out"]
@@ -94,17 +95,17 @@ def _interpret(jaxpr: Any, consts: list[Any], args: list[Any], budget: _Budget) 
 
 
 def _apply(eqn: Any, args: list[np.ndarray], budget: _Budget) -> list[np.ndarray]:
-    name = eqn.primitive.name
+    name = name_of(eqn)
     budget.spend(sum(int(np.prod(v.aval.shape)) for v in eqn.outvars))
     inner = _known_branch(eqn, args) if name == "cond" else sub_jaxpr(eqn)
-    if eqn.params.get("name") == "rough_inverse":
-        return [_elementwise(ex.rough_inverse, args)]
     if inner is not None:
         args = args[1:] if name == "cond" else args
         return _interpret(inner.jaxpr, [_constant(c) for c in inner.consts], args, budget)
     if all(is_known(x) for arg in args for x in arg.ravel()):
         return _evaluate(eqn, args)
     _check_types(eqn)
+    if eqn.primitive in OPERATIONS:
+        return [_elementwise(_OWN.get(eqn.primitive, _function(OPERATIONS[eqn.primitive])), args)]
     if name in _FOLDED:
         return [_elementwise(_FOLDED[name], args)]
     if name in _MOVES:
@@ -304,10 +305,10 @@ def _convert(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
     return _elementwise(_of_primitive(eqn), args)
 
 
-def _function(name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of one number, by our own code for it."""
+def _function(operation: Operation) -> Callable[..., Any]:
+    """A function of one number, by an operation of our own."""
 
-    return lambda x: ex.apply(name, operation, (x,), x.dtype)
+    return lambda x: ex.apply(operation.primitive.name, operation, (x,), x.dtype)
 
 
 def _pairwise(name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
@@ -325,9 +326,15 @@ _FOLDED: dict[str, Callable[..., Any]] = {
     "copy": lambda x: x,
     "copy_p": lambda x: x,
     "max": ex.maximum,
-    "sin": _function("sin", elementary.sin),
-    "cos": _function("cos", elementary.cos),
-    "log": _function("log", elementary.log),
+    "sin": _function(elementary.sin),
+    "cos": _function(elementary.cos),
+    "log": _function(elementary.log),
+}
+
+# Operations of our own that have rules.
+_OWN: dict[Any, Callable[..., Any]] = {
+    elementary.absolute.primitive: ex.magnitude,
+    elementary.rough_inverse.primitive: ex.rough_inverse,
 }
 
 _TYPES = frozenset(np.dtype(code) for code in "?bhilqBHILQfd")

@@ -16,9 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.captured import Keyed
+from dalembert.elementary import absolute
 from dalembert.noise import Increments
 from dalembert.stepping import newton
 from dalembert.stepping.block_solver import BlockSolver, Solver, block_solvers
+from dalembert.stepping.dependence import has_rules
 from dalembert.stepping.equations import (
     OLD_P,
     OLD_Q,
@@ -26,7 +28,7 @@ from dalembert.stepping.equations import (
     increment_names,
     increment_values,
 )
-from dalembert.stepping.expressions import Shared, absolute, components, vector
+from dalembert.stepping.expressions import Shared, components, vector
 from dalembert.stepping.friction import damping
 from dalembert.stepping.plan import Dependence, Node, Plan, make_plan
 from dalembert.stepping.requirements import find_dependence
@@ -124,8 +126,7 @@ class Stepper:
             guess = [around.rows[Node(node.kind, 0)] for node in unknowns]
             found, report = block.solve(guess, around, solver)
             around = around._replace(rows=around.rows | dict(zip(unknowns, found, strict=True)))
-            complete = (block.scalars or block.arrays).complete
-            around = around._replace(rows=around.rows | complete(around))
+            around = around._replace(rows=around.rows | block.complete(around, solver))
             if unknowns or not reports:
                 reports.append(report)
         residual = reduce(newton.worse, [jnp.asarray(r.residual, self.dtype) for r in reports])
@@ -218,7 +219,8 @@ def _damping(system: System, plan: Plan, z: Any, scalar: bool) -> Callable[[Any,
         return damping(system, dt, params, tuple(sorted(parts)))
 
     params = jax.tree.map(lambda x: Shared(x.shape, x.dtype), system.params)
-    return scalarise(run, Shared((), z.dtype), params) if scalar else run
+    types = Shared((), z.dtype), params
+    return scalarise(run, *types) if scalar and not has_rules(run, *types) else run
 
 
 def _with_types(system: System, params: Any) -> System:

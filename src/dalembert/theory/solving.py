@@ -17,6 +17,7 @@ from jax import lax
 from dalembert.captured import Keyed
 from dalembert.precision import cast, check_dt, is_traced, with_precision
 from dalembert.stepping import newton
+from dalembert.stepping.root import implicit_root
 from dalembert.stepping.stepper import StepInfo
 from dalembert.system import System
 
@@ -60,17 +61,14 @@ def find_root(
         chosen = (jnp.where(found < error, x, y) for x, y in zip(better, worse, strict=True))
         return *chosen, k + 1
 
-    def root(_: Any, u: Any) -> tuple[Any, newton.Report]:
+    def root(u: Any) -> tuple[Any, newton.Report]:
         one, worst = jnp.ones((), u.dtype), jnp.full((), jnp.inf, u.dtype)
         first = (u, jnp.zeros_like(u), one, worst, jnp.zeros((), jnp.int32))
         u, *_, error, k = lax.while_loop(unfinished, improve, first)
-        # A float, because `lax.custom_root` differentiates everything that it returns.
-        return u, newton.Report((k - 1).astype(u.dtype), error)
+        return u, newton.Report(k - 1, error)
 
-    u, (iterations, error) = lax.custom_root(
-        residual, guess, root, newton.dense_solve, has_aux=True
-    )
-    return u, StepInfo(error <= limit, iterations.astype(jnp.int32), error)
+    u, (iterations, error) = implicit_root(residual, guess, root, newton.dense_solve)
+    return u, StepInfo(error <= limit, iterations, error)
 
 
 def relative_size(residual: Any, *values: Any) -> Any:
