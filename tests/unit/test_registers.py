@@ -13,7 +13,7 @@ from dalembert import elementary
 from dalembert.ensemble import engines, registers
 from dalembert.ensemble.kernel_code import IN_TRITON, expanded
 from dalembert.ensemble.march import Block, PathState, Status, Stretch, accepted, march_fast
-from dalembert.ensemble.registers import can_use_registers, march_in_registers
+from dalembert.ensemble.registers import march_in_registers, why_not_in_registers
 from dalembert.noise import seed_words
 from dalembert.operations import OPERATIONS
 from dalembert.precision import cast
@@ -58,6 +58,10 @@ def prepare(system, method, dt, noise, q=1.5, p=0.3, dtype=np.float64, paths=PAT
     return stepper, state, Block(path, real, seed_words(7), jnp.asarray(dt, dtype), params, noise)
 
 
+def why_not(stepper, noise):
+    return why_not_in_registers(stepper, noise, stepper.system.params)
+
+
 def compiled(marching, stepper, block):
     """The steps as a function of (state, first step, number of steps)."""
     needs = frozenset(stepper.method.needs(stepper.system.noises))
@@ -94,7 +98,7 @@ CASES = {
 def test_registers_take_the_steps_of_march_fast(name):
     system, method, dt, noise = CASES[name]
     stepper, state, block = prepare(system, method, dt, noise)
-    assert can_use_registers(stepper, noise)
+    assert why_not(stepper, noise) == ""
     fast = run(march_fast, stepper, state, block)
     ours = run(march_in_registers, stepper, state, block)
     assert_same_states(ours, fast)
@@ -218,12 +222,12 @@ def test_a_path_that_fails_is_left_for_the_safe_way():
 def test_recorded_noise_and_the_array_regime_are_left_to_xla():
     system, method, _, noise = CASES["nonlinear"]
     stepper = make_stepper(system, method, np.float64)
-    assert can_use_registers(stepper, noise) and can_use_registers(stepper, da.ThreePoint())
+    assert why_not(stepper, noise) == why_not(stepper, da.ThreePoint()) == ""
     recorded = da.Recorded(da.Increments(np.zeros((10, 4, 1))))
-    assert not can_use_registers(stepper, recorded)
+    assert "no straight-line form" in why_not(stepper, recorded)
     chain = da.System(H=lambda q, p: jnp.sum(p**2 + q**4) / 2, dim=20, name="chain")
     arrays = make_stepper(chain, da.midpoint(), np.float64)
-    assert not arrays.is_scalar and not can_use_registers(arrays, da.Zero())
+    assert not arrays.is_scalar and "arrays" in why_not(arrays, da.Zero())
 
 
 def with_force(force):
@@ -231,10 +235,19 @@ def with_force(force):
     return make_stepper(system, da.midpoint(), np.float64)
 
 
-def test_functions_that_triton_does_not_know_are_left_to_xla():
-    assert can_use_registers(with_force(lambda q: jnp.tanh(q) + jnp.log1p(q**2)), da.Gaussian())
-    for force in (lax.bessel_i0e, lax.erf, lax.lgamma, lambda q: lax.igamma(2.0 + 0 * q, q**2)):
-        assert not can_use_registers(with_force(force), da.Gaussian())
+def test_functions_that_triton_does_not_know_are_left_to_xla(monkeypatch):
+    assert why_not(with_force(lambda q: jnp.tanh(q) + jnp.log1p(q**2)), da.Gaussian()) == ""
+    for name in ("bessel_i0e", "erf", "lgamma", "round"):
+        reason = why_not(with_force(getattr(lax, name)), da.Gaussian())
+        assert reason.startswith("Triton has no") and name in reason
+    kernel, system = engines.KernelInRegisters, with_force(lax.bessel_i0e).system
+    monkeypatch.setattr(kernel, "compile", kernel.compile_anywhere)
+    run = da.simulate(
+        system, da.midpoint(), ([1.5], [0.3]), dt=0.1, t_end=0.5, paths=4, progress=False,
+        engine=[kernel.name, "XLA"], observe={"q": lambda q, p: q[0]},
+    )  # fmt: skip
+    assert run.provenance["code"] == "XLA"
+    assert "bessel_i1e" in run.provenance["refused_engines"][kernel.name]
 
 
 def lowered(fun, *types):

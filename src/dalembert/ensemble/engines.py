@@ -140,10 +140,11 @@ class KernelInRegisters:
 
     def compile_anywhere(self, steps: Steps) -> OnBlock:
         """The same, on any device that can run or interpret the kernel."""
-        from dalembert.ensemble.registers import can_use_registers, march_in_registers
+        from dalembert.ensemble.registers import march_in_registers, why_not_in_registers
 
-        if not can_use_registers(steps.fast, steps.fast_noise):
-            raise RefusedError("the step or its noise cannot be written for Triton")
+        params = steps.stepper.system.params if steps.maps is None else steps.maps
+        if reason := why_not_in_registers(steps.fast, steps.fast_noise, params):
+            raise RefusedError(reason)
         return _by_xla(steps, march_in_registers)
 
 

@@ -24,7 +24,7 @@ from dalembert.noise import Group, Noise, pick
 from dalembert.stepping.expressions import vector
 from dalembert.stepping.scalarise import NotScalarError
 
-__all__ = ["can_use_registers", "march_in_registers"]
+__all__ = ["march_in_registers", "why_not_in_registers"]
 
 TILE, WARPS = 64, 1
 """Paths of a program and the warps that share them: with one, a look at all paths is cheap, and two
@@ -37,41 +37,46 @@ INTERPRETED = False
 """Run the kernel without a GPU, slowly, for tests."""
 
 
-def can_use_registers(stepper: Fast, noise: Noise) -> bool:
-    """Whether the step and the noise are straight-line code of operations that Triton knows."""
+def why_not_in_registers(stepper: Fast, noise: Noise, params: Any) -> str:
+    """Why there is no kernel for these steps with parameters of these types; empty if there is."""
     if not stepper.is_scalar:
-        return False
+        return "steps on arrays have no form in Triton"
+    leaves, tree = jax.tree.flatten(params)
+    types = tuple(jax.ShapeDtypeStruct(np.shape(x), x.dtype) for x in leaves)
     try:
-        return kernel_operations(stepper, noise) <= IN_TRITON
-    except NotScalarError:
-        return False
+        unknown = kernel_operations(stepper, noise, types, tree) - IN_TRITON
+    except NotScalarError as error:
+        return f"no straight-line form for: {error}"
+    return f"Triton has no {', '.join(sorted(unknown))}" if unknown else ""
 
 
 @lru_cache(maxsize=128)
-def kernel_operations(stepper: Fast, noise: Noise) -> frozenset[str]:
-    """The names of the operations of a kernel.
+def kernel_operations(
+    stepper: Fast, noise: Noise, params: tuple[Any, ...], tree: Any
+) -> frozenset[str]:
+    """The operations of a kernel, given the types of its parameters and the tree that they form.
 
     An error is not kept, and so the arrays of a noise that was recorded are not either.
     """
-    dim, dtype = stepper.system.dim, stepper.dtype
     draw = draw_scalars(stepper, noise, OPTIONAL & noise.offers)
-    word, whole = jax.ShapeDtypeStruct((TILE,), np.uint32), jax.ShapeDtypeStruct((TILE,), np.int32)
-    real, number = jax.ShapeDtypeStruct((TILE,), dtype), jax.ShapeDtypeStruct((), np.int32)
-    start = Moving((real,) * dim, (real,) * dim, real, whole, whole)
-    leaves, tree = jax.tree.flatten(stepper.system.params)
-    numbers = [[jax.ShapeDtypeStruct((), x.dtype)] * int(np.prod(x.shape)) for x in leaves]
 
-    def run(path: Any, start: Moving, steps: Any, seed: Any, dt: Any, numbers: Any) -> Moving:
-        arrays = [vector(row).reshape(x.shape) for row, x in zip(numbers, leaves, strict=True)]
-        params = jax.tree.unflatten(tree, arrays)
-        return _march_tile(
-            stepper, start, Block(path, None, vector(seed), dt, params, noise), draw, steps
-        )
+    def run(start: Moving, path: Any, seed: Any, dt: Any, numbers: Any, steps: Any) -> Moving:
+        arrays = [vector(row).reshape(x.shape) for row, x in zip(numbers, params, strict=True)]
+        told = jax.tree.unflatten(tree, arrays)
+        block = Block(path, None, vector(seed), dt, told, noise)
+        return _march_tile(stepper, start, block, draw, steps)
 
-    one = jax.ShapeDtypeStruct((), np.uint32)
-    dt = jax.ShapeDtypeStruct((), dtype)
-    types = ((word, word), start, (number, number), (one, one), dt, numbers)
-    return operations(jax.make_jaxpr(run)(*types))
+    def one(dtype: Any) -> Any:
+        return jax.ShapeDtypeStruct((), dtype)
+
+    def lane(dtype: Any) -> Any:
+        return jax.ShapeDtypeStruct((TILE,), dtype)
+
+    state = (lane(stepper.dtype),) * stepper.system.dim
+    start = Moving(state, state, lane(stepper.dtype), lane(np.int32), lane(np.int32))
+    path, seed, steps = (lane(np.uint32),) * 2, (one(np.uint32),) * 2, (one(np.int32),) * 2
+    numbers = [[one(x.dtype)] * int(np.prod(x.shape)) for x in params]
+    return operations(jax.make_jaxpr(run)(start, path, seed, one(stepper.dtype), numbers, steps))
 
 
 def march_in_registers(stepper: Fast, state: PathState, block: Block, stretch: Stretch) -> Moving:
