@@ -124,18 +124,22 @@ INVERSE_BITS = 0x7FDE624000000000
 TO_INTEGER = 1.5 * 2.0**MANTISSA_BITS
 
 
-@operation(lax.sin, lambda tangent, x: tangent * cos(x))
+@operation(lax.sin)
 def sin(x: Any) -> Any:
     """Sine, elementwise."""
     k, sign = _half_turns(x * (1 / pi))
     return _after_half_turns(sign, _minus_half_turns(x, k))
 
 
-@operation(lax.cos, lambda tangent, x: -tangent * sin(x))
+@operation(lax.cos)
 def cos(x: Any) -> Any:
     """Cosine, elementwise."""
     k, sign = _half_turns((x - pi / 2) * (1 / pi))
     return _after_half_turns(sign, -_minus_half_turns(x, 0.5 * (2 * k + 1)))
+
+
+sin.defjvp(lambda tangent, x: tangent * cos(x))
+cos.defjvp(lambda tangent, x: -tangent * sin(x))
 
 
 def _half_turns(x: Any) -> tuple[Any, Any]:
@@ -170,18 +174,22 @@ def with_sign(x: Any, sign: Any) -> Any:
     return lax.bitcast_convert_type(lax.bitwise_xor(as_bits(x), sign), np.float64)
 
 
-@operation(lax.sin, lambda tangent, x: tangent * cos_beside_sin(x))
+@operation(lax.sin)
 def sin_beside_cos(x: Any) -> Any:
     """Sine, elementwise, where the cosine is wanted too: the two share most of their operations."""
     sine, cosine, sign = _halves(x)
     return with_sign(sine * cosine, sign)
 
 
-@operation(lax.cos, lambda tangent, x: -tangent * sin_beside_cos(x))
+@operation(lax.cos)
 def cos_beside_sin(x: Any) -> Any:
     """Cosine, elementwise, where the sine is wanted too."""
     sine, _, sign = _halves(x)
     return with_sign(1 - 0.5 * sine * sine, sign)
+
+
+sin_beside_cos.defjvp(lambda tangent, x: tangent * cos_beside_sin(x))
+cos_beside_sin.defjvp(lambda tangent, x: -tangent * sin_beside_cos(x))
 
 
 def _halves(x: Any) -> tuple[Any, Any, Any]:
@@ -192,18 +200,22 @@ def _halves(x: Any) -> tuple[Any, Any, Any]:
     return t + t * (z * _horner(HALF_SINE, z)), _horner(HALF_COSINE, z), sign
 
 
-@operation(lax.sin, lambda tangent, x: tangent * rough_cos(x))
+@operation(lax.sin)
 def rough_sin(x: Any) -> Any:
     """Sine, elementwise, to within 1e−7."""
     sine, cosine, sign = _rough_halves(x)
     return with_sign(sine * cosine, sign)
 
 
-@operation(lax.cos, lambda tangent, x: -tangent * rough_sin(x))
+@operation(lax.cos)
 def rough_cos(x: Any) -> Any:
     """Cosine, elementwise, to within 1e−7."""
     sine, _, sign = _rough_halves(x)
     return with_sign(1 - 0.5 * sine * sine, sign)
+
+
+rough_sin.defjvp(lambda tangent, x: tangent * rough_cos(x))
+rough_cos.defjvp(lambda tangent, x: -tangent * rough_sin(x))
 
 
 def _rough_halves(x: Any) -> tuple[Any, Any, Any]:
@@ -223,12 +235,15 @@ def cos_of_quarter(t: Any) -> Any:
     return _horner(QUARTER_COSINE, t * t)
 
 
-@operation(lax.log, lambda tangent, x: tangent / x)
+@operation(lax.log)
 def log(x: Any) -> Any:
     """Natural logarithm, elementwise."""
     value = jnp.where(x == jnp.inf, x, log_of_normal(x))
     value = jnp.where(x < np.finfo(np.float64).tiny, -jnp.inf, value)
     return jnp.where(x >= 0, value, jnp.nan)
+
+
+log.defjvp(lambda tangent, x: tangent / x)
 
 
 def log_of_normal(x: Any) -> Any:
@@ -257,7 +272,7 @@ def _exponent_and_fraction(x: Any) -> tuple[Any, Any]:
     return k, m - 1
 
 
-@operation(lambda x: 1 / x, lambda tangent, x: -tangent * lax.square(rough_inverse(x)))
+@operation(lambda x: 1 / x)
 def rough_inverse(x: Any) -> Any:
     """1/x, elementwise, of float64 numbers between 1e−300 and 1e300 to within 3e−12.
 
@@ -269,6 +284,9 @@ def rough_inverse(x: Any) -> Any:
         error = 1 - x * y
         y = y + y * (error + error * error)
     return y
+
+
+rough_inverse.defjvp(lambda tangent, x: -tangent * lax.square(rough_inverse(x)))
 
 
 def rougher_inverse(x: Any, exponent: int = 0) -> Any:
@@ -283,10 +301,13 @@ def rougher_inverse(x: Any, exponent: int = 0) -> Any:
     return lax.bitcast_convert_type(bits - as_bits(x), np.float64)
 
 
-@operation(lax.abs, lambda tangent, x: tangent * lax.sign(x))
+@operation(lax.abs)
 def absolute(x: Any) -> Any:
     """|x|, elementwise, by its bits: Triton makes a float32 of it otherwise (jax 0.11.2)."""
     return lax.bitcast_convert_type(lax.bitwise_and(as_bits(x), np.int64(2**63 - 1)), np.float64)
+
+
+absolute.defjvp(lambda tangent, x: tangent * lax.sign(x))
 
 
 def _bits(x: float) -> int:

@@ -29,21 +29,19 @@ class Operation:
         primitive: what stands for it until a compiler asks for the formula.
     """
 
-    def __init__(
-        self,
-        formula: Callable[[Any], Any],
-        otherwise: Callable[[Any], Any],
-        derivative: Callable[[Any, Any], Any],
-    ) -> None:
+    def __init__(self, formula: Callable[[Any], Any], otherwise: Callable[[Any], Any]) -> None:
         self.__name__, self.__doc__ = formula.__name__, formula.__doc__
         self.formula, self._otherwise = formula, otherwise
         self.primitive = Primitive(f"dalembert_{formula.__name__}")
         self.primitive.def_impl(jax.jit(formula))
         self.primitive.def_abstract_eval(lambda x: x.update(weak_type=False))
-        ad.defjvp(self.primitive, derivative)
         batching.defvectorized(self.primitive)
         mlir.register_lowering(self.primitive, mlir.lower_fun(formula, multiple_results=False))
         OPERATIONS[self.primitive] = self
+
+    def defjvp(self, derivative: Callable[[Any, Any], Any]) -> None:
+        """Set the derivative: (tangent of x, x) → tangent of the result."""
+        ad.defjvp(self.primitive, derivative)
 
     def __call__(self, x: Any) -> Any:
         return self.primitive.bind(x) if x.dtype == np.float64 else self._otherwise(x)
@@ -57,13 +55,6 @@ class Operation:
         return self.primitive.name
 
 
-def operation(
-    otherwise: Callable[[Any], Any], derivative: Callable[[Any, Any], Any]
-) -> Callable[[Callable[[Any], Any]], Operation]:
-    """Make an operation of a formula.
-
-    Args:
-        otherwise: the function of JAX for types other than float64.
-        derivative: (tangent of x, x) → tangent of the result.
-    """
-    return lambda formula: Operation(formula, otherwise, derivative)
+def operation(otherwise: Callable[[Any], Any]) -> Callable[[Callable[[Any], Any]], Operation]:
+    """Make an operation of a formula, given the function of JAX for types other than float64."""
+    return lambda formula: Operation(formula, otherwise)

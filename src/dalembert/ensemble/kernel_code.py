@@ -9,12 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 from jax.extend import core as jcore
 
 from dalembert.operations import OPERATIONS
 from dalembert.stepping.dependence import name_of, sub_jaxpr
 
-__all__ = ["IN_TRITON", "expanded", "operations"]
+__all__ = ["IN_TRITON", "NOT_OF", "expanded", "operations"]
 
 # fmt: off
 IN_TRITON = frozenset([
@@ -26,8 +27,12 @@ IN_TRITON = frozenset([
     "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sin", "sinh", "sqrt",
     "square", "squeeze", "stop_gradient", "sub", "tan", "tanh", "while", "xor",
 ])
-"""Primitives that Triton computes to rounding, in float64 as well, on a GPU (jax 0.11.2)."""
+"""Primitives that Triton computes to rounding on a GPU (jax 0.11.2)."""
 # fmt: on
+
+NOT_OF = {"abs": (np.float64,), "rem": (np.float32, np.float64)}
+"""Types of which Triton computes something else: absolute values in single precision, and rests of
+divisions by a rounded quotient."""
 
 
 def expanded(fun: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,6 +78,13 @@ def _expanded_code(value: Any) -> Any:
     return jax.make_jaxpr(lambda *args: _evaluate(value, args))(*types)
 
 
+def _name_with_type(eqn: Any) -> str:
+    """The name of a primitive, with the type if Triton does not compute it as JAX does."""
+    name = name_of(eqn)
+    kind = getattr(eqn.invars[0].aval, "dtype", None) if eqn.invars else None
+    return f"{name} of {kind}" if kind in NOT_OF.get(name, ()) else name
+
+
 def operations(closed: Any) -> frozenset[str]:
     """The names of the primitives that a function uses, apart from our own operations.
 
@@ -82,7 +94,7 @@ def operations(closed: Any) -> frozenset[str]:
     for eqn in closed.jaxpr.eqns:
         inner = sub_jaxpr(eqn)
         if inner is None and eqn.primitive not in OPERATIONS:
-            names.add(name_of(eqn))
+            names.add(_name_with_type(eqn))
         codes = jax.tree.leaves(eqn.params, is_leaf=_is_code) if inner is None else [inner]
         names.update(*(operations(code) for code in codes if _is_code(code)))
     return frozenset(names)

@@ -137,7 +137,7 @@ class BlockSolver:
             return 0
         return 1 if self.affine else newton.FAST_STEPS
 
-    def complete(self, around: Surroundings, solver: Solver) -> Mapping[Node, Any]:
+    def complete(self, around: Surroundings, solver: Solver) -> dict[Node, Any]:
         """Values of the explicit rows."""
         if self.scalars is None:
             return self.arrays.complete(around)
@@ -321,7 +321,8 @@ def _programs(
         return found, *quick_check(found, slack, around)
 
     def one_pass(u: np.ndarray, around: Surroundings, order: int) -> tuple[np.ndarray, np.ndarray]:
-        bend = (lambda u, d: second(u, d, around)) if second and order == 3 else None
+        curved = second if order == 3 else None
+        bend = (lambda u, d: curved(u, d, around)) if curved else None
         return newton.newton_pass(lambda u: linearise(u, around), bend, u)
 
     def first_pass(u: np.ndarray, around: Surroundings) -> np.ndarray:

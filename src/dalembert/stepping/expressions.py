@@ -177,7 +177,7 @@ def _needed(outputs: Iterable[Any]) -> list[Expression]:
 
 def _pair_sines_and_cosines(nodes: list[Expression]) -> None:
     """Let a sine and a cosine of the same angle share their operations."""
-    paired = {
+    paired: dict[Any, Callable[..., Any]] = {
         elementary.sin: elementary.sin_beside_cos,
         elementary.cos: elementary.cos_beside_sin,
     }
@@ -189,10 +189,12 @@ def _pair_sines_and_cosines(nodes: list[Expression]) -> None:
 
 
 def _make_rough(nodes: list[Expression]) -> None:
-    rough = {elementary.sin: elementary.rough_sin, elementary.cos: elementary.rough_cos}
+    rough: dict[Any, Callable[..., Any]] = {
+        elementary.sin: elementary.rough_sin,
+        elementary.cos: elementary.rough_cos,
+    }
     for node in nodes:
-        if node.operation in rough:
-            node.operation = rough[node.operation]
+        node.operation = rough.get(node.operation, node.operation)
 
 
 def is_known(x: Any) -> bool:
