@@ -139,6 +139,7 @@ PAIRS = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:truncation")
 @pytest.mark.parametrize("case", PAIRS)
 def test_other_runs_have_another_description(case):
     make, a, b = PAIRS[case]

@@ -322,7 +322,8 @@ def test_explanation_of_a_linear_system():
         "  1. solve for P1 (linear, one Newton step); Q1 by substitution\n"
         "  2. explicit: p_new, q_new\n"
         "  equations to solve: 1\n"
-        "  regime: scalars, written out"
+        "  regime: scalars, written out\n"
+        "  engine on this machine: vector code (LLVM)"
     )
 
 
