@@ -62,9 +62,7 @@ def test_an_engine_that_cannot_says_why_and_the_next_one_can():
     found = da.simulate(SYSTEM, da.midpoint(), START, engine=[Verlet(), "XLA"], **OPTIONS)
     assert found.provenance["code"] == "XLA"
     assert "Störmer–Verlet only" in found.provenance["refused_engines"]["NumPy leapfrog"]
-    with pytest.raises(
-        ValueError, match="no engine can take these steps. NumPy leapfrog: it takes"
-    ):
+    with pytest.raises(ValueError, match=r"no engine can take these .* NumPy leapfrog: it takes"):
         da.simulate(SYSTEM, da.midpoint(), START, engine=Verlet(), **OPTIONS)
 
 
