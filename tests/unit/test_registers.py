@@ -358,7 +358,7 @@ def test_triton_computes_to_rounding(dtype):
         error = np.max(np.abs(found - expected) / np.maximum(np.abs(expected), 1e-3))
         if not error < 16 * np.finfo(dtype).eps:
             wrong[name] = error
-    assert set(wrong) == {name for name, types in NOT_OF.items() if dtype in types}
+    assert set(wrong) <= {name for name, types in NOT_OF.items() if dtype in types}, wrong
 
 
 @pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
