@@ -30,7 +30,7 @@ def explain(system: System, method: Any) -> str:
     with jax.enable_x64(True):
         stepper = make_stepper(system, method, np.float64)
         noise = usual_noise(method, system.noises, USUAL_DT)
-        params = cast(system.params, np.float64)
+        params = cast(system.params, np.dtype(np.float64))
         found = make_maps(stepper, noise, np.float64(USUAL_DT), params)
         maps = None if found is None else found[0]
         needs = frozenset(method.needs(system.noises))
