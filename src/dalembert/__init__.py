@@ -15,9 +15,8 @@ from dalembert.ensemble.explain import explain
 from dalembert.ensemble.initial import inverse_cdf_sampler, rejection_sampler
 from dalembert.ensemble.job import Interrupted
 from dalembert.ensemble.processes import connect
-from dalembert.ensemble.run import Binned, Run, load
+from dalembert.ensemble.run import Run, load
 from dalembert.ensemble.simulate import simulate
-from dalembert.ensemble.statistics import Axis, Histogram
 from dalembert.ensemble.traced import TracedRun
 from dalembert.methods import (
     BEYOND,
@@ -61,6 +60,19 @@ from dalembert.noise import (
     coarsen,
     enumerate_three_point,
 )
+from dalembert.statistics import (
+    Autocorrelation,
+    Axis,
+    Binned,
+    Covariance,
+    Histogram,
+    Mean,
+    SampleAutocorrelation,
+    SampleCovariance,
+    SampleMean,
+    Statistic,
+    TimeAverage,
+)
 from dalembert.stepping.step import StepInfo, step
 from dalembert.system import System
 from dalembert.systems import SYSTEMS
@@ -85,11 +97,13 @@ __all__ = [
     "METHODS",
     "SYSTEMS",
     "AdditiveTableau",
+    "Autocorrelation",
     "Axis",
     "Binned",
     "BracketTableau",
     "Certificate",
     "Checkpoint",
+    "Covariance",
     "Diagnosis",
     "ExplicitTableau",
     "ExplicitWeakTableau",
@@ -98,13 +112,19 @@ __all__ = [
     "Increments",
     "Interrupted",
     "LangevinSplitting",
+    "Mean",
     "MeanSquareTableau",
     "NinomiyaVictoirTableau",
     "Recorded",
     "Run",
+    "SampleAutocorrelation",
+    "SampleCovariance",
+    "SampleMean",
+    "Statistic",
     "StepInfo",
     "System",
     "ThreePoint",
+    "TimeAverage",
     "TracedRun",
     "WeakTableau",
     "Zero",

@@ -9,8 +9,9 @@ from typer.testing import CliRunner
 
 import dalembert as da
 from dalembert.commands import app
-from dalembert.ensemble.run import Failures, Run
-from dalembert.ensemble.statistics import Moments
+from dalembert.ensemble.run import Failures, Observed, Run
+from dalembert.statistics import Mean
+from dalembert.statistics.statistic import not_saved
 from dalembert.studies import STUDIES, Case, Claim, ClaimList, Part, Result, Study
 from dalembert.studies.claims import FIELDS, read_claims, unexplained, write_claims
 from dalembert.studies.curves import density_distance, expected_distance
@@ -170,11 +171,13 @@ def test_a_side_that_is_none_is_refused():
 def a_run(mean, spread=1.0, paths=100, t=(0.0, 1.0, 2.0), **more):
     """A run with these mean energies, all of one spread."""
     mean, count = np.asarray(mean, float), np.full(len(t), float(paths))
-    moments = Moments(count, mean, spread**2 * (count - 1), mean, mean)
+    fields = ("count", "mean", "deviations", "minimum", "maximum")
+    data = dict(zip(fields, (count, mean, spread**2 * (count - 1), mean, mean), strict=True))
+    observed = {"observe/energy": Observed(Mean(not_saved), data)}
     about = {"paths": paths, "t_end": t[-1], "dt": 1.0}
     kept = (more.get("q"), more.get("p"))
     failures = Failures(unconverged=more.get("failed", 0))
-    return Run(np.asarray(t), {"energy": moments}, {}, failures, 0, 0.0, 0, *kept, about)
+    return Run(np.asarray(t), observed, failures, 0, 0.0, 0, *kept, about)
 
 
 def test_curves_that_differ_do_not_overlap():

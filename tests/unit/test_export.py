@@ -11,7 +11,7 @@ import pytest
 import xarray
 
 import dalembert as da
-from dalembert.ensemble.run import Failures
+from dalembert.ensemble.run import Failures, Observed
 
 SYSTEM = da.systems.damped_kubo()
 ENGINES = ["scipy", "h5netcdf"]
@@ -72,10 +72,14 @@ def no_figures_are_left():
 
 def with_counts(run, count):
     """A run in whose statistics there are as many paths as given at each time."""
-    moments = {
-        name: m._replace(count=np.asarray(count, np.float64)) for name, m in run.moments.items()
-    }
-    return replace(run, moments=moments)
+    count = np.asarray(count, np.float64)
+    return with_data(run, lambda data: data | ({"count": count} if "count" in data else {}))
+
+
+def with_data(run, change):
+    """A run in which the data of every statistic are changed by a function."""
+    observed = {key: o._replace(data=change(o.data)) for key, o in run.observed.items()}
+    return replace(run, observed=observed)
 
 
 def test_dimensions_and_values(run):
@@ -169,8 +173,11 @@ def test_netcdf_round_trip(run, tmp_path, engine):
 def test_numbers_beyond_32_bits_are_stored_exactly(run, tmp_path, engine):
     """NetCDF 3, which SciPy writes, has no larger integers; floats hold these without error."""
     big = 10**10 + 1
-    counts = {name: n + big for name, n in run.counts.items()}
-    large = replace(with_counts(run, [big] * 4), counts=counts, truncated=10**12 + 1)
+    large = with_data(
+        with_counts(run, [big] * 4),
+        lambda data: {k: x + big if x.dtype == np.int64 else x for k, x in data.items()},
+    )
+    large = replace(large, truncated=10**12 + 1)
     again = round_trip(large.to_xarray(), tmp_path / "run.nc", engine)
     assert (again["count"] == big).all() and again.attrs["truncated"] == 10**12 + 1
     np.testing.assert_array_equal(again.orbit_counts, run.histograms["orbit"].counts + big)
@@ -324,7 +331,8 @@ def test_the_summary_of_one_path_and_of_none(run, one_path):
 
 
 def test_long_observables_are_summarised(run):
-    m = run.moments["a"]
-    wide = m._replace(mean=np.arange(4000.0).reshape(4, 1000), deviations=np.ones((4, 1000)))
-    text = repr(replace(run, moments={"wide": wide}))
+    statistic, data = run.observed["observe/a"]
+    wide = dict.fromkeys(("deviations", "minimum", "maximum"), np.ones((4, 1000)))
+    wide |= {"count": data["count"], "mean": np.arange(4000.0).reshape(4, 1000)}
+    text = repr(replace(run, observed={"observe/wide": Observed(statistic, wide)}))
     assert "wide at the end: [3000. 3001. 3002. ... 3997. 3998. 3999.]" in text

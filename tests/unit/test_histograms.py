@@ -11,8 +11,8 @@ import pytest
 from scipy import stats
 
 import dalembert as da
-from dalembert.ensemble.run import Binned
-from dalembert.ensemble.statistics import count_in_bins
+from dalembert.statistics import Binned
+from dalembert.statistics.histogram import count_in_bins
 
 FALSE_ALARM = 1e-6
 PATHS = 3000
@@ -295,7 +295,10 @@ def test_bad_axes_are_refused(arguments, message):
         ([STARTS], "histograms must map names to da.Histogram"),
         ({"q": POSITION}, r"histograms\['q'\] must be a da.Histogram, not Axis"),
         ({"a/b": STARTS}, "a histogram needs a name without '/' and control characters, not 'a/b'"),
-        ({"q": da.Histogram(da.Axis(lambda q, p: q, 0, 1))}, r"must return a scalar, shape \(\)"),
+        (
+            {"q": da.Histogram(da.Axis(lambda q, p: q, 0, 1), da.Axis(lambda q, p: p[0], 0, 1))},
+            r"histograms\['q'\]: the axes of a histogram must return alike shapes, not \[\(1,\)",
+        ),
         ({"q": da.Histogram(da.Axis(lambda q: q[0], 0, 1))}, r"\['q'\] failed when called as"),
     ],
 )

@@ -66,8 +66,8 @@ def test_the_estimate_follows_what_is_held_in_the_end():
     options = {"dt": 1e-3, "paths": 200, "histograms": bins(1000, every_save=True), "keep": "all"}
     estimates = []
 
-    def note(settings, components, workers):
-        estimates.append(sum(memory.needed_memory(settings, components, workers).values()))
+    def note(settings, shapes, workers):
+        estimates.append(sum(memory.needed_memory(settings, shapes, workers).values()))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dalembert.ensemble.simulate.check_memory", note)

@@ -7,7 +7,7 @@ import pytest
 
 import dalembert as da
 from dalembert.ensemble import settings as engine
-from dalembert.ensemble.statistics import Moments, merge
+from dalembert.statistics.mean import SampleMean, merged_means
 from dalembert.systems.kubo import kubo_energy
 
 KUBO = da.systems.damped_kubo()
@@ -265,9 +265,9 @@ def test_merge_is_exact_for_split_samples():
 
     def moments(x):
         deviations = ((x - x.mean()) ** 2).sum()
-        return Moments(*map(np.asarray, (float(len(x)), x.mean(), deviations, x.min(), x.max())))
+        return SampleMean(*map(np.asarray, (float(len(x)), x.mean(), deviations, x.min(), x.max())))
 
-    merged = merge(moments(x[:123]), moments(x[123:]))
+    merged = merged_means(moments(x[:123]), moments(x[123:]))
     for got, expected in zip(merged, moments(x), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-9)
     naive = (x**2).sum() - len(x) * x.mean() ** 2

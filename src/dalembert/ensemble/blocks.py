@@ -21,6 +21,7 @@ from dalembert.ensemble.settings import Settings
 from dalembert.ensemble.tally import Tally, tally_of_block
 from dalembert.noise import seed_words
 from dalembert.precision import cast
+from dalembert.statistics.observing import on_host
 from dalembert.stepping.newton import Report
 from dalembert.stepping.propagator import Maps
 
@@ -51,10 +52,12 @@ class BlockResult(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """A block that is not finished: its next unit, its paths, and its saves so far."""
+    """A block that is not finished: its next unit, its paths, what is remembered of them, and its
+    saves so far."""
 
     unit: int
     state: PathState
+    memory: Any
     saves: Saves | None
 
 
@@ -160,17 +163,18 @@ def _run_block(work: Work, number: int, device: Any) -> BlockResult | None:
         pending = work.pending.get(number)
         if pending is None:
             state = kernel.start(*work.starts(_padded(settings, number)), work.report)
-            pending = Pending(0, state, None)
-        state, unit = jax.device_put(pending.state, device), pending.unit
+            pending = Pending(0, state, kernel.remember(settings.block_paths), None)
+        state, memory = jax.device_put((pending.state, pending.memory), device)
+        unit = pending.unit
         saves = [] if pending.saves is None else [pending.saves]
-        _warm_up(work, compiled, state, block, device)
+        _warm_up(work, compiled, state, memory, block, device)
         while unit < schedule.units:
             if work.stop.is_set():
                 return None
             started = time.perf_counter()
             end = schedule.end_of_leg(unit, _wanted_units(work))
-            done = run_leg(compiled, state, block, schedule, unit, end)
-            state, end = done.state, done.unit
+            done = run_leg(compiled, state, memory, block, schedule, unit, end)
+            state, memory, end = done.state, done.memory, done.unit
             if done.hard is not None:
                 steps = range(schedule.steps_before(end - 1), schedule.steps_before(end))
                 group = min(settings.grain.safe_paths, settings.block_paths)
@@ -182,18 +186,21 @@ def _run_block(work: Work, number: int, device: Any) -> BlockResult | None:
             unit = end
             if work.remember:
                 saves = [_joined(saves)]
-                host = jax.tree.map(np.asarray, state)
+                host = jax.tree.map(np.asarray, (state, memory))
                 with work.lock:
-                    work.pending[number] = Pending(unit, host, saves[0])
-        return _result(work, number, state, _joined(saves))
+                    work.pending[number] = Pending(unit, *host, saves[0])
+        ends = compiled.finish(state, memory, block)
+        return _result(work, number, state, _joined(saves), ends)
 
 
-def _warm_up(work: Work, compiled: Compiled, state: Any, block: Any, device: Any) -> None:
+def _warm_up(
+    work: Work, compiled: Compiled, state: Any, memory: Any, block: Any, device: Any
+) -> None:
     """Compile once per device, by no steps and one look, while the other threads wait."""
     with work.lock:
         if device not in work.warm:
             compiled.on_block(block)(state, 0, 0)
-            jax.block_until_ready(observe(compiled, [state], block, [0]))
+            jax.block_until_ready(observe(compiled, [state], memory, block, [0]))
             work.warm.add(device)
 
 
@@ -231,9 +238,12 @@ def _block(work: Work, number: int) -> Block:
     )
 
 
-def _result(work: Work, number: int, state: PathState, saves: Saves) -> BlockResult:
+def _result(
+    work: Work, number: int, state: PathState, saves: Saves, ends: Mapping[str, Any]
+) -> BlockResult:
     numbers = work.settings.numbers(number)
-    tally = tally_of_block(saves, state, numbers)
+    data = {key: on_host({**rows, **ends[key]}) for key, rows in saves.rows.items()}
+    tally = tally_of_block(data, state, numbers)
     kept = saves.kept
     if work.settings.keep == "final":
         kept = work.kernel.leave(state)
@@ -251,22 +261,17 @@ def _result(work: Work, number: int, state: PathState, saves: Saves) -> BlockRes
 
 def _first_rows(saves: Saves, made: int) -> Saves:
     # Copies: a view would hold the memory of all rows.
-    rows = jax.tree.map(lambda x: x[:made].copy(), saves._replace(last_counts={}))
-    return rows._replace(last_counts=saves.last_counts)
+    return jax.tree.map(lambda x: x[:made].copy(), saves)
 
 
 def _joined(parts: list[Saves]) -> Saves:
-    """Saves of consecutive legs as one; only the last leg has the last counts."""
-    if len(parts) == 1:
-        return parts[0]
-    rows = [part._replace(last_counts={}) for part in parts]
-    joined: Saves = jax.tree.map(lambda *xs: np.concatenate(xs), *rows)
-    return joined._replace(last_counts=parts[-1].last_counts)
+    """Saves of consecutive legs as one."""
+    return parts[0] if len(parts) == 1 else jax.tree.map(lambda *xs: np.concatenate(xs), *parts)
 
 
 def pending_to_record(pending: Pending) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Plain data and arrays of an unfinished block."""
-    leaves = jax.tree.leaves((pending.state, pending.saves))
+    leaves = jax.tree.leaves(pending[1:])
     return {"unit": pending.unit}, {f"leaf/{i}": np.asarray(x) for i, x in enumerate(leaves)}
 
 
@@ -282,8 +287,9 @@ def pending_from_record(
         zeros = np.zeros((settings.block_paths, settings.system.dim), settings.dtype)
         state = work.kernel.start(zeros, zeros, work.report)
         made = settings.schedule.saves_before(unit)
-        room = jax.eval_shape(lambda: work.kernel.empty_saves(state, _block(work, 0), made))
-        like = (state, room)
+        memory = work.kernel.remember(settings.block_paths)
+        room = jax.eval_shape(lambda: work.kernel.empty_saves(state, memory, _block(work, 0), made))
+        like = (state, memory, room)
     expected = jax.tree.leaves(like)
     leaves = [arrays[f"leaf/{i}"] for i in range(len(expected))]
     if [(x.shape, x.dtype) for x in leaves] != [(x.shape, x.dtype) for x in expected]:

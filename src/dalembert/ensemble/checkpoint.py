@@ -29,7 +29,7 @@ from dalembert.ensemble.tally import Tally
 
 __all__ = ["Checkpoint", "CheckpointFile", "Progress", "remove_checkpoint"]
 
-KIND, SCHEMA = "dalembert checkpoint", 2
+KIND, SCHEMA = "dalembert checkpoint", 3
 
 MAX_VALUES = 100
 """Characters of two values that differ, up to which they are printed."""

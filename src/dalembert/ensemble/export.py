@@ -6,36 +6,27 @@ from typing import Any
 
 import numpy as np
 
-from dalembert.ensemble.run import Failures, Run
-from dalembert.ensemble.statistics import Moments
+from dalembert.ensemble.run import Failures, Run, observed_from
 
 __all__ = ["from_xarray", "plot", "to_arviz", "to_xarray"]
 
 
 def to_xarray(run: Run) -> Any:
-    """Mean, standard error, minimum and maximum of every observable over time."""
+    """The results of all statistics, and what else they have collected, by name."""
     xarray = _require("xarray")
     variables: dict[str, Any] = {"count": ("time", _storable(run.count))}
-    for name, moments in run.moments.items():
-        components = [f"{name}_component_{k}" for k in range(moments.mean.ndim - 1)]
-        dims = ("time", *components)
-        variables |= {
-            f"{name}_mean": (dims, run.mean[name]),
-            f"{name}_minimum": (dims, run.minimum[name]),
-            f"{name}_maximum": (dims, run.maximum[name]),
-        }
-        if run.count.min() > 1:
-            variables[f"{name}_stderr"] = (dims, run.stderr[name])
     coordinates: dict[str, Any] = {"time": run.t}
-    for name, histogram in run.histograms.items():
-        axes = [f"{name}_{letter}" for letter in "xy"[: len(histogram.edges)]]
-        times = ("time",) if histogram.counts.ndim > len(axes) else ()
-        variables |= {
-            f"{name}_counts": ((*times, *axes), _storable(histogram.counts)),
-            f"{name}_outside": (times, _storable(histogram.outside)),
-        }
-        middles = [(edges[1:] + edges[:-1]) / 2 for edges in histogram.edges]
-        coordinates |= dict(zip(axes, middles, strict=True))
+    for key, (_, data) in run.observed.items():
+        name, shown = key.partition("/")[2], _shown(run, key)
+        for what, (dims, x) in shown.items():
+            own = tuple(d if d == "time" else f"{name}_{d}" for d in dims)
+            where = coordinates if dims == (what,) else variables
+            where[f"{name}_{what}"] = (own, _storable(x))
+        for field, x in data.items():
+            if field not in shown or not np.array_equal(shown[field][1], x):
+                whole = f"{name}_raw_{field}"
+                dims = tuple(f"{whole}_{k}" for k in range(np.ndim(x)))
+                variables[whole] = (dims, _storable(x))
     if run.q is not None and run.p is not None:
         dims = ("path", "component") if run.q.ndim == 2 else ("time", "path", "component")
         variables |= {"q": (dims, run.q), "p": (dims, run.p)}
@@ -46,28 +37,37 @@ def to_xarray(run: Run) -> Any:
         "residual": run.residual,
         "iterations": run.iterations,
         "failures": json.dumps(vars(run.failures)),
-        "observables": json.dumps(list(run.moments)),
+        "statistics": json.dumps({key: list(data) for key, (_, data) in run.observed.items()}),
         "provenance": json.dumps(dict(run.provenance)),
     }
     return xarray.Dataset(variables, coords=coordinates, attrs=attributes)
 
 
+def _shown(run: Run, key: str) -> dict[str, tuple[tuple[str, ...], Any]]:
+    """The result of a statistic as named arrays; means of nobody are refused."""
+    statistic, data = run.observed[key]
+    door, _, name = key.partition("/")
+    if door == "observe":
+        _ = run.mean[name]
+    return statistic.variables(statistic.result(data, run.t), run.t)
+
+
 def from_xarray(dataset: Any) -> Run:
     """The run that `Run.to_xarray` has made a dataset of, also after it was a NetCDF file.
-
-    Sums of squared deviations come back from standard errors, to rounding.
 
     Raises:
         ValueError: if the dataset does not come from a run.
     """
     try:
         of = {name: json.loads(dataset.attrs[name]) for name in ("failures", "provenance")}
-        observables = json.loads(dataset.attrs["observables"])
-        count = np.asarray(dataset["count"], np.float64)
+        fields = json.loads(dataset.attrs["statistics"])
+        data = {
+            key: {field: _field(dataset, key.partition("/")[2], field) for field in names}
+            for key, names in fields.items()
+        }
         return Run(
             np.asarray(dataset["time"]),
-            {name: _moments(dataset, name, count) for name in observables},
-            {name: _flat_counts(dataset, name) for name in of["provenance"]["histograms"]},
+            observed_from(of["provenance"], data),
             Failures(**of["failures"]),
             int(dataset.attrs["truncated"]),
             float(dataset.attrs["residual"]),
@@ -80,20 +80,9 @@ def from_xarray(dataset: Any) -> Run:
         raise ValueError(f"this is no dataset of a run: {error!r}") from error
 
 
-def _moments(dataset: Any, name: str, count: np.ndarray) -> Moments:
-    mean, low, high = (np.asarray(dataset[f"{name}_{of}"]) for of in ("mean", "minimum", "maximum"))
-    moments = Moments(count, mean, np.zeros_like(mean), low, high)
-    if f"{name}_stderr" not in dataset:
-        return moments
-    variance = np.asarray(dataset[f"{name}_stderr"]) ** 2 * moments.column
-    return moments._replace(deviations=variance * (moments.column - 1))
-
-
-def _flat_counts(dataset: Any, name: str) -> np.ndarray:
-    """Bins in a row, with what lies outside after them."""
-    outside = np.asarray(dataset[f"{name}_outside"])
-    counts = np.asarray(dataset[f"{name}_counts"]).reshape(*outside.shape, -1)
-    return np.concatenate([counts, outside[..., None]], axis=-1).astype(np.int64)
+def _field(dataset: Any, name: str, field: str) -> np.ndarray:
+    raw = f"{name}_raw_{field}"
+    return np.asarray(dataset[raw if raw in dataset else f"{name}_{field}"])
 
 
 def to_arviz(run: Run) -> Any:

@@ -19,11 +19,16 @@ from dalembert.ensemble.initial import example_key
 from dalembert.ensemble.settings import Settings
 from dalembert.noise import Gaussian, Recorded, ThreePoint, Zero, seed_words
 from dalembert.precision import cast
+from dalembert.statistics.observing import Observing, at_door, in_words
+from dalembert.statistics.statistic import Statistic, recorded
 from dalembert.system import System
 
 __all__ = ["Description", "arguments_like", "describe", "describe_functions"]
 
 UNKNOWN = "unknown"
+
+DOORS = ("observe", "histograms", "statistics")
+"""Arguments of `simulate` through which statistics come."""
 
 OPTIONS = ("jax_default_matmul_precision", "jax_threefry_partitionable")
 """Options of JAX that change numbers without a trace."""
@@ -48,9 +53,9 @@ class Description:
 
     @property
     def observed(self) -> Hashable:
-        """The functions of observables and of the axes of histograms, as a key."""
-        axes = (axis["of"] for h in self.record["histograms"].values() for axis in h["axes"])
-        return (*self.record["observe"].values(), *axes)
+        """What statistics compute, as a key."""
+        entries = (s for door in DOORS for s in self.record[door].values())
+        return tuple((s["computes"], *s["functions"].values()) for s in entries)
 
     def check_complete(self) -> None:
         """Refuse to compare what cannot be compared."""
@@ -66,12 +71,10 @@ def describe(settings: Settings, exactly: bool) -> Description:
     """The description of a run, for a checkpoint with derivatives that functions define."""
     system, unknown = settings.system, {}
 
-    def of(name: str, fun: Callable[..., Any]) -> str:
-        return _traced(unknown, name, fun, *arguments_like(system, settings.dtype))
-
     with jax.enable_x64(settings.dtype == np.float64):
         functions, why_not = describe_functions(system, settings.dtype, exactly)
         unknown |= why_not
+        statistics = _statistics(settings, unknown)
         record = {
             "system": {
                 "name": system.name,
@@ -87,23 +90,7 @@ def describe(settings: Settings, exactly: bool) -> Description:
             "paths": settings.paths,
             "only": None if settings.only is None else list(settings.only),
             "seed": settings.seed,
-            "observe": {name: of(f"observe[{name!r}]", fun) for name, fun in settings.observe},
-            "histograms": {
-                name: {
-                    "every_save": h.every_save,
-                    "axes": [
-                        {
-                            "of": of(f"histograms[{name!r}]", axis.of),
-                            "low": float(axis.low),
-                            "high": float(axis.high),
-                            "bins": axis.bins,
-                            "periodic": axis.periodic,
-                        }
-                        for axis in h.axes
-                    ],
-                }
-                for name, h in settings.histograms
-            },
+            **{door: at_door(door, statistics) for door in DOORS},
             "save_every": settings.save_every,
             "noise": _noise(settings, unknown),
             "keep": settings.keep,
@@ -115,6 +102,37 @@ def describe(settings: Settings, exactly: bool) -> Description:
             "versions": _versions(),
         }
     return Description(record, unknown)
+
+
+def _statistics(settings: Settings, unknown: dict[str, str]) -> dict[str, Any]:
+    """Statistics by key: their fields, their functions, and what else they compute.
+
+    The package's own are known by their class and its version, others by a trace as well.
+    """
+    like, found = arguments_like(settings.system, settings.dtype), {}
+    for key, statistic in settings.statistics:
+        label = in_words(key)
+        functions = statistic.functions().items()
+        entry = recorded(statistic)
+        entry["functions"] = {name: _traced(unknown, label, fun, *like) for name, fun in functions}
+        is_own = type(statistic).__module__.startswith("dalembert.")
+        entry["computes"] = None if is_own else _computed(settings, unknown, key, statistic)
+        found[key] = entry
+    return found
+
+
+def _computed(settings: Settings, unknown: dict[str, str], key: str, statistic: Statistic) -> str:
+    statistics = ((key, statistic),)
+    observing = Observing.checked(settings.system, settings.dtype, statistics)
+    values = observing.like(settings.block_paths)[key]
+    mask = np.zeros(settings.block_paths, bool)
+
+    def everything(values: Any, mask: Any, t: Any) -> Any:
+        memory, row = statistic.observe(statistic.start(values), values, mask, t)
+        return memory, row, statistic.finish(memory, mask)
+
+    t = np.zeros((), settings.dtype)
+    return _traced(unknown, in_words(key), everything, values, mask, t)
 
 
 def describe_functions(

@@ -14,7 +14,7 @@ from dalembert.ensemble.blocks import BlockResult, Stopped, Work, run_blocks
 from dalembert.ensemble.checkpoint import CheckpointFile, Progress
 from dalembert.ensemble.processes import LostError, exchange, largest
 from dalembert.ensemble.progress import ProgressBar
-from dalembert.ensemble.run import Failures, Run
+from dalembert.ensemble.run import Failures, Observed, Run
 from dalembert.ensemble.stopping import Terminated, ending_on_sigterm, undisturbed
 from dalembert.ensemble.tally import Tally
 
@@ -143,7 +143,9 @@ class Job:
 
     def _add(self, number: int, result: BlockResult) -> None:
         done, settings = self.done, self.settings
-        tally = result.tally if done.tally is None else done.tally.merged(result.tally)
+        tally = result.tally
+        if done.tally is not None:
+            tally = done.tally.merged(tally, settings.statistics)
         if result.kept is not None and done.kept is not None:
             first = number * settings.block_paths
             for rows, new in zip(done.kept, result.kept, strict=True):
@@ -200,9 +202,8 @@ class Job:
         }
         kept = (None, None) if done.kept is None else done.kept
         run = Run(
-            settings.schedule.save_steps * settings.dt,
-            {name: tally.moments[name] for name, _ in settings.observe},
-            {name: tally.counts[name] for name, _ in settings.histograms},
+            settings.times,
+            {key: Observed(s, tally.data[key]) for key, s in settings.statistics},
             _failures(tally, settings.dt),
             tally.truncated,
             tally.residual,

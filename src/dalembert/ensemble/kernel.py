@@ -4,7 +4,7 @@ Everything that a path does depends on its number alone, so it has the same valu
 it runs and wherever the run was cut.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,7 +15,8 @@ import numpy as np
 from jax import lax
 
 from dalembert.ensemble.march import Block, PathState, Status, Stretch, choose, march_safe
-from dalembert.ensemble.statistics import Histogram, Moments, count_in_bins, masked_moments
+from dalembert.statistics.observing import Observing
+from dalembert.statistics.statistic import Data
 from dalembert.stepping.newton import Report
 from dalembert.stepping.stepper import Stepper
 
@@ -23,25 +24,22 @@ __all__ = ["Kernel", "Saves"]
 
 
 class Saves(NamedTuple):
-    """What is noted at the save times; first axis, but for the last counts: saves of the leg."""
+    """What statistics note at some save times, and kept states; first axis: saves."""
 
-    moments: dict[str, Moments]
-    counts: dict[str, Any]
+    rows: dict[str, Data]
     kept: tuple[Any, Any] | None
-    last_counts: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A step, observables and histograms, ready to be compiled."""
+    """A step and statistics, ready to be compiled."""
 
     stepper: Stepper
-    observe: tuple[tuple[str, Callable[..., Any]], ...]
-    histograms: tuple[tuple[str, Histogram], ...]
+    observing: Observing
     needs: frozenset[str]
     keep_all: bool
     reads: Hashable = None
-    """What observables and histograms compute, and what they read from outside themselves."""
+    """What statistics compute, and what they read from outside themselves."""
 
     def step_safely(self, state: PathState, places: Any, block: Block, number: Any) -> PathState:
         """All paths, after those at some places have taken one step with the safeguarded solver."""
@@ -51,29 +49,42 @@ class Kernel:
         return jax.tree.map(lambda all_, new: all_.at[places].set(new), state, after)
 
     def observe_rows(
-        self, rows: PathState, block: Block, steps: Any, count: Any
-    ) -> tuple[PathState, Saves]:
+        self, rows: PathState, memory: Any, block: Block, steps: Any, count: Any
+    ) -> tuple[PathState, Any, Saves]:
         """Observe the paths at several times, the first `count` of the rows that there are.
 
-        Also the paths at the last of these times. One that has failed stays where it was.
+        Also the paths at the last of these times, and what is remembered of them. One that has
+        failed stays where it was.
         """
 
-        def observe(i: Any, now: tuple[PathState, Saves]) -> tuple[PathState, Saves]:
-            before, saves = now
+        def observe(i: Any, now: tuple[PathState, Any, Saves]) -> tuple[PathState, Any, Saves]:
+            before, memory, saves = now
             has_failed = before.status == Status.UNOBSERVABLE
             here = jax.tree.map(lambda x: x[i], rows)
             here = jax.tree.map(partial(choose, has_failed), before, here)
-            return self._save(here, saves, block, steps[i], i)
+            here, memory, one = self._observe_paths(here, memory, block, steps[i])
+
+            def put(rows: Any, new: Any) -> Any:
+                return lax.dynamic_update_index_in_dim(rows, new, i, 0)
+
+            return here, memory, jax.tree.map(put, saves, one)
 
         first = jax.tree.map(lambda x: x[0], rows)
-        return lax.fori_loop(0, count, observe, (first, self.empty_saves(first, block, len(steps))))
+        room = self.empty_saves(first, memory, block, len(steps))
+        return lax.fori_loop(0, count, observe, (first, memory, room))
 
-    def empty_saves(self, state: PathState, block: Block, rows: int) -> Saves:
+    def empty_saves(self, state: PathState, memory: Any, block: Block, rows: int) -> Saves:
         """Room for what is noted at so many saves."""
-        one = jax.eval_shape(lambda s: self.observe_paths(s, block, jnp.int32(0))[1], state)
-        empty = jax.tree.map(lambda x: jnp.zeros((rows, *x.shape), x.dtype), one)
-        last = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), one.last_counts)
-        return empty._replace(last_counts=last)
+        _, _, one = jax.eval_shape(self._observe_paths, state, memory, block, jnp.int32(0))
+        return jax.tree.map(lambda x: jnp.zeros((rows, *x.shape), x.dtype), one)
+
+    def finish(self, state: PathState, memory: Any, block: Block) -> dict[str, Data]:
+        """What statistics note of the paths at the end."""
+        return self.observing.finish(memory, block.is_real & (state.status == Status.FINE))
+
+    def remember(self, paths: int) -> Any:
+        """What statistics remember of paths that have not been observed yet."""
+        return jax.tree.map(np.asarray, self.observing.start(paths))
 
     def start(self, q: np.ndarray, p: np.ndarray, report: Report) -> PathState:
         """Paths at their initial states, shape (paths, dim), as a leg takes them.
@@ -97,43 +108,19 @@ class Kernel:
             return state.q, state.p
         return jnp.stack(state.q, axis=-1), jnp.stack(state.p, axis=-1)
 
-    def _save(
-        self, state: PathState, saves: Saves, block: Block, step: Any, row: Any
-    ) -> tuple[PathState, Saves]:
-        state, now = self.observe_paths(state, block, step)
-
-        def put(rows: Any, one: Any) -> Any:
-            return lax.dynamic_update_index_in_dim(rows, one, row, 0)
-
-        rows = jax.tree.map(put, saves._replace(last_counts={}), now._replace(last_counts={}))
-        return state, rows._replace(last_counts=now.last_counts)
-
-    def observe_paths(self, state: PathState, block: Block, step: Any) -> tuple[PathState, Saves]:
+    def _observe_paths(
+        self, state: PathState, memory: Any, block: Block, step: Any
+    ) -> tuple[PathState, Any, Saves]:
         """Observe all paths; one whose observables are not finite has failed by now."""
         q, p = self.leave(state)
-        evaluate = self.stepper.system.evaluate
-
-        def values(fun: Callable[..., Any]) -> Any:
-            out = jax.vmap(lambda q, p: jnp.asarray(evaluate(fun, q, p, block.params)))(q, p)
-            return out.astype(self.stepper.dtype)
-
-        observed = {name: values(fun) for name, fun in self.observe}
-        binned = {name: [values(axis.of) for axis in h.axes] for name, h in self.histograms}
-        rows = [jnp.isfinite(x).reshape(len(x), -1) for x in jax.tree.leaves((observed, binned))]
-        finite = jnp.all(jnp.concatenate(rows, axis=1), axis=1)
-        fails = (state.status == Status.FINE) & ~finite
+        is_fine, t = state.status == Status.FINE, step.astype(self.stepper.dtype) * block.dt
+        system, takes_part = self.stepper.system, block.is_real & is_fine
+        memory, rows, finite = self.observing.observe(
+            system, memory, q, p, block.params, takes_part, t
+        )
+        fails = is_fine & ~finite
         state = state._replace(
             status=jnp.where(fails, jnp.int32(Status.UNOBSERVABLE), state.status),
             failed_step=jnp.where(fails, step.astype(jnp.int32), state.failed_step),
         )
-        mask = block.is_real & (state.status == Status.FINE)
-        moments = {name: masked_moments(x, mask) for name, x in observed.items()}
-        every, last = (
-            {
-                name: count_in_bins(h, binned[name], mask)
-                for name, h in self.histograms
-                if h.every_save == every_save
-            }
-            for every_save in (True, False)
-        )
-        return state, Saves(moments, every, (q, p) if self.keep_all else None, last)
+        return state, memory, Saves(rows, (q, p) if self.keep_all else None)

@@ -17,6 +17,7 @@ from dalembert.ensemble.engines import OnBlock
 from dalembert.ensemble.kernel import Kernel, Saves
 from dalembert.ensemble.march import Block, PathState, Status, choose
 from dalembert.ensemble.schedule import SAVES_PER_LEG, Schedule
+from dalembert.statistics.statistic import Data
 
 __all__ = ["Compiled", "LegResult", "compile_run", "run_leg"]
 
@@ -28,11 +29,13 @@ class Compiled(NamedTuple):
         on_block: fast steps, given what the paths of a block are told.
         observe_rows: see `Kernel.observe_rows`.
         step_safely: see `Kernel.step_safely`.
+        finish: see `Kernel.finish`.
     """
 
     on_block: OnBlock
-    observe_rows: Callable[..., tuple[PathState, Saves]]
+    observe_rows: Callable[..., tuple[PathState, Any, Saves]]
     step_safely: Callable[..., PathState]
+    finish: Callable[..., dict[str, Data]]
 
 
 class LegResult(NamedTuple):
@@ -40,12 +43,14 @@ class LegResult(NamedTuple):
 
     Attributes:
         state: the paths at the end.
+        memory: what statistics remember of them.
         saves: what was noted on the way; None if there was nothing to be.
         unit: the next unit.
         hard: paths that are still before the last chunk and must take it again; None if none are.
     """
 
     state: PathState
+    memory: Any
     saves: Saves | None
     unit: int
     hard: np.ndarray | None
@@ -57,12 +62,18 @@ def compile_run(kernel: Kernel, on_block: OnBlock) -> Compiled:
 
 
 @lru_cache(maxsize=128)
-def _of_kernel(kernel: Kernel) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    return jax.jit(kernel.observe_rows), jax.jit(kernel.step_safely)
+def _of_kernel(kernel: Kernel) -> tuple[Callable[..., Any], ...]:
+    return tuple(map(jax.jit, (kernel.observe_rows, kernel.step_safely, kernel.finish)))
 
 
 def run_leg(
-    compiled: Compiled, state: PathState, block: Block, schedule: Schedule, unit: int, end: int
+    compiled: Compiled,
+    state: PathState,
+    memory: Any,
+    block: Block,
+    schedule: Schedule,
+    unit: int,
+    end: int,
 ) -> LegResult:
     """Take the units of a leg, as far as all paths can take their steps fast."""
     march, hard = compiled.on_block(block), None
@@ -77,25 +88,25 @@ def run_leg(
             state, hard = march(state, first, count)
         unit += 1
     if not rows:
-        return LegResult(state, None, unit, hard)
-    observed, saves = observe(compiled, rows, block, steps)
+        return LegResult(state, memory, None, unit, hard)
+    observed, memory, saves = observe(compiled, rows, memory, block, steps)
     # Paths that cannot be observed stay where that was found out.
     lost = np.asarray(observed.status) == Status.UNOBSERVABLE
     if lost.any():
         state = jax.tree.map(partial(choose, jnp.asarray(lost)), observed, state)
         state = jax.tree.map(np.asarray, state)
         hard = None if hard is None or not np.any(hard & ~lost) else hard & ~lost
-    return LegResult(state, jax.tree.map(np.asarray, saves), unit, hard)
+    return LegResult(state, memory, jax.tree.map(np.asarray, saves), unit, hard)
 
 
 def observe(
-    compiled: Compiled, rows: list[PathState], block: Block, steps: list[int]
-) -> tuple[PathState, Saves]:
+    compiled: Compiled, rows: list[PathState], memory: Any, block: Block, steps: list[int]
+) -> tuple[PathState, Any, Saves]:
     """Observe the paths at several times by code for one number of them, whatever it is."""
     spare = SAVES_PER_LEG - len(rows)
     stacked = jax.tree.map(lambda *xs: _stack(xs), *rows, *[rows[-1]] * spare)
     numbers = np.asarray(steps + [0] * spare, np.int32)
-    return compiled.observe_rows(stacked, block, numbers, np.int32(len(rows)))
+    return compiled.observe_rows(stacked, memory, block, numbers, np.int32(len(rows)))
 
 
 def _stack(xs: tuple[Any, ...]) -> Any:

@@ -4,29 +4,33 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import jax
 
 from dalembert.ensemble.blocks import IN_FLIGHT
 from dalembert.ensemble.schedule import SAVES_PER_LEG
 from dalembert.ensemble.settings import Settings
+from dalembert.statistics.observing import in_words
 
 __all__ = ["check_memory", "needed_memory"]
 
 SHARE = 0.8
 """Of the memory that is free, how much a run may take."""
 
-MOMENTS = 5
-"""Numbers per save and component of an observable: count, mean, deviations, minimum, maximum."""
+Shapes = Mapping[str, tuple[Any, Any, Any, Any]]
+"""Shapes and types of values, memories, rows and ends of a block, by the key of the statistic."""
 
 
-def check_memory(settings: Settings, components: Mapping[str, int], workers: int) -> None:
+def check_memory(settings: Settings, shapes: Shapes, workers: int) -> None:
     """Refuse a run that does not fit, and say what takes how much.
 
     Args:
         settings: the run.
-        components: how many numbers each observable has.
+        shapes: what its statistics hold.
         workers: blocks that run at a time.
     """
-    needed = needed_memory(settings, components, workers)
+    needed = needed_memory(settings, shapes, workers)
     total, available = sum(needed.values()), available_memory()
     if total > SHARE * available:
         largest = sorted(needed, key=lambda name: -needed[name])
@@ -38,9 +42,7 @@ def check_memory(settings: Settings, components: Mapping[str, int], workers: int
         )
 
 
-def needed_memory(
-    settings: Settings, components: Mapping[str, int], workers: int
-) -> dict[str, int]:
+def needed_memory(settings: Settings, shapes: Shapes, workers: int) -> dict[str, int]:
     """Bytes that a run needs at its peak, by what needs them; what is always small is left out."""
     saves, word = settings.schedule.saves, settings.dtype.itemsize
     running = min(workers, settings.blocks)
@@ -52,17 +54,22 @@ def needed_memory(
         in_flight = min(settings.run_paths, IN_FLIGHT * workers * settings.block_paths)
         states = 2 * times * settings.system.dim * word
         needed[f"keep={settings.keep!r}:"] = states * (settings.run_paths + in_flight)
-    for name, size in components.items():
-        of_paths = running * settings.block_paths * size * word
-        statistics = MOMENTS * size * (8 * copies * saves + word * running * SAVES_PER_LEG)
-        needed[f"observe[{name!r}]:"] = of_paths + statistics
-    for name, histogram in settings.histograms:
-        bins = math.prod(axis.bins for axis in histogram.axes) + 1
-        rows, rows_of_leg = (saves, SAVES_PER_LEG) if histogram.every_save else (1, 1)
-        counts = bins * (8 * copies * rows + 4 * running * rows_of_leg)
-        edges = sum(8 * (axis.bins + 1) for axis in histogram.axes)
-        needed[f"histograms[{name!r}]:"] = counts + edges
+    for key, statistic in settings.statistics:
+        values, memory, row, end = shapes[key]
+        # On the device values, memories (before and after) and rows; on the host 8 bytes a number.
+        of_paths = _bytes(values) + 2 * _bytes(memory)
+        on_device = running * (of_paths + SAVES_PER_LEG * _bytes(row) + _bytes(end))
+        on_host = 8 * copies * (saves * _numbers(row) + _numbers(end))
+        needed[f"{in_words(key)}:"] = on_device + on_host + 8 * statistic.tables
     return needed
+
+
+def _numbers(tree: Any) -> int:
+    return sum(math.prod(x.shape) for x in jax.tree.leaves(tree))
+
+
+def _bytes(tree: Any) -> int:
+    return sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def available_memory() -> int:

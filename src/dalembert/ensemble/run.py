@@ -3,17 +3,21 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from dalembert.ensemble import archive
-from dalembert.ensemble.statistics import Moments
+from dalembert.statistics import Axis, Binned, Histogram, Mean, SampleMean, Statistic
+from dalembert.statistics.observing import at_door, data_from_record, data_to_record
+from dalembert.statistics.statistic import Data, not_saved, restored
 
-__all__ = ["Binned", "Failures", "Run", "load"]
+__all__ = ["Failures", "Observed", "Run", "load"]
 
 KIND, SCHEMA = "dalembert run", 3
+
+AXIS_FIELDS = ("low", "high", "bins", "periodic")
 
 
 @dataclass(frozen=True)
@@ -53,55 +57,19 @@ class Failures:
         return f"{self.total:,} {self.details}" if self.total else "none"
 
 
-@dataclass(frozen=True)
-class Binned:
-    """A histogram that was counted.
+class Observed(NamedTuple):
+    """A statistic that was asked for, and what was collected for it."""
 
-    Attributes:
-        counts: number of paths per bin, shape (bins,) or (bins_x, bins_y); with `every_save` there
-            is a first axis of times.
-        outside: number of paths outside all bins, per time or one number.
-        edges: the ends of the bins of each axis.
-    """
-
-    counts: np.ndarray
-    outside: np.ndarray
-    edges: tuple[np.ndarray, ...]
-
-    @property
-    def _bins(self) -> tuple[int, ...]:
-        return tuple(range(self.counts.ndim - len(self.edges), self.counts.ndim))
-
-    @property
-    def total(self) -> np.ndarray:
-        """Number of paths, inside and outside, shaped to divide the counts."""
-        total = self.counts.sum(axis=self._bins) + self.outside
-        return np.asarray(total).reshape(np.shape(total) + (1,) * len(self.edges))
-
-    @property
-    def density(self) -> np.ndarray:
-        """Estimated probability density in each bin; paths outside count in the norm."""
-        if np.any(self.total == 0):
-            raise ValueError("a density needs at least one path, and at one time there is none.")
-        return self.counts / self.total / self._areas
-
-    @property
-    def stderr(self) -> np.ndarray:
-        """Standard error of the density, from the binomial distribution of the counts."""
-        share = self.density * self._areas
-        return np.sqrt(share * (1 - share) / self.total) / self._areas
-
-    @property
-    def _areas(self) -> np.ndarray:
-        widths = [np.diff(edges) for edges in self.edges]
-        return widths[0] if len(widths) == 1 else np.outer(*widths)
+    statistic: Statistic
+    data: Data
 
 
-class _Statistic(Mapping[str, np.ndarray]):
+class _OfObservables(Mapping[str, np.ndarray]):
     """One statistic of every observable; refuses what the sample does not support."""
 
-    def __init__(self, moments: Mapping[str, Moments], name: str, least: int, formula: Any) -> None:
-        self._moments, self._name, self._least, self._formula = moments, name, least, formula
+    def __init__(self, run: "Run", name: str, least: int, formula: Any) -> None:
+        self._moments, self._name = run.moments, name
+        self._least, self._formula = least, formula
 
     def __getitem__(self, observable: str) -> np.ndarray:
         if observable not in self._moments:
@@ -131,8 +99,8 @@ class Run:
 
     Attributes:
         t: save times, shape (times,).
-        moments: count, mean, sum of squared deviations, minimum and maximum per observable.
-        counts: per histogram, flat bins and what lies outside; see `histograms`.
+        observed: all statistics and their data, by where they were asked for, as
+            `observe/energy`; see `mean`, `histograms` and `statistics`.
         failures: paths that left the statistics.
         truncated: number of truncated increments.
         residual: the largest relative residual of a stage equation, measured in every step.
@@ -146,8 +114,7 @@ class Run:
     """
 
     t: np.ndarray
-    moments: Mapping[str, Moments]
-    counts: Mapping[str, np.ndarray]
+    observed: Mapping[str, Observed]
     failures: Failures
     truncated: int
     residual: float
@@ -155,6 +122,31 @@ class Run:
     q: np.ndarray | None
     p: np.ndarray | None
     provenance: Mapping[str, Any]
+
+    def _results(self, door: str) -> dict[str, Any]:
+        """The results of the statistics that came through one argument of `simulate`."""
+        found = at_door(door, self.observed)
+        return {name: s.result(data, self.t) for name, (s, data) in found.items()}
+
+    @property
+    def statistics(self) -> dict[str, Any]:
+        """What came of the statistics that were asked for by `statistics=`."""
+        return self._results("statistics")
+
+    @property
+    def moments(self) -> dict[str, SampleMean]:
+        """Count, mean, sum of squared deviations, minimum and maximum per observable."""
+        return self._results("observe")
+
+    @property
+    def counts(self) -> dict[str, np.ndarray]:
+        """Per histogram, bins in a row and after them what lies outside; see `histograms`."""
+        return {
+            name: np.concatenate(
+                [h.counts.reshape(*h.outside.shape, -1), h.outside[..., None]], axis=-1
+            )
+            for name, h in self.histograms.items()
+        }
 
     @property
     def count(self) -> np.ndarray:
@@ -169,38 +161,32 @@ class Run:
     @property
     def mean(self) -> Mapping[str, np.ndarray]:
         """Sample means, shape (times, …) for each observable."""
-        return _Statistic(self.moments, "the mean", 1, lambda m: m.mean)
+        return _OfObservables(self, "the mean", 1, lambda m: m.mean)
 
     @property
     def variance(self) -> Mapping[str, np.ndarray]:
         """Unbiased sample variances."""
-        return _Statistic(self.moments, "the variance", 2, lambda m: m.variance)
+        return _OfObservables(self, "the variance", 2, lambda m: m.variance)
 
     @property
     def stderr(self) -> Mapping[str, np.ndarray]:
         """Standard errors of the means."""
-        return _Statistic(self.moments, "the standard error", 2, lambda m: m.stderr)
+        return _OfObservables(self, "the standard error", 2, lambda m: m.stderr)
 
     @property
     def minimum(self) -> Mapping[str, np.ndarray]:
         """Smallest values."""
-        return _Statistic(self.moments, "the minimum", 1, lambda m: m.minimum)
+        return _OfObservables(self, "the minimum", 1, lambda m: m.minimum)
 
     @property
     def maximum(self) -> Mapping[str, np.ndarray]:
         """Largest values."""
-        return _Statistic(self.moments, "the maximum", 1, lambda m: m.maximum)
+        return _OfObservables(self, "the maximum", 1, lambda m: m.maximum)
 
     @property
     def histograms(self) -> dict[str, Binned]:
         """The histograms by name, with counts, edges and densities."""
-        found = {}
-        for name, flat in self.counts.items():
-            axes = self.provenance["histograms"][name]["axes"]
-            shape = (*flat.shape[:-1], *(axis["bins"] for axis in axes))
-            edges = [np.linspace(axis["low"], axis["high"], axis["bins"] + 1) for axis in axes]
-            found[name] = Binned(flat[..., :-1].reshape(shape), flat[..., -1], tuple(edges))
-        return found
+        return self._results("histograms")
 
     def save(self, path: Any) -> None:
         """Write the run to one `.npz` file, replacing an existing one when it is complete.
@@ -214,9 +200,9 @@ class Run:
 
     def to_record(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Plain data and arrays, from which `from_record` makes the run again."""
+        names, arrays = data_to_record({key: data for key, (_, data) in self.observed.items()})
         header = {
-            "observables": list(self.moments),
-            "histograms": list(self.counts),
+            "statistics": names,
             "kept": [name for name in ("q", "p") if getattr(self, name) is not None],
             "failures": vars(self.failures),
             "truncated": self.truncated,
@@ -224,23 +210,21 @@ class Run:
             "iterations": self.iterations,
             "provenance": dict(self.provenance),
         }
-        arrays = {"t": self.t} | {f"counts/{name}": n for name, n in self.counts.items()}
-        for name, moments in self.moments.items():
-            arrays |= {f"moments/{name}/{f}": value for f, value in moments._asdict().items()}
-        arrays |= {name: getattr(self, name) for name in header["kept"]}
+        arrays |= {"t": self.t} | {name: getattr(self, name) for name in header["kept"]}
         return header, arrays
 
     @classmethod
     def from_record(cls, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> "Run":
         """The run of a record; KeyError or TypeError if it is not one."""
         kept = {name: arrays[name] for name in header["kept"]}
+        if "statistics" in header:
+            data = data_from_record(header["statistics"], arrays)
+            observed = observed_from(header["provenance"], data)
+        else:
+            observed = _before_statistics(header, arrays)
         return cls(
             arrays["t"],
-            {
-                name: Moments(*(arrays[f"moments/{name}/{f}"] for f in Moments._fields))
-                for name in header["observables"]
-            },
-            {name: arrays[f"counts/{name}"] for name in header["histograms"]},
+            observed,
             Failures(**header["failures"]),
             header["truncated"],
             header["residual"],
@@ -311,27 +295,43 @@ class Run:
         rows = [("failed paths", str(self.failures)), ("stage equations", solved)]
         if self.truncated:
             rows.append(("truncated increments", f"{self.truncated:,}"))
-        rows += [(f"{name} at the end", self._at_the_end(m)) for name, m in self.moments.items()]
+        rows += [(f"{name} at the end", str(m)) for name, m in self.moments.items()]
+        for name, (statistic, data) in at_door("statistics", self.observed).items():
+            rows.append((name, statistic.summary(statistic.result(data, self.t))))
         rate = of["path_steps_per_second"]
         took = f"{of['seconds']:.3g} s, {rate:.3g} path-steps/s on {of['device']}, {of['code']}"
         return title, [*rows, ("time", took)]
 
-    @staticmethod
-    def _at_the_end(m: Moments) -> str:
-        if m.count[-1] == 0:
-            return "no path left"
-        with np.printoptions(precision=6, threshold=8):
-            is_array = m.mean.ndim > 1
-            mean = " ".join(str(m.mean[-1]).split()) if is_array else f"{m.mean[-1]:.6g}"
-        if m.count[-1] == 1:
-            return f"{mean} (one path)"
-        if is_array:
-            return mean
-        return f"{mean} ± {Moments(*(x[-1] for x in m)).stderr:.2g}"
-
 
 def _plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def observed_from(provenance: Mapping[str, Any], by_key: Mapping[str, Data]) -> dict[str, Observed]:
+    """Data from a file, with the statistics that its provenance describes."""
+    found = {}
+    for key, data in by_key.items():
+        door, _, name = key.partition("/")
+        found[key] = Observed(restored(provenance[door][name]), data)
+    return found
+
+
+def _before_statistics(
+    header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+) -> dict[str, Observed]:
+    """What a record has that was written when means and histograms were all that there was."""
+    found = {}
+    for name in header["observables"]:
+        data = {field: arrays[f"moments/{name}/{field}"] for field in SampleMean._fields}
+        found[f"observe/{name}"] = Observed(Mean(not_saved), data)
+    for name in header["histograms"]:
+        of, flat = header["provenance"]["histograms"][name], arrays[f"counts/{name}"]
+        axes = [Axis(not_saved, *(a[x] for x in AXIS_FIELDS)) for a in of["axes"]]
+        statistic = Histogram(*axes, every_save=of["every_save"])
+        inside = flat[..., :-1].reshape(*flat.shape[:-1], *statistic.bins)
+        data = {"counts": inside, "outside": flat[..., -1]}
+        found[f"histograms/{name}"] = Observed(statistic, data)
+    return found
 
 
 def load(path: Any) -> Run:

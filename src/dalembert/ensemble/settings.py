@@ -1,6 +1,6 @@
 """What a run was asked to do: one checked record."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -8,9 +8,9 @@ import jax
 import numpy as np
 
 from dalembert.ensemble.schedule import Schedule
-from dalembert.ensemble.statistics import Histogram
 from dalembert.noise import Gaussian, Noise, harmless_truncation, usual_noise
 from dalembert.precision import as_dtype, check_dt, is_traced, warn_if_rounded
+from dalembert.statistics import Histogram, Mean, Statistic
 from dalembert.stepping.step import check_method
 from dalembert.system import System
 
@@ -43,7 +43,8 @@ SHARES = 8
 
 MAX_STEPS = 2**30
 
-Functions = tuple[tuple[str, Callable[..., Any]], ...]
+WHAT = {"observe": "an observable", "histograms": "a histogram", "statistics": "a statistic"}
+"""What comes through the arguments that take statistics."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,7 @@ class Settings:
     paths: int
     only: tuple[int, ...] | None
     seed: int
-    observe: Functions
-    histograms: tuple[tuple[str, Histogram], ...]
+    statistics: tuple[tuple[str, Statistic], ...]
     save_every: int
     noise: Noise
     keep: str
@@ -72,10 +72,11 @@ class Settings:
         return Schedule(self.steps, self.save_every, self.grain.chunk)
 
     @property
-    def observed(self) -> tuple[Callable[..., Any], ...]:
-        """The functions of observables and of the axes of histograms."""
-        axes = (axis.of for _, histogram in self.histograms for axis in histogram.axes)
-        return (*(fun for _, fun in self.observe), *axes)
+    def functions(self) -> tuple[tuple[str, str, Callable[..., Any]], ...]:
+        """All functions that statistics observe, after the key of the statistic and their name."""
+        return tuple(
+            (key, name, fun) for key, s in self.statistics for name, fun in s.functions().items()
+        )
 
     @property
     def truncation(self) -> int | None:
@@ -87,6 +88,11 @@ class Settings:
     @property
     def grain(self) -> Grain:
         return _grain(self.backend)
+
+    @property
+    def times(self) -> np.ndarray:
+        """When statistics are kept."""
+        return self.schedule.save_steps * self.dt
 
     @property
     def t_end(self) -> float:
@@ -126,6 +132,7 @@ def make_settings(
     seed: int,
     observe: Any,
     histograms: Any,
+    statistics: Any = None,
     save_every: int,
     noise: Noise | None,
     keep: str,
@@ -154,8 +161,9 @@ def make_settings(
         paths,
         _check_only(only, paths),
         seed,
-        (("energy", system.H),) if observe is None else _check_observe(observe),
-        _check_histograms(histograms),
+        _check_statistics(
+            {"energy": system.H} if observe is None else observe, histograms, statistics
+        ),
         min(save_every, steps),
         noise,
         keep,
@@ -234,27 +242,50 @@ def _check_only(only: Any, paths: int) -> tuple[int, ...] | None:
     return chosen
 
 
-def _check_observe(observe: Any) -> Functions:
+def _check_statistics(
+    observe: Any, histograms: Any, statistics: Any
+) -> tuple[tuple[str, Statistic], ...]:
+    means = _check_observe(observe)
+    binned = _check_kind("histograms", Histogram, histograms)
+    others = _check_kind("statistics", Statistic, statistics)
+    for name in others.keys() & (means.keys() | binned.keys()):
+        raise ValueError(f"statistics has a name that observe or histograms have too: {name!r}.")
+    doors = (("observe", means), ("histograms", binned), ("statistics", others))
+    return tuple(found for door, given in doors for found in _by_key(door, given))
+
+
+def _by_key(door: str, statistics: Mapping[str, Statistic]) -> Iterator[tuple[str, Statistic]]:
+    """Statistics by the argument that they came through and their name there."""
+    for name, statistic in statistics.items():
+        if not isinstance(name, str) or not name or "/" in name or not name.isprintable():
+            raise ValueError(
+                f"{WHAT[door]} needs a name without '/' and control characters, not {name!r}."
+            )
+        try:
+            hash(statistic)
+        except TypeError as error:
+            raise TypeError(
+                f"{door}[{name!r}] cannot be told from others ({error}): make it a frozen "
+                "dataclass of numbers, texts, functions and tuples."
+            ) from error
+        yield f"{door}/{name}", statistic
+
+
+def _check_observe(observe: Any) -> dict[str, Mean]:
     if not isinstance(observe, Mapping) or not observe:
         raise TypeError('observe must map names to functions, e.g. {"energy": H}.')
-    return tuple((_name("an observable", name), fun) for name, fun in observe.items())
+    return {name: Mean(fun) for name, fun in observe.items()}
 
 
-def _check_histograms(histograms: Any) -> tuple[tuple[str, Histogram], ...]:
-    if histograms is None:
-        return ()
-    if not isinstance(histograms, Mapping):
-        raise TypeError("histograms must map names to da.Histogram(…).")
-    for name, histogram in histograms.items():
-        if not isinstance(histogram, Histogram):
-            raise TypeError(f"histograms[{name!r}] must be a da.Histogram, not {histogram!r}.")
-    return tuple((_name("a histogram", name), h) for name, h in histograms.items())
-
-
-def _name(what: str, name: Any) -> str:
-    if not isinstance(name, str) or not name or "/" in name or not name.isprintable():
-        raise ValueError(f"{what} needs a name without '/' and control characters, not {name!r}.")
-    return name
+def _check_kind(door: str, kind: type[Statistic], given: Any) -> Mapping[str, Statistic]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{door} must map names to da.{kind.__name__}(…).")
+    for name, statistic in given.items():
+        if not isinstance(statistic, kind):
+            raise TypeError(f"{door}[{name!r}] must be a da.{kind.__name__}, not {statistic!r}.")
+    return given
 
 
 def _check_noise(

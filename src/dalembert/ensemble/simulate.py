@@ -1,6 +1,5 @@
 """Ensembles: what is asked for, checked and compiled."""
 
-import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -23,11 +22,11 @@ from dalembert.ensemble.legs import compile_run
 from dalembert.ensemble.memory import check_memory
 from dalembert.ensemble.run import Run
 from dalembert.ensemble.settings import Settings, check_choice, make_settings, whole
-from dalembert.ensemble.statistics import Histogram
 from dalembert.ensemble.traced import simulate_traced
-from dalembert.functions import check_function
 from dalembert.noise import Noise
 from dalembert.precision import cast, is_traced, traced_dtype
+from dalembert.statistics import Histogram, Statistic
+from dalembert.statistics.observing import Observing
 from dalembert.stepping.newton import Report
 from dalembert.stepping.propagator import Maps, make_maps
 from dalembert.stepping.stepper import make_stepper
@@ -47,6 +46,7 @@ def simulate(
     seed: int = 0,
     observe: Mapping[str, Callable[..., Any]] | None = None,
     histograms: Mapping[str, Histogram] | None = None,
+    statistics: Mapping[str, Statistic] | None = None,
     save_every: int = 1,
     noise: Noise | None = None,
     keep: str = "nothing",
@@ -77,6 +77,8 @@ def simulate(
         observe: functions of (q, p), or (q, p, params) if the system has params, by name. They may
             return arrays. By default the energy `H`.
         histograms: `da.Histogram` by name.
+        statistics: any other `da.Statistic` by name, e.g. `{"cov": da.Covariance(…)}`; what comes
+            of them is in `run.statistics`.
         save_every: statistics are kept at the start, every so many steps, and at the end.
         noise: kind of noise; by default what the method wants, `da.Gaussian()` for mean-square
             methods and `da.ThreePoint()` for weak ones.
@@ -109,6 +111,7 @@ def simulate(
         seed=seed,
         observe=observe,
         histograms=histograms,
+        statistics=statistics,
         save_every=save_every,
         noise=noise,
         keep=keep,
@@ -116,8 +119,8 @@ def simulate(
     )
     given = (system.params, settings.noise, None if callable(initial) else initial)
     if is_traced(given):
-        unusual = {"histograms": histograms, "checkpoint": checkpoint}
-        unusual["on_failure"] = None if on_failure == "warn" else on_failure
+        usual = None if on_failure == "warn" else on_failure
+        unusual = {"checkpoint": checkpoint, "on_failure": usual}
         for name, value in unusual.items():
             if value is not None:
                 raise ValueError(f"{name} cannot be had inside jit, vmap or grad: leave it out.")
@@ -140,7 +143,7 @@ def prepare(
     if workers is not None:
         whole("workers", workers, 1)
     options = _check_checkpoint(checkpoint)
-    components = _check_functions(settings)
+    observing = Observing.checked(settings.system, settings.dtype, settings.statistics)
     with jax.enable_x64(settings.dtype == np.float64):
         starts = initial_states(
             settings.system, settings.initial, settings.paths, settings.seed, settings.dtype
@@ -148,10 +151,12 @@ def prepare(
         description = describe(settings, exactly=options is not None)
         if options is not None:
             description.check_complete()
-        kernel, maps, report = _make_kernel(settings, description)
+        kernel, maps, report = _make_kernel(settings, description, observing)
         devices = jax.local_devices(backend=settings.backend)
         workers = worker_count(kernel, devices, workers)
-        check_memory(settings, components, workers)
+        check_memory(settings, {}, workers)
+        observing.check(settings.times)
+        check_memory(settings, observing.shapes(settings.block_paths), workers)
         choice = choose_engine(_steps(settings, kernel, maps), find_engines(engine))
         compiled = compile_run(kernel, choice.on_block)
     identity = description.record | {"code": choice.name, "by_maps": maps is not None}
@@ -172,20 +177,19 @@ def _check_checkpoint(checkpoint: Any) -> Checkpoint | None:
 
 
 def _make_kernel(
-    settings: Settings, description: Description
+    settings: Settings, description: Description, observing: Observing
 ) -> tuple[Kernel, Maps | None, Report]:
     """The kernel, the maps that its steps are if they are that, and a report on them."""
     stepper = make_stepper(
         settings.system, settings.method, settings.dtype, known_by=description.functions
     )
     like = arguments_like(settings.system, settings.dtype)
-    reads = [captured(fun, partial(traced_key, fun, *like)) for fun in settings.observed]
+    reads = [captured(fun, partial(traced_key, fun, *like)) for *_, fun in settings.functions]
     dt, params = cast((np.asarray(settings.dt), settings.system.params), settings.dtype)
     maps, report = make_maps(stepper, settings.noise, dt, params) or (None, Report(0, 0.0))
     kernel = Kernel(
         stepper,
-        settings.observe,
-        settings.histograms,
+        observing,
         frozenset(settings.method.needs(settings.system.noises)),
         settings.keep == "all",
         (description.observed, *reads),
@@ -203,15 +207,3 @@ def _steps(settings: Settings, kernel: Kernel, maps: Maps | None) -> Steps:
         settings.block_paths,
         settings.backend,
     )
-
-
-def _check_functions(settings: Settings) -> dict[str, int]:
-    """Refuse observables and quantities that are none; how many numbers each observable has."""
-    system, components = settings.system, {}
-    for name, fun in settings.observe:
-        checked = check_function(f"observe[{name!r}]", fun, system.dim, system.params, None)
-        components[name] = math.prod(checked.shape)
-    for name, histogram in settings.histograms:
-        for axis in histogram.axes:
-            check_function(f"histograms[{name!r}]", axis.of, system.dim, system.params, ())
-    return components

@@ -8,7 +8,7 @@ solution.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -19,9 +19,10 @@ from jax import lax
 from dalembert.ensemble.identity import describe_functions
 from dalembert.ensemble.initial import check_state_shape, path_words, sampled_state
 from dalembert.ensemble.settings import Settings
-from dalembert.ensemble.statistics import Moments, masked_moments
 from dalembert.noise import initial_key, seed_words
 from dalembert.precision import cast
+from dalembert.statistics import Binned, SampleMean
+from dalembert.statistics.observing import Observing, at_door
 from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.stepper import make_stepper
 
@@ -30,19 +31,20 @@ __all__ = ["TracedRun", "simulate_traced"]
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["t", "moments", "failed", "residual", "iterations", "q", "p"],
+    data_fields=["t", "results", "failed", "residual", "iterations", "q", "p"],
     meta_fields=[],
 )
 @dataclass(frozen=True)
 class TracedRun:
     """What comes out of `simulate` inside jit, vmap or grad: the numbers of a `Run`, as JAX arrays.
 
-    It can be returned from a transformed function. Statistics of fewer than two paths are NaN
-    instead of an error.
+    It can be returned from a transformed function. Statistics of too few paths are NaN instead of
+    an error.
 
     Attributes:
         t: save times, shape (times,).
-        moments: count, mean, sum of squared deviations, minimum and maximum per observable.
+        results: what came of all statistics, by where they were asked for, as `observe/energy`;
+            see `mean`, `histograms` and `statistics`.
         failed: number of paths that left the statistics before the end.
         residual: the largest relative residual of a stage equation that was met.
         iterations: the largest number of Newton iterations that was met.
@@ -51,12 +53,32 @@ class TracedRun:
     """
 
     t: Any
-    moments: Mapping[str, Moments]
+    results: Mapping[str, Any]
     failed: Any
     residual: Any
     iterations: Any
     q: Any
     p: Any
+
+    @property
+    def moments(self) -> dict[str, SampleMean]:
+        """Count, mean, sum of squared deviations, minimum and maximum per observable."""
+        return at_door("observe", self.results)
+
+    @property
+    def histograms(self) -> dict[str, Binned]:
+        """The histograms by name, with counts, edges and densities."""
+        return at_door("histograms", self.results)
+
+    @property
+    def statistics(self) -> dict[str, Any]:
+        """What came of the statistics that were asked for by `statistics=`."""
+        return at_door("statistics", self.results)
+
+    @property
+    def count(self) -> Any:
+        """Paths in the statistics at each time, shape (times,)."""
+        return next(iter(self.moments.values())).count.astype(int)
 
     @property
     def mean(self) -> dict[str, Any]:
@@ -71,17 +93,28 @@ class TracedRun:
     @property
     def stderr(self) -> dict[str, Any]:
         """Standard errors of the means."""
-        return {name: jnp.sqrt(m.variance / m.column) for name, m in self.moments.items()}
+        return {name: m.stderr for name, m in self.moments.items()}
+
+    @property
+    def minimum(self) -> dict[str, Any]:
+        """Smallest values."""
+        return {name: m.minimum for name, m in self.moments.items()}
+
+    @property
+    def maximum(self) -> dict[str, Any]:
+        """Largest values."""
+        return {name: m.maximum for name, m in self.moments.items()}
 
 
-class _Path(NamedTuple):
-    """Where one path is, and what has happened to it."""
+class _Paths(NamedTuple):
+    """Where paths are, and what has happened to them; first axis: paths."""
 
     q: Any
     p: Any
     is_fine: Any
     residual: Any
     iterations: Any
+    memory: Any
 
 
 def simulate_traced(settings: Settings, dtype: np.dtype) -> TracedRun:
@@ -92,73 +125,72 @@ def simulate_traced(settings: Settings, dtype: np.dtype) -> TracedRun:
     system, params = settings.system, cast(settings.system.params, dtype)
     noise, seed = cast(settings.noise, dtype), seed_words(settings.seed)
     dt, saves = jnp.asarray(settings.dt, dtype), settings.schedule.save_steps
+    words = path_words(_numbers(settings))
+    observing = Observing.checked(system, dtype, settings.statistics)
+    observing.check(settings.times)
+    observing.shapes(settings.run_paths)
 
-    def step(words: Any, now: _Path, number: Any) -> _Path:
+    def step(words: Any, now: _Paths, number: Any) -> _Paths:
+        """One step of one path."""
         increments = noise.draw(seed, words, number, dt, system.noises, dtype)
         q, p, info = stepper.advance(now.q, now.p, dt, increments, params, Solver.BOTH)
         fine = now.is_fine & info.converged
         # A path that has failed stays where it was.
         q, p = jax.tree.map(partial(jnp.where, fine), (q, p), (now.q, now.p))
         residual = jnp.where(fine, jnp.maximum(now.residual, info.residual), now.residual)
-        return _Path(q, p, fine, residual, jnp.maximum(now.iterations, info.iterations))
+        iterations = jnp.maximum(now.iterations, info.iterations)
+        return _Paths(q, p, fine, residual, iterations, ())
 
-    def observe(now: _Path) -> tuple[_Path, tuple[dict[str, Any], Any, Any, Any]]:
-        """A path whose observables are not finite has failed by now; states become NaN then."""
-        q, p = stepper.leave(now.q), stepper.leave(now.p)
-        values = {name: system.evaluate(fun, q, p, params) for name, fun in settings.observe}
-        values = jax.tree.map(lambda x: jnp.asarray(x, dtype), values)
-        finite = [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(values)]
-        now = now._replace(is_fine=reduce(jnp.logical_and, finite, now.is_fine))
-        q, p = (jnp.where(now.is_fine, x, jnp.nan) for x in (q, p))
-        return now, (values, q, p, now.is_fine)
+    def until(now: _Paths, first: Any, count: int) -> _Paths:
+        def together(now: _Paths, number: Any) -> tuple[_Paths, None]:
+            return jax.vmap(step, in_axes=(0, 0, None))(words, now, number), None
 
-    def path(words: Any, q: Any, p: Any) -> tuple[Any, _Path]:
-        start = _Path(
-            stepper.enter(q),
-            stepper.enter(p),
-            jnp.array(True),
-            jnp.zeros((), dtype),
-            jnp.int32(0),
-        )
+        numbers = first + jnp.arange(count, dtype=jnp.uint32)
+        moved, _ = lax.scan(together, now._replace(memory=()), numbers)
+        return moved._replace(memory=now.memory)
 
-        def until(now: _Path, first: Any, count: int) -> _Path:
-            numbers = first + jnp.arange(count, dtype=jnp.uint32)
-            return lax.scan(lambda now, n: (step(words, now, n), None), now, numbers)[0]
+    def observe(now: _Paths, number: Any) -> tuple[_Paths, tuple[Any, Any, Any]]:
+        """Paths whose observables are not finite have failed by now; states become NaN then."""
+        q, p = jax.vmap(stepper.leave)(now.q), jax.vmap(stepper.leave)(now.p)
+        t = number.astype(dtype) * dt
+        memory, rows, finite = observing.observe(system, now.memory, q, p, params, now.is_fine, t)
+        fine = now.is_fine & finite
+        q, p = (jnp.where(fine[:, None], x, jnp.nan) for x in (q, p))
+        return now._replace(is_fine=fine, memory=memory), (rows, q, p)
 
-        def to_next_save(now: _Path, first: Any) -> tuple[_Path, Any]:
-            now, row = observe(now)
-            return until(now, first, settings.save_every), row
+    def to_next_save(now: _Paths, first: Any) -> tuple[_Paths, Any]:
+        now, row = observe(now, first)
+        return until(now, first, settings.save_every), row
 
-        full = settings.steps // settings.save_every
-        firsts = (settings.save_every * np.arange(full)).astype(np.uint32)
-        now, rows = lax.scan(to_next_save, start, firsts)
-        now, row = observe(now)
-        ends = [row]
-        if full * settings.save_every < settings.steps:
-            now = until(now, np.uint32(saves[-2]), int(saves[-1] - saves[-2]))
-            now, row = observe(now)
-            ends.append(row)
-        rows = jax.tree.map(lambda many, *one: jnp.concatenate([many, jnp.stack(one)]), rows, *ends)
-        return rows, now
-
-    words, starts = path_words(_numbers(settings)), _initial_states(settings, dtype)
-    (values, q, p, fine), end = jax.vmap(path)(words, *starts)
-    by_time = jax.vmap(masked_moments, in_axes=(1, 1))
+    q, p = _initial_states(settings, dtype)
+    now = _Paths(
+        jax.vmap(stepper.enter)(q),
+        jax.vmap(stepper.enter)(p),
+        jnp.ones(len(q), bool),
+        jnp.zeros(len(q), dtype),
+        jnp.zeros(len(q), jnp.int32),
+        observing.start(len(q)),
+    )
+    full = settings.steps // settings.save_every
+    now, rows = lax.scan(to_next_save, now, saves[:full].astype(np.uint32))
+    now, row = observe(now, jnp.uint32(saves[full]))
+    ends = [row]
+    if full * settings.save_every < settings.steps:
+        now = until(now, np.uint32(saves[-2]), int(saves[-1] - saves[-2]))
+        now, row = observe(now, jnp.uint32(saves[-1]))
+        ends.append(row)
+    rows, q, p = jax.tree.map(
+        lambda many, *one: jnp.concatenate([many, jnp.stack(one)]), rows, *ends
+    )
+    left, t = observing.finish(now.memory, now.is_fine), settings.times
     return TracedRun(
-        saves * settings.dt,
-        {name: _of_somebody(by_time(x, fine)) for name, x in values.items()},
-        jnp.sum(~end.is_fine),
-        jnp.max(end.residual),
-        jnp.max(end.iterations),
+        t,
+        {key: s.result({**rows[key], **left[key]}, t) for key, s in settings.statistics},
+        jnp.sum(~now.is_fine),
+        jnp.max(now.residual),
+        jnp.max(now.iterations),
         *_kept(settings.keep, q, p),
     )
-
-
-def _of_somebody(moments: Moments) -> Moments:
-    """Moments that are NaN where no path is left."""
-    nobody = moments.column == 0
-    nan = jnp.asarray(jnp.nan, moments.mean.dtype)
-    return Moments(moments.count, *(jnp.where(nobody, nan, x) for x in moments[1:]))
 
 
 def _numbers(settings: Settings) -> np.ndarray:
@@ -187,9 +219,7 @@ def _initial_states(settings: Settings, dtype: np.dtype) -> tuple[Any, Any]:
 
 
 def _kept(keep: str, q: Any, p: Any) -> tuple[Any, Any]:
-    """Kept states; given with axes (paths, times, dim)."""
+    """Kept states; given with axes (times, paths, dim)."""
     if keep == "nothing":
         return None, None
-    if keep == "final":
-        return q[:, -1], p[:, -1]
-    return jnp.swapaxes(q, 0, 1), jnp.swapaxes(p, 0, 1)
+    return (q[-1], p[-1]) if keep == "final" else (q, p)

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dalembert.ensemble.run import Binned, Run
+from dalembert.ensemble.run import Run
+from dalembert.statistics import Binned
 from dalembert.studies.figures import Figure, Line, Panel
 from dalembert.studies.study import Case, Result, Study
 

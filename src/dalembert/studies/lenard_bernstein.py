@@ -8,8 +8,8 @@ import numpy as np
 
 from dalembert.ensemble.initial import rejection_sampler
 from dalembert.ensemble.run import Run
-from dalembert.ensemble.statistics import Axis, Histogram
 from dalembert.methods import srkw1
+from dalembert.statistics import Axis, Histogram
 from dalembert.studies.claims import Claim, ClaimList
 from dalembert.studies.curves import (
     at_time,

@@ -21,10 +21,10 @@ from dalembert.ensemble.job import Interrupted, Job
 from dalembert.ensemble.run import Run
 from dalembert.ensemble.settings import make_settings
 from dalembert.ensemble.simulate import prepare
-from dalembert.ensemble.statistics import Histogram
 from dalembert.ensemble.stopping import Terminated, ending_on_sigterm
 from dalembert.methods import BEYOND, METHODS
 from dalembert.noise import Noise
+from dalembert.statistics import Histogram
 from dalembert.studies.claims import Claim
 from dalembert.studies.figures import Figure
 from dalembert.system import System
