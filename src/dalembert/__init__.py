@@ -9,7 +9,7 @@ run = da.simulate(da.systems.damped_kubo(), da.midpoint(), ([2.0], [0.0]),
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dalembert import systems
+from dalembert import statistics, systems
 from dalembert.ensemble.checkpoint import Checkpoint
 from dalembert.ensemble.explain import explain
 from dalembert.ensemble.initial import inverse_cdf_sampler, rejection_sampler
@@ -161,6 +161,7 @@ __all__ = [
     "simulate",
     "srkw1",
     "srkw2",
+    "statistics",
     "step",
     "stormer_verlet",
     "strong_order",

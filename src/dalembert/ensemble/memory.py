@@ -49,18 +49,18 @@ def needed_memory(settings: Settings, shapes: Shapes, workers: int) -> dict[str,
     # Blocks that run or wait for their turn, and two sums: the one so far and the next.
     copies = min(IN_FLIGHT * workers, settings.blocks) + min(settings.blocks, 2)
     needed = {f"{saves:,} save times:": 2 * 8 * saves}
+    tables = {key: statistic.tables for key, statistic in settings.statistics}
     if settings.keep != "nothing":
         times = 1 if settings.keep == "final" else saves
         in_flight = min(settings.run_paths, IN_FLIGHT * workers * settings.block_paths)
         states = 2 * times * settings.system.dim * word
         needed[f"keep={settings.keep!r}:"] = states * (settings.run_paths + in_flight)
-    for key, statistic in settings.statistics:
-        values, memory, row, end = shapes[key]
+    for key, (values, memory, row, end) in shapes.items():
         # On the device values, memories (before and after) and rows; on the host 8 bytes a number.
         of_paths = _bytes(values) + 2 * _bytes(memory)
         on_device = running * (of_paths + SAVES_PER_LEG * _bytes(row) + _bytes(end))
         on_host = 8 * copies * (saves * _numbers(row) + _numbers(end))
-        needed[f"{in_words(key)}:"] = on_device + on_host + 8 * statistic.tables
+        needed[f"{in_words(key)}:"] = on_device + on_host + 8 * tables[key]
     return needed
 
 

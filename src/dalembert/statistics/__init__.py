@@ -4,7 +4,7 @@ from dalembert.statistics.autocorrelation import Autocorrelation, SampleAutocorr
 from dalembert.statistics.covariance import Covariance, SampleCovariance
 from dalembert.statistics.histogram import Axis, Binned, Histogram
 from dalembert.statistics.mean import Mean, SampleMean
-from dalembert.statistics.statistic import Statistic
+from dalembert.statistics.statistic import Data, Statistic
 from dalembert.statistics.time_average import TimeAverage
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "Axis",
     "Binned",
     "Covariance",
+    "Data",
     "Histogram",
     "Mean",
     "SampleAutocorrelation",

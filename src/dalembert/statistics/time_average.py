@@ -42,7 +42,7 @@ class TimeAverage(Mean):
     ) -> tuple[Any, Data]:
         begun, mean = has_begun(self.burn_in, t), memory["mean"]
         saves = memory["saves"] + begun.astype(jnp.int32)
-        share = (1 / jnp.maximum(saves, 1)).astype(mean.dtype)
+        share = 1 / jnp.maximum(saves, 1).astype(mean.dtype)
         change = (values["of"] - mean) * share.reshape(share.shape + (1,) * (mean.ndim - 1))
         return {"saves": saves, "mean": jnp.where(begun, mean + change, mean)}, {}
 
