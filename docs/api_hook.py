@@ -32,6 +32,11 @@ SECTIONS = (
             "explain",
         ),
     ),
+    (
+        "Statistics",
+        ("statistics",),
+        ("Statistic", "Mean", "SampleMean", "Histogram", "Axis", "Binned"),
+    ),
     ("Methods", ("methods",), (*da.METHODS, *da.BEYOND)),
     ("Noise", ("noise",), ()),
     ("Systems and their exact results", ("systems",), ()),

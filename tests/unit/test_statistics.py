@@ -146,9 +146,10 @@ def test_inside_jit(run):
     assert close(inside.statistics["bins"].density, run.statistics["bins"].density)
 
 
-SHORT = {"t_end": 1.0, "statistics": {name: STATISTICS[name] for name in ("cov", "bins", "rhos")}}
+SHORT = {"t_end": 2.5, "statistics": {name: STATISTICS[name] for name in ("cov", "bins", "rhos")}}
 
 
+@pytest.mark.slow
 def test_inside_vmap_and_grad():
     some = jnp.asarray([0.5, 1.0])
 
