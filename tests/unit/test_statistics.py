@@ -11,7 +11,6 @@ from jax import lax
 
 import dalembert as da
 from dalembert.ensemble import blocks, settings
-from dalembert.ensemble import simulate as engine
 from dalembert.statistics.observing import Observing, on_host
 from dalembert.statistics.statistic import Recordable
 from outside_statistic import SignChanges
@@ -129,9 +128,8 @@ def test_however_a_run_is_cut_it_has_the_same_bits(run, cut, monkeypatch, tmp_pa
 
 
 def test_every_engine_and_every_merge_gives_the_same_to_rounding(run, monkeypatch):
-    monkeypatch.setattr(engine, "VECTOR_CODE", False)
     monkeypatch.setattr(settings, "LEAST_BLOCK_PATHS", 256)
-    assert close(simulate().statistics, run.statistics)
+    assert close(simulate(engine="XLA").statistics, run.statistics)
 
 
 def traced(params, **options):

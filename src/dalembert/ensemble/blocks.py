@@ -186,9 +186,9 @@ def _run_block(work: Work, number: int, device: Any) -> BlockResult | None:
             unit = end
             if work.remember:
                 saves = [_joined(saves)]
-                host = jax.tree.map(np.asarray, (state, memory))
+                now = jax.tree.map(np.asarray, Pending(unit, state, memory, None))
                 with work.lock:
-                    work.pending[number] = Pending(unit, *host, saves[0])
+                    work.pending[number] = now._replace(unit=unit, saves=saves[0])
         ends = compiled.finish(state, memory, block)
         return _result(work, number, state, _joined(saves), ends)
 
