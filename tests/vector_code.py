@@ -7,7 +7,7 @@ import numpy as np
 from llvmlite import ir
 
 from dalembert.ensemble.lanes import Lanes
-from dalembert.ensemble.native import _compile
+from dalembert.ensemble.native import machine_code
 
 
 def on_lanes(fun, *arrays, width=8):
@@ -27,12 +27,13 @@ def on_lanes(fun, *arrays, width=8):
     for place, y in zip(function.args[len(arrays) :], lanes.run(closed, given), strict=True):
         builder.store(y, place, align=1)
     builder.ret_void()
-    code = _compile(str(module))
+    code, address = machine_code(str(module))
     signature = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers))
-    call = signature(code.get_function_address("march"))
+    call = signature(address)
     count = len(arrays[0])
     padded = [np.pad(x, (0, -count % width), mode="edge") for x in arrays]
     results = [np.empty(len(padded[0]), kind) for kind in kinds]
     for first in range(0, count, width):
         call(*(x[first:].ctypes.data for x in (*padded, *results)))
+    del code  # which has kept the function in memory
     return [result[:count] for result in results]

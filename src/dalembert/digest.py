@@ -58,6 +58,9 @@ TEXTS = frozenset(
 )
 """Types of JAX whose text says all that there is to say."""
 
+FLAT_TREE = frozenset(["elts", "keys", "_vals", "xs", "_tree", "val"])
+"""What makes a tree with its leaves, as traces of jax 0.11 contain them."""
+
 
 class NotComparableError(ValueError):
     """There is something in a function that cannot be told from something else."""
@@ -171,6 +174,8 @@ def _form(x: Any) -> Any:
         return name, *sorted(map(_form, x), key=repr)
     if isinstance(x, Mapping):
         return name, *sorted(((_form(key), _form(value)) for key, value in x.items()), key=repr)
+    if kind.__module__ == "jax._src.flattree":
+        return name, *((n, _form(part)) for n, part in vars(x).items() if n in FLAT_TREE)
     if is_dataclass(x):
         return name, *((field.name, _form(getattr(x, field.name))) for field in fields(x))
     raise NotComparableError(f"it contains a {name}")

@@ -15,7 +15,7 @@ from dalembert.stepping.stepper import make_stepper
 pytest.importorskip("llvmlite")
 
 from dalembert.ensemble.lanes import NoVectorFormError
-from dalembert.ensemble.native import NativeMarch, PathCode, _compile, compile_march, trace_path
+from dalembert.ensemble.native import NativeMarch, PathCode, compile_march, machine_code, trace_path
 from vector_code import on_lanes
 
 X = np.array([0.3, -0.7, 1.2, 0.0, -2.5, 7.25, 1e-3, 40.0])
@@ -207,7 +207,19 @@ def test_numbers_without_a_vector_form_are_refused():
 
 def test_code_that_llvm_refuses_has_no_vector_form():
     with pytest.raises(NoVectorFormError, match="code that LLVM refuses"):
-        _compile('define double @"march"(i32 %x) { ret i32 %x }')
+        machine_code('define double @"march"(i32 %x) { ret i32 %x }')
+
+
+@pytest.mark.parametrize("constants", [1, 30, 59, 60, 61, 62, 120, 500])
+def test_any_number_of_constants_fits_into_memory(constants):
+    """Once room for them was counted too small, and the process ended."""
+
+    def fun(x):
+        for k in range(constants):
+            x = x * ((k + 1 / 3) / constants) + 1 / (k + 7)
+        return x
+
+    np.testing.assert_allclose(on_lanes(fun, X)[0], fun(X), rtol=1e-12)
 
 
 def test_what_has_no_vector_form_is_named():

@@ -1,5 +1,7 @@
 """Steps in registers: the kernel of a GPU, run by an interpreter, against the steps of a CPU."""
 
+import contextlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -253,7 +255,12 @@ def test_functions_that_triton_does_not_know_are_left_to_xla(monkeypatch):
 
 def lowered(fun, *types):
     """The code of a function for a GPU; there need not be one."""
-    return jax.jit(fun).trace(*types).lower(lowering_platforms=("cuda",)).as_text()
+    with contextlib.ExitStack() as stack:
+        if jax.__version_info__ >= (0, 11):  # which wants to be told for which GPU
+            gpu = jax.sharding.AbstractDevice("NVIDIA H200", num_cores=132, platform="gpu")
+            mesh = jax.sharding.AbstractMesh((1,), ("x",), abstract_device=gpu)
+            stack.enter_context(jax.sharding.use_abstract_mesh(mesh))
+        return jax.jit(fun).trace(*types).lower(lowering_platforms=("cuda",)).as_text()
 
 
 def in_a_kernel(fun, dtype):

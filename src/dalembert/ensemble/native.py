@@ -230,8 +230,7 @@ class NativeMarch:
 
     def __init__(self, code: PathCode, width: int) -> None:
         self.width, self._shared = width, code.shared
-        self._engine = _compile(write_march(code, width))
-        address = self._engine.get_function_address("march")
+        self._code, address = machine_code(write_march(code, width))
         pointer, long, word = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint32
         self._call = ctypes.CFUNCTYPE(long, pointer, pointer, long, word, word)(address)
 
@@ -258,13 +257,9 @@ class NativeMarch:
         return march
 
 
-LIBRARY = ("cos", "exp", "exp2", "log", "pow", "sin", "tan", "tanh")
-"""Functions that are calls to the C library, which may be far away from the code."""
-
-
-def _compile(text: str) -> Any:
-    is_self_contained = not any(f"llvm.{name}.v" in text for name in LIBRARY)
-    machine = _machine("small" if is_self_contained else "jitdefault")
+def machine_code(text: str) -> tuple[Any, int]:
+    """The function `march` in memory: what keeps it there, and where it is."""
+    machine = _machine()
     try:
         module = binding.parse_assembly(text)
         module.verify()
@@ -275,22 +270,26 @@ def _compile(text: str) -> Any:
     options.loop_vectorization = options.slp_vectorization = False
     builder = binding.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
-    engine = binding.create_mcjit_compiler(module, machine, use_lmm=True)
-    engine.finalize_object()
-    return engine
+    # JITLink puts code and constants side by side, and reaches functions of the C library, which
+    # may be far away, through jumps of its own.
+    linker = binding.create_lljit_compiler(machine, use_jit_link=True)
+    library = binding.JITLibraryBuilder().add_object_img(machine.emit_object(module))
+    library.export_symbol("march").add_current_process()
+    try:
+        linked = library.link(linker, "march")
+    except RuntimeError as error:
+        raise NoVectorFormError(f"code that cannot be linked: {error}") from error
+    return linked, linked["march"]
 
 
-def _machine(addresses: str) -> Any:
-    """This computer's processor; every engine owns one.
-
-    With "small" addresses constants are read where they are used.
-    """
+def _machine() -> Any:
+    """This computer's processor. Constants are read where they are used."""
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     target = binding.Target.from_default_triple()
     features = binding.get_host_cpu_features().flatten()
     return target.create_target_machine(
-        cpu=binding.get_host_cpu_name(), features=features, opt=3, jit=True, codemodel=addresses
+        cpu=binding.get_host_cpu_name(), features=features, opt=3, reloc="pic", codemodel="small"
     )
 
 
