@@ -720,15 +720,11 @@ def test_every_solver_solves_the_steps_of_particles_that_travelled_far(solver):
 def _passes(residual, slope, start):
     """Newton's passes on one equation: the solution, and the residual that is reported."""
 
-    def first_pass(u):
-        return vector([u[0] - residual(u[0]) / slope(u[0])])
-
     def next_pass(u):
-        better = first_pass(u)
-        return better, jnp.abs(residual(better[0])) / (jnp.abs(better[0]) + 1.0)
+        better = u[0] - residual(u[0]) / slope(u[0])
+        return (better,), jnp.abs(residual(better)) / (jnp.abs(better) + 1.0)
 
-    start = (jnp.asarray(start),)
-    (root,), report = newton.newton_loop(first_pass, next_pass, start, second_is_ahead=True)
+    (root,), report = newton.newton_loop(next_pass, (jnp.asarray(start),), second_pass=next_pass)
     return float(root), float(report.residual)
 
 

@@ -9,7 +9,9 @@ An engine is an object with a name and one method:
 `march` takes all paths of a block through `count` steps. Paths that have solved their equations and
 are finite come back after these steps, with what they have to report; the others, and those that
 had failed before, come back as they were, the former marked in `hard` (a boolean array, or None if
-there are none). An engine that cannot take some steps raises `RefusedError` with the reason.
+there are none, or a function that gives one of these when it is called, so that a device need not
+stop after every stretch). An engine that cannot take some steps raises `RefusedError` with the
+reason.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,10 +36,25 @@ from dalembert.noise import Noise
 from dalembert.stepping.propagator import Maps, Propagator
 from dalembert.stepping.stepper import Stepper
 
-__all__ = ["ENGINES", "Choice", "Engine", "RefusedError", "Steps", "choose_engine", "find_engines"]
+__all__ = [
+    "ENGINES",
+    "Choice",
+    "Engine",
+    "RefusedError",
+    "Steps",
+    "choose_engine",
+    "find_engines",
+    "known",
+]
 
 March = Callable[[PathState, int, int], tuple[PathState, Any]]
 OnBlock = Callable[[Block], March]
+
+
+def known(hard: Any) -> np.ndarray | None:
+    """Which paths have to take a stretch again, after waiting for it if need be."""
+    found: Any = hard() if callable(hard) else hard
+    return found
 
 
 class RefusedError(Exception):
@@ -188,11 +205,11 @@ def _by_xla(steps: Steps, march: Callable[..., Any]) -> OnBlock:
     compiled = _compiled(steps.stepper, steps.maps is not None, steps.needs, march)
 
     def on_block(block: Block) -> March:
-        told = steps.told(block)
+        told = jax.device_put(steps.told(block))
 
         def take(state: PathState, first: int, count: int) -> tuple[PathState, Any]:
-            after, hard, any_hard = compiled(state, told, jnp.int32(first), jnp.int32(count))
-            return after, np.asarray(hard) if any_hard else None
+            after, hard, any_hard = compiled(state, told, np.int32(first), np.int32(count))
+            return after, lambda: np.asarray(hard) if any_hard else None
 
         return take
 

@@ -2,9 +2,10 @@
 
 A unit (`schedule.py`) saves if a save is due, and takes a chunk of steps. The states at the saves
 of a leg are observed together at its end, because every call of XLA takes time. If a path could not
-take a chunk fast, the leg ends there.
+take a chunk fast, the leg ends there: what was taken ahead of knowing that is forgotten.
 """
 
+from collections import deque
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -13,13 +14,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.ensemble.engines import OnBlock
+from dalembert.ensemble.engines import OnBlock, known
 from dalembert.ensemble.kernel import Kernel, Saves
 from dalembert.ensemble.march import Block, PathState, Status, choose
 from dalembert.ensemble.schedule import SAVES_PER_LEG, Schedule
 from dalembert.statistics.statistic import Data
 
 __all__ = ["Compiled", "LegResult", "compile_run", "run_leg"]
+
+AHEAD = 8
+"""Chunks that a device is given before it is known whether all paths could take the first."""
 
 
 class Compiled(NamedTuple):
@@ -56,6 +60,18 @@ class LegResult(NamedTuple):
     hard: np.ndarray | None
 
 
+class _Taken(NamedTuple):
+    """A chunk that has been taken: the next unit, its state, and the saves made so far.
+
+    Whether a path was hard need not be known yet (`engines.py`).
+    """
+
+    unit: int
+    state: PathState
+    saves: int
+    outcome: Any
+
+
 def compile_run(kernel: Kernel, on_block: OnBlock) -> Compiled:
     """The code of a run whose fast steps are known."""
     return Compiled(on_block, *_of_kernel(kernel))
@@ -79,14 +95,23 @@ def run_leg(
     march, hard = compiled.on_block(block), None
     rows: list[PathState] = []
     steps: list[int] = []
-    while unit < end and hard is None:
-        first, count = schedule.stretch(unit)
-        if schedule.is_save(unit):
-            rows.append(state)
-            steps.append(first)
-        if count:
-            state, hard = march(state, first, count)
-        unit += 1
+    ahead: deque[_Taken] = deque()
+    while hard is None and (unit < end or ahead):
+        if unit < end:
+            first, count = schedule.stretch(unit)
+            if schedule.is_save(unit):
+                rows.append(state)
+                steps.append(first)
+            unit += 1
+            if count:
+                state, outcome = march(state, first, count)
+                ahead.append(_Taken(unit, state, len(rows), outcome))
+        if ahead and (unit == end or len(ahead) > AHEAD or not callable(ahead[0].outcome)):
+            taken = ahead.popleft()
+            hard = known(taken.outcome)
+            if hard is not None:
+                unit, state = taken.unit, taken.state
+                del rows[taken.saves :], steps[taken.saves :]
     if not rows:
         return LegResult(state, memory, None, unit, hard)
     observed, memory, saves = observe(compiled, rows, memory, block, steps)

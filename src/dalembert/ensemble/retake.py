@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.ensemble.engines import known
 from dalembert.ensemble.legs import Compiled
 from dalembert.ensemble.march import Block, PathState, Status, choose
 
@@ -44,7 +45,8 @@ def retaken(
     first, wanted = steps.start, len(steps)
     while first < steps.stop and np.any(np.asarray(now.status) == Status.FINE):
         count = min(wanted, steps.stop - first)
-        moved, still_hard = march(now, first, count)
+        moved, outcome = march(now, first, count)
+        still_hard = known(outcome)
         if still_hard is not None and count > 1:
             wanted = count // 2
             continue

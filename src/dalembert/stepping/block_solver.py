@@ -213,14 +213,20 @@ class BlockSolver:
                 report = Report(jnp.int32(self.fast_iterations), newton.relative(worst, scale))
                 return newton.as_scalars(found, dtype), report
             if self.affine:
-                found, bound = with_error(*equations.linear(vector(u), around))
-                return found, Report(jnp.int32(1), closely(found, bound))
-            found, report = newton.newton_loop(
-                lambda u: equations.first_pass(vector(u), around),
-                lambda u: with_error(*equations.next_pass(vector(u), around)),
-                u,
-                second_is_ahead=equations.is_short and solver is Solver.LOOP,
-            )
+                found, error = with_error(*equations.linear(vector(u), around))
+                return found, Report(jnp.int32(1), closely(found, error))
+
+            def next_pass(u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any]:
+                return with_error(*equations.next_pass(vector(u), around))
+
+            def last_pass(u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any]:
+                found, _ = next_pass(u)
+                return found, newton.relative(*equations.check(vector(found), around))
+
+            first = newton.as_scalars(equations.first_pass(vector(u), around), dtype)
+            if equations.is_short and solver is Solver.LOOP:
+                return newton.newton_loop(last_pass, first, second_pass=next_pass)
+            found, report = newton.newton_loop(next_pass, first)
             return found, report._replace(residual=closely(found, report.residual))
 
         def solve_safely(u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Report]:
@@ -314,11 +320,13 @@ def _programs(
 
     def linear(guess: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
         # From zero the solution of one equation is a quotient, without a difference.
-        start = guess if len(guess) > 1 else vector([np.zeros((), guess[0].dtype)[()]])
-        found, slack = newton.fixed_newton(
+        zero = np.zeros((), guess[0].dtype)[()]
+        start = guess if len(guess) > 1 else vector([zero])
+        found, _ = newton.fixed_newton(
             lambda u: residual(u, around), lambda u: linearise(u, around), start, is_linear=True
         )
-        return found, *quick_check(found, slack, around)
+        # Old positions are what they are, rounded or not: nothing has to be allowed for them.
+        return found, *quick_check(found, vector([zero] * len(found)), around)
 
     def one_pass(u: np.ndarray, around: Surroundings, order: int) -> tuple[np.ndarray, np.ndarray]:
         curved = second if order == 3 else None

@@ -40,6 +40,7 @@ __all__ = [
     "slack",
     "tolerance",
     "worse",
+    "worst_if_nan",
 ]
 
 FAST_STEPS = 4
@@ -119,10 +120,9 @@ def newton_pass(
 
 
 def newton_loop(
-    first_pass: Callable[[tuple[Any, ...]], np.ndarray],
-    next_pass: Callable[[tuple[Any, ...]], tuple[np.ndarray, Any]],
+    next_pass: Callable[[tuple[Any, ...]], tuple[tuple[Any, ...], Any]],
     guess: tuple[Any, ...],
-    second_is_ahead: bool,
+    second_pass: Callable[[tuple[Any, ...]], tuple[tuple[Any, ...], Any]] | None = None,
 ) -> tuple[tuple[Any, ...], Report]:
     """As many passes as a path of an ensemble needs: the solution, and its measured residual.
 
@@ -131,24 +131,23 @@ def newton_loop(
     before the loop, it leaves one look at all the paths.
 
     Args:
-        first_pass: roughly, a better approximation.
         next_pass: a better approximation, and its residual.
-        guess: where to begin.
-        second_is_ahead: whether a pass is short enough to be written out twice.
+        guess: where to begin: what a first pass has found.
+        second_pass: the same, with an upper bound of the residual, written out before the loop.
     """
     dtype = guess[0].dtype
 
-    def improve(now: _Approximation) -> _Approximation:
-        better, error = next_pass(now.u)
+    def improve(pass_: Any, now: _Approximation) -> _Approximation:
+        better, error = pass_(now.u)
         goes_on = (error > goal(dtype)) & (error < now.error / 2) & (now.passes + 1 < LONG_STEPS)
-        new = _Approximation(as_scalars(better, dtype), error, goes_on, now.passes + 1)
+        new = _Approximation(better, error, goes_on, now.passes + 1)
         return jax.tree.map(partial(jnp.where, now.is_open), new, now)
 
-    u = as_scalars(first_pass(guess), dtype)
-    start = _Approximation(u, jnp.asarray(jnp.inf, dtype), jnp.array(True), jnp.int32(1))
-    if second_is_ahead:
-        start = improve(start)
-    end = lax.while_loop(lambda now: any_path(now.is_open), improve, start)
+    start = _Approximation(guess, jnp.asarray(jnp.inf, dtype), jnp.array(True), jnp.int32(1))
+    if second_pass:
+        start = improve(second_pass, start)
+        start = start._replace(is_open=~(start.error <= goal(dtype)))
+    end = lax.while_loop(lambda now: any_path(now.is_open), partial(improve, next_pass), start)
     return end.u, Report(end.passes, end.error)
 
 
@@ -187,7 +186,12 @@ def rough_relative(worst: Any, scale: Any) -> Any:
 def relative(worst: Any, scale: Any) -> Any:
     """The largest of some residuals relative to their floors; infinite if one is not a number."""
     ratios = [x / y for x, y in zip(worst, scale, strict=True)]
-    return reduce(worse, [jnp.where(x == x, x, jnp.inf).astype(x.dtype) for x in ratios])
+    return reduce(worse, map(worst_if_nan, ratios))
+
+
+def worst_if_nan(residual: Any) -> Any:
+    """A residual that is not a number is as bad as any."""
+    return jnp.where(residual == residual, residual, jnp.inf).astype(residual.dtype)
 
 
 def worse(residual: Any, other: Any) -> Any:
