@@ -1,0 +1,80 @@
+"""The order of imports: every room of the package uses those below it and none above."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import dalembert
+
+ROOT = Path(dalembert.__file__).parent
+
+FLOORS = (
+    ("operations", "precision", "traces", "elementary", "digest", "captured", "functions", "joint"),
+    ("system", "noise"),
+    ("systems", "methods", "observables"),
+    ("statistics", "stepping"),
+    ("ensemble", "theory"),
+    ("__init__",),
+    ("diffrax", "studies", "launch", "coordinator", "terminal"),
+    ("commands", "cli", "__main__"),
+)
+"""From the ground up. Within a floor, rooms that use each other stand in this order."""
+
+ORDER = {
+    room: (floor, place) for floor, rooms in enumerate(FLOORS) for place, room in enumerate(rooms)
+}
+LATER = {("__init__", "theory"), ("ensemble", "__init__")}
+"""Imports inside functions that look up: names found when they are asked for, and the version."""
+
+
+def rooms_of(module: str) -> str:
+    """The room that a dotted name within the package belongs to."""
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def imports():
+    """(room, room that it imports, file) for every import of the package by itself."""
+    for file in sorted(ROOT.rglob("*.py")):
+        room = file.relative_to(ROOT).parts[0].removesuffix(".py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dalembert"):
+                assert node.level == 0, f"{file}: imports say the whole name"
+                names = [f"{node.module}.{name.name}" for name in node.names]
+                known = [n if node.module != "dalembert" else _module(n) for n in names]
+                yield from ((room, rooms_of(n), file) for n in known)
+            elif isinstance(node, ast.Import):
+                names = [n.name for n in node.names if n.name.split(".")[0] == "dalembert"]
+                yield from ((room, rooms_of(n), file) for n in names)
+
+
+def _module(name: str) -> str:
+    """`dalembert.x` if that is a module, else the package that defines x."""
+    path = ROOT / name.partition(".")[2]
+    return name if path.with_suffix(".py").exists() or path.is_dir() else "dalembert"
+
+
+def test_every_room_has_its_floor():
+    rooms = {p.relative_to(ROOT).parts[0].removesuffix(".py") for p in ROOT.rglob("*.py")}
+    assert rooms <= set(ORDER)
+
+
+def test_imports_go_down():
+    wrong = [
+        f"{file.relative_to(ROOT)} imports {other}"
+        for room, other, file in imports()
+        if room != other and ORDER[other] >= ORDER[room] and (room, other) not in LATER
+    ]
+    assert not wrong, wrong
+
+
+def test_the_check_can_fail():
+    assert ORDER["ensemble"] > ORDER["methods"], "an import of the ensemble by a method is wrong"
+    assert any(room == "ensemble" and other == "stepping" for room, other, _ in imports())
+
+
+def test_import_loads_nothing_that_is_not_needed():
+    unwanted = ["llvmlite", "jax.experimental.pallas", "matplotlib", "xarray"]
+    code = f"import sys, dalembert; print([m for m in {unwanted} if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
