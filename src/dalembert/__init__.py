@@ -19,7 +19,6 @@ from dalembert.ensemble.run import Run, load
 from dalembert.ensemble.simulate import simulate
 from dalembert.ensemble.traced import TracedRun
 from dalembert.methods import (
-    BEYOND,
     METHODS,
     AdditiveTableau,
     BracketTableau,
@@ -27,6 +26,7 @@ from dalembert.methods import (
     ExplicitWeakTableau,
     LangevinSplitting,
     MeanSquareTableau,
+    Method,
     NinomiyaVictoirTableau,
     WeakTableau,
     aboba,
@@ -93,7 +93,6 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "BEYOND",
     "METHODS",
     "SYSTEMS",
     "AdditiveTableau",
@@ -114,6 +113,7 @@ __all__ = [
     "LangevinSplitting",
     "Mean",
     "MeanSquareTableau",
+    "Method",
     "NinomiyaVictoirTableau",
     "Recorded",
     "Run",

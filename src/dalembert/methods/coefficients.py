@@ -5,14 +5,15 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from math import sqrt
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from dalembert.methods.conditions import Array
+from dalembert.methods.method import Convergence, Method
+
 Number = float | Fraction | np.floating[Any]
-Convergence = Literal["mean-square", "weak"]
 
 if TYPE_CHECKING:
 
@@ -70,29 +71,14 @@ def columns(text: str) -> int:
     return sum(not unicodedata.combining(character) for character in text)
 
 
-class Named:
-    """What every method says of itself, whatever it is made of."""
-
-    name: str
-    #: The family in words.
-    family: ClassVar[str]
-    #: The sense in which it converges; families of tableaus have one for all.
-    convergence: Any
-    #: What a system must be for the method, beyond the number of noises.
-    requires: ClassVar[frozenset[str]] = frozenset()
-
-    def check_noises(self, noises: int) -> None:
-        """Raise ``ValueError`` if the method cannot take this number of noises."""
-        if noises < 0:
-            raise ValueError(f"the number of noises cannot be negative, got {noises}")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything needed to write the method down again, in types that JSON knows."""
-        return {"name": self.name, "family": self.family, "convergence": self.convergence}
+def gauss_coefficients() -> list[list[Number]]:
+    """The matrix of Gauss' method of two stages; its weights are (½, ½)."""
+    quarter, shift = Fraction(1, 4), sqrt(3) / 6
+    return [[quarter, 0.25 - shift], [0.25 + shift, quarter]]
 
 
-class Tableau(Named):
-    """Base of the families; a subclass is a frozen dataclass that names its arrays.
+class Tableau(Method):
+    """Base of families of coefficients; a subclass is a frozen dataclass that names its arrays.
 
     Two tableaus are equal, and hash alike, when type, name and every coefficient agree bit for
     bit, so a tableau can be a cache key or a static argument of ``jax.jit``.
@@ -134,15 +120,11 @@ class Tableau(Named):
         """All arrays by name."""
         return {key: getattr(self, key) for key in self._matrices + self._vectors}
 
-    def needs(self, noises: int = 1) -> frozenset[str]:
-        """Increments that one step reads: "dW", and others where the family uses them."""
-        del noises
-        return frozenset({"dW"})
-
     def to_dict(self) -> dict[str, Any]:
         """Everything needed to write the tableau down again, in types that JSON knows."""
         arrays = {key: array.tolist() for key, array in self.coefficients.items()}
-        return super().to_dict() | {"stages": self.stages, "coefficients": arrays}
+        others = {k: value for k, value in super().to_dict().items() if k not in arrays}
+        return others | {"stages": self.stages, "coefficients": arrays}
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Tableau):
@@ -163,7 +145,8 @@ class Tableau(Named):
         return "\n".join(lines)
 
     def _key(self) -> tuple[Any, ...]:
-        return (type(self), self.name, *(a.tobytes() for a in self.coefficients.values()))
+        others = {k: value for k, value in vars(self).items() if k not in self.coefficients}
+        return (type(self), *others.values(), *(a.tobytes() for a in self.coefficients.values()))
 
     def _who(self) -> str:
         return f"{type(self).__name__} {self.name!r}"

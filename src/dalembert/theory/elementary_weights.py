@@ -21,15 +21,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from math import sqrt
-from typing import Any
 
+import jax
 import numpy as np
 
-from dalembert.methods import AdditiveTableau, NinomiyaVictoirTableau
-from dalembert.methods.coefficients import Array
-from dalembert.methods.tableau import ClassicMethod, ExplicitWeakTableau
-from dalembert.stepping.stages import stage_system
-from dalembert.system import DRIFT_TERMS, NOISE_TERMS, Term
+from dalembert.methods import Method
+from dalembert.methods.conditions import Array
+from dalembert.methods.stages import Entry, StageSystem
+from dalembert.noise import Increments
+from dalembert.system import BRACKET_TERMS, DRIFT_TERMS, NOISE_TERMS, Bracket, Term
 
 #: A rooted tree: the index of the channel at its root, and its subtrees in ascending order.
 Tree = tuple[int, tuple["Tree", ...]]
@@ -97,36 +97,75 @@ def mixed_variables(I: Array, I_tilde: Array) -> Array:
     return lower - lower.swapaxes(1, 2)
 
 
-#: Methods whose step is a B-series: all of their rows are sums of fields.
-SeriesMethod = ClassicMethod | AdditiveTableau | NinomiyaVictoirTableau
+def is_series(method: Method, noises: int, additive: bool = False) -> bool:
+    """Whether the step is a B-series: all of its rows are sums of fields at stages."""
+    rows = method.rows(noises)
+    return len(rows.q_rows) == len(rows.p_rows) and all(
+        e.term[0] not in BRACKET_TERMS and e.q_row == e.p_row and e.increment.factor is None
+        for row in _entries(rows, additive)
+        for e in row
+    )
 
 
-def expand(method: SeriesMethod, noises: int, mixed: Mixed = mixed_variables) -> Expansion:
+def treats_all_alike(method: Method, noises: int = 1) -> bool:
+    """Whether all parts of a field have the same weights: gradients with q, with p, and forces."""
+    if not is_series(method, noises):
+        return False
+    return len(expand(method, noises).channels) == noises + 1
+
+
+def expand(
+    method: Method, noises: int, mixed: Mixed = mixed_variables, additive: bool = False
+) -> Expansion:
     """Write one step of ``method`` with ``noises`` noises and h = 1 as an ``Expansion``."""
-    increments, probabilities = _increments(method, noises, mixed)
-    rows = stage_system(method, noises)
-    stages = len(rows.q_rows) - 2
+    entries = _entries(method.rows(noises), additive)
+    noise, probabilities = _increments(method, noises, mixed)
+    with jax.enable_x64(True):
+        kinds = {e.increment for row in entries for e in row}
+        values = {kind: np.asarray(kind.value(np.float64(1), noise)) for kind in kinds}
+    stages = len(entries) - 1
     terms = [[(kind, 0) for kind in DRIFT_TERMS]]
     terms += [[(kind, r) for kind in NOISE_TERMS] for r in range(noises)]
     size = (len(probabilities), stages + 1, stages)
     tables: dict[Term, Array] = {term: np.zeros(size) for kinds in terms for term in kinds}
-    for i, entries in enumerate(zip(rows.q_rows[1:], rows.p_rows[1:], strict=True)):
-        for entry in (*entries[0], *entries[1]):
-            if entry.weight:
-                here = tables[entry.term][:, i, entry.q_row - 1]
-                here += entry.weight * increments[entry.increment]
+    for i, row in enumerate(entries):
+        for e in row:
+            tables[e.term][:, i, e.q_row] += e.weight * values[e.increment]
     channels = [
         Channel(colour, f"{colour}{names}", table[:, -1], table[:, :-1])
         for colour, kinds in enumerate(terms)
         for names, table in _merge([(kind, tables[kind, i]) for kind, i in kinds])
     ]
-    # Noise k at Rößler's stages Ĥᵏ carries no variable that is odd in noise k.
-    odd_vanish = not isinstance(method, ExplicitWeakTableau)
+    # Noise k at Rößler's stages Ĥᵏ carries no variable that is odd in noise k alone.
+    odd_vanish = all(
+        e.increment.odd == ({e.term[1]} if e.term[0] in NOISE_TERMS else set())
+        for row in entries
+        for e in row
+    )
     return Expansion(tuple(channels), probabilities, odd_vanish)
 
 
-def _increments(method: SeriesMethod, noises: int, mixed: Mixed) -> tuple[dict[Any, Array], Array]:
-    """All outcomes of the increments of a step with h = 1, and their probabilities."""
+def _entries(rows: StageSystem, additive: bool) -> list[list[Entry]]:
+    """What both rows of every stage and of the new state add up, without what vanishes.
+
+    Constant fields have no brackets: those of additive noises vanish.
+    """
+    pairs = zip(rows.q_rows, rows.p_rows, strict=False)
+    return [
+        [e for e in (*q, *p) if e.weight and not (additive and _is_of_noises(e.term[1]))]
+        for q, p in pairs
+    ]
+
+
+def _is_of_noises(which: int | Bracket) -> bool:
+    """Whether it is a bracket of noises alone."""
+    return isinstance(which, tuple) and all(
+        _is_of_noises(x) if isinstance(x, tuple) else x > 0 for x in which
+    )
+
+
+def _increments(method: Method, noises: int, mixed: Mixed) -> tuple[Increments, Array]:
+    """All outcomes of the noise of a step with h = 1, outcomes last, and their probabilities."""
     needs = method.needs(noises)
     nothing = ((0.0, 1.0),)
     second = _COIN if "mixed" in needs else _GAUSS if "dZ" in needs else nothing
@@ -134,16 +173,13 @@ def _increments(method: SeriesMethod, noises: int, mixed: Mixed) -> tuple[dict[A
     pairs = list(product(*[_GAUSS] * noises, *[second] * noises, coins))
     outcomes = np.array(pairs).reshape(len(pairs), 2 * noises + 1, 2)
     first, other, coin = np.split(outcomes[..., 0], [noises, 2 * noises], axis=1)
-    one, dZ = np.ones(len(outcomes)), (first + other / sqrt(3)) / 2
-    values: dict[Any, Array] = {("dt",): one, ("sqrt_dt",): one}
-    for r in range(noises):
-        values |= {("dW", r): first[:, r], ("dZ/dt", r): dZ[:, r]}
-        for side, sign in (("heads", 1), ("tails", -1)):
-            values[side, r] = first[:, r] * (1 + sign * coin[:, 0]) / 2
-    if "mixed" in needs:
-        table = mixed(first, other)
-        values |= {("mixed", k, l): table[:, k, l] for k in range(noises) for l in range(noises)}
-    return values, outcomes[..., 1].prod(axis=1)
+    noise = Increments(
+        dW=first.T,
+        dZ=(first + other / sqrt(3)).T / 2,
+        mixed=np.moveaxis(mixed(first, other), 0, -1) if "mixed" in needs else None,
+        coin=coin[:, 0],
+    )
+    return noise, outcomes[..., 1].prod(axis=1)
 
 
 def _merge(kinds: Sequence[tuple[str, Array]]) -> list[tuple[str, Array]]:
