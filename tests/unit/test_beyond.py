@@ -1,4 +1,4 @@
-"""Methods of higher order or for some systems: what they keep, what they refuse, their noise, and their orders."""
+"""Methods of higher order or for some systems: structure, refusals, noise, and orders."""
 
 from math import exp, sqrt
 

@@ -28,7 +28,7 @@ from dalembert.methods import (
     srkw2,
     stormer_verlet,
 )
-from dalembert.methods.coefficients import Tableau, number_text
+from dalembert.methods.coefficients import SYMBOLS, Tableau, number_text
 from dalembert.theory.elementary_weights import expand
 from dalembert.theory.order_conditions import order_conditions
 
@@ -442,7 +442,7 @@ def test_str_shows_every_array(method):
     stages = "1 stage" if method.stages == 1 else f"{method.stages} stages"
     assert text.splitlines()[0] == f"{method.name}: {method.family}, {stages}"
     for key, array in method.coefficients.items():
-        assert method._symbols[key] in text
+        assert SYMBOLS.get(key, key) in text
         for x in array.flat:
             assert number_text(float(x)) in text
 

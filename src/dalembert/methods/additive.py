@@ -49,7 +49,6 @@ class AdditiveTableau(Tableau):
     _matrices = ("a",)
     _vectors = ("alpha", "omega", "zeta")
     _sums: ClassVar = {"alpha": 1.0}
-    _symbols: ClassVar = {"a": "a", "alpha": "α", "omega": "ω", "zeta": "ζ"}
     _layout = ((("a", "alpha"),), ((None, "omega"), (None, "zeta")))
 
     def rows(self, noises: int) -> StageSystem:

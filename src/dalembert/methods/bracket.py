@@ -53,10 +53,6 @@ class Area(Increment):
     name = "area"
     reads = frozenset({"area"})
 
-    @property
-    def odd(self) -> frozenset[int]:
-        return frozenset({self.i, self.j})
-
     def value(self, dt: Any, noise: Increments) -> Any:
         assert noise.area is not None, "the method has asked for it"
         return noise.area[self.i, self.j]
@@ -85,7 +81,6 @@ class BracketTableau(Tableau):
     _matrices = ("a",)
     _vectors = ("alpha",)
     _sums: ClassVar = {"alpha": 1.0}
-    _symbols: ClassVar = {"a": "a", "alpha": "α"}
     _layout = ((("a", "alpha"),),)
 
     def __post_init__(self) -> None:

@@ -32,6 +32,13 @@ if TYPE_CHECKING:
 else:
     Matrix = Vector = Array
 
+#: How the paper writes an array; those that are not here are written by their names.
+SYMBOLS = {
+    **{"alpha": "α", "alpha_hat": "α̂", "beta": "β", "beta_hat": "β̂", "omega": "ω", "zeta": "ζ"},
+    **{"a_bar": "ā", "a_hat": "â", "b_bar": "b̄", "b_hat": "b̂", "beta1": "β1", "beta2": "β2"},
+    **{"a0": "a⁰", "a1": "a¹", "b0": "b⁰", "b1": "b¹", "b3": "b³"},
+}
+
 #: Sums of weights may miss their value by this much, relative to what is added up: rounding of
 #: any sensible tableau, not more.
 SUM_TOLERANCE = 1e-12
@@ -91,8 +98,6 @@ class Tableau(Method):
     _matrices: ClassVar[tuple[str, ...]]
     _vectors: ClassVar[tuple[str, ...]]
     _sums: ClassVar[dict[str, float]]
-    # How the paper writes an array: name -> symbol, for printing.
-    _symbols: ClassVar[dict[str, str]]
     # Rows of the printed tableau: pairs (matrix, weights below it), None where nothing is printed.
     _layout: ClassVar[tuple[tuple[tuple[str | None, str | None], ...], ...]]
     _explicit: ClassVar[bool] = False
@@ -217,7 +222,7 @@ class Tableau(Method):
         cells = [[number_text(float(x)) for x in line] for line in (*body, *foot)]
         width = max(len(text) for line in cells for text in line)
         lines = [" ".join(text.rjust(width) for text in line) for line in cells]
-        head = " over ".join(self._symbols[key] for key in (matrix, weights) if key is not None)
+        head = " over ".join(SYMBOLS.get(key, key) for key in (matrix, weights) if key is not None)
         across = max(columns(head), len(lines[0]))
         rule = ["-" * across] if matrix is not None and weights is not None else []
         split = len(body)

@@ -54,7 +54,6 @@ class NinomiyaVictoirTableau(Tableau):
     _matrices = ("a",)
     _vectors = ("alpha",)
     _sums: ClassVar = {"alpha": 1.0}
-    _symbols: ClassVar = {"a": "a", "alpha": "α"}
     _layout = ((("a", "alpha"),),)
 
     def rows(self, noises: int) -> StageSystem:

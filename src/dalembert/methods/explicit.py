@@ -49,7 +49,6 @@ class ExplicitTableau(Tableau):
     _matrices = ("A", "B1", "B2")
     _vectors = ("alpha", "g1", "g2")
     _sums: ClassVar = {"alpha": 1.0, "g1": 1.0, "g2": 0.0}
-    _symbols: ClassVar = {"A": "A", "B1": "B1", "B2": "B2", "alpha": "α", "g1": "g1", "g2": "g2"}
     _layout = ((("A", "alpha"), ("B1", "g1"), ("B2", "g2")),)
     _explicit = True
 

@@ -42,10 +42,6 @@ class Mixed(Increment):
     name = "mixed"
     reads = frozenset({"mixed"})
 
-    @property
-    def odd(self) -> frozenset[int]:
-        return frozenset({self.k, self.l})
-
     def value(self, dt: Any, noise: Increments) -> Any:
         assert noise.mixed is not None, "the method has asked for it"
         return noise.mixed[self.k, self.l] / jnp.sqrt(dt)
@@ -89,10 +85,6 @@ class ExplicitWeakTableau(Tableau):
     _matrices = ("A0", "A1", "A2", "B0", "B1", "B2", "B3")
     _vectors = ("alpha", "beta1", "beta2")
     _sums: ClassVar = {"alpha": 1.0, "beta1": 1.0, "beta2": 0.0}
-    _symbols: ClassVar = {
-        **{"A0": "A0", "A1": "A1", "A2": "A2", "B0": "B0", "B1": "B1", "B2": "B2", "B3": "B3"},
-        **{"alpha": "α", "beta1": "β1", "beta2": "β2"},
-    }
     _layout = (
         (("A0", None), ("B0", None)),
         (("A1", None), ("B1", None), ("B3", None)),

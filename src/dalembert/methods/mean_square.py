@@ -61,10 +61,6 @@ class MeanSquareTableau(Tableau):
     _matrices = ("a", "a_bar", "a_hat", "b", "b_bar", "b_hat")
     _vectors = ("alpha", "alpha_hat", "beta", "beta_hat")
     _sums: ClassVar = {"alpha": 1.0, "alpha_hat": 1.0, "beta": 1.0, "beta_hat": 1.0}
-    _symbols: ClassVar = {
-        **{"a": "a", "a_bar": "ā", "a_hat": "â", "b": "b", "b_bar": "b̄", "b_hat": "b̂"},
-        **{"alpha": "α", "alpha_hat": "α̂", "beta": "β", "beta_hat": "β̂"},
-    }
     _layout = (
         (("a", "alpha"), ("a_bar", "alpha"), ("a_hat", "alpha_hat")),
         (("b", "beta"), ("b_bar", "beta"), ("b_hat", "beta_hat")),

@@ -38,7 +38,8 @@ class Increment:
         name: what it is called; no other kind of increment of a method has the same name.
         reads: the fields of `da.Increments` that it is made of. One that reads none is the same
             for all paths and steps.
-        odd: the noises whose reflection changes its sign.
+        odd: the noises whose reflection changes its sign; those that its fields number, unless
+            a subclass says otherwise.
     """
 
     name: ClassVar[str]
@@ -46,7 +47,7 @@ class Increment:
 
     @property
     def odd(self) -> frozenset[int]:
-        return frozenset()
+        return frozenset(vars(self).values() if self.reads else ())
 
     @property
     def factor(self) -> Callable[[Any, Any, Any], Any] | None:
@@ -84,10 +85,6 @@ class DW(Increment):
     noise: int
     name = "dW"
     reads = frozenset({"dW"})
-
-    @property
-    def odd(self) -> frozenset[int]:
-        return frozenset({self.noise})
 
     def value(self, dt: Any, noise: Increments) -> Any:
         return noise.dW[self.noise]

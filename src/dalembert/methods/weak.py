@@ -56,10 +56,6 @@ class WeakTableau(Tableau):
     _matrices = ("a0", "a1", "b0", "b1", "b3")
     _vectors = ("alpha", "beta")
     _sums: ClassVar = {"alpha": 1.0, "beta": 1.0}
-    _symbols: ClassVar = {
-        **{"a0": "a⁰", "a1": "a¹", "b0": "b⁰", "b1": "b¹", "b3": "b³"},
-        **{"alpha": "α", "beta": "β"},
-    }
     _layout = (
         (("a0", None), ("b0", None)),
         (("a1", None), ("b1", None), ("b3", None)),
