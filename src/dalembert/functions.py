@@ -16,7 +16,7 @@ from jax.extend import core as jcore
 from dalembert.digest import contains, derivative
 from dalembert.precision import float_hint, is_traced, warn_if_rounded
 
-__all__ = ["Checked", "check_function"]
+__all__ = ["Checked", "arguments_like", "check_function", "check_linear"]
 
 
 class Checked(NamedTuple):
@@ -27,21 +27,28 @@ class Checked(NamedTuple):
 
 
 def check_function(
-    name: str, fun: Any, dim: int, params: Any, shape: tuple[int, ...] | None
+    name: str,
+    fun: Any,
+    states: tuple[int, ...],
+    params: Any,
+    shape: tuple[int, ...] | None,
+    noises: tuple[int, ...] | None = None,
 ) -> Checked:
     """Refuse anything but a function of (q, p), or (q, p, params), to a real array.
 
     Args:
         name: what the function is called in messages.
         fun: what the user has given.
-        dim: degrees of freedom; `q` and `p` have shape `(dim,)`.
+        states: the shape of `q` and `p`.
         params: the parameters of the system, or None if its functions take none.
         shape: the shape of the result; None means any.
+        noises: the shape of `w`, for functions of (q, p, w) or (q, p, w, params).
 
     Returns:
         Whether it has derivative rules by `jax.custom_vjp`.
     """
-    arguments = "(q, p)" if params is None else "(q, p, params)"
+    names = ["q", "p", *(["w"] if noises else []), *([] if params is None else ["params"])]
+    arguments = f"({', '.join(names)})"
     if not callable(fun):
         raise TypeError(f"{name} must be a function of {arguments}, not {fun!r}.")
 
@@ -52,8 +59,7 @@ def check_function(
         return jnp.asarray(out)
 
     with jax.enable_x64(True):
-        z = jax.ShapeDtypeStruct((dim,), np.float64)
-        given = (z, z) if params is None else (z, z, params)
+        given = arguments_like(states, params, noises)
         try:
             trace, out = jax.make_jaxpr(call, return_shape=True)(*given)
             if shape == out.shape == () and jnp.issubdtype(out.dtype, np.floating):
@@ -70,13 +76,13 @@ def check_function(
         except Exception as error:
             raise TypeError(
                 f"{name} failed when called as {name}{arguments} with q and p of shape "
-                f"({dim},): {type(error).__name__}: {_first_line(error)}"
+                f"{states}: {type(error).__name__}: {_first_line(error)}"
             ) from error
         unknown = [None] * len(trace.jaxpr.invars)
         for index, length in _indices_out_of_bounds(trace.jaxpr, [*trace.consts, *unknown]):
             raise ValueError(
                 f"{name} takes entry {index} of an axis of length {length}, counted from 0. "
-                f"q and p have shape ({dim},): is dim={dim} right?"
+                f"q and p have shape {states}: is dim={_as_given(states)} right?"
             )
     warn_if_rounded(name, [*trace.consts, *_literals(trace.jaxpr)])
     if not jnp.issubdtype(out.dtype, np.floating):
@@ -95,6 +101,50 @@ def check_function(
     if shape is not None and has_rules:
         _check_rules(name, call, given, shape)
     return Checked(out.shape, has_rules)
+
+
+def arguments_like(
+    states: tuple[int, ...], params: Any, noises: tuple[int, ...] | None = None
+) -> tuple[Any, ...]:
+    """The types of what a user's function is called with."""
+    z = jax.ShapeDtypeStruct(states, np.float64)
+    w = () if noises is None else (jax.ShapeDtypeStruct(noises, np.float64),)
+    return z, z, *w, *(() if params is None else (params,))
+
+
+def _as_given(shape: tuple[int, ...]) -> Any:
+    return shape[0] if len(shape) == 1 else shape
+
+
+def check_linear(
+    name: str, fun: Any, states: tuple[int, ...], params: Any, noises: tuple[int, ...]
+) -> None:
+    """Refuse a function of (q, p, w) that is not linear in w, by what it does to random numbers."""
+    rest = () if params is None else (params,)
+    if is_traced(rest):
+        return
+    normal = np.random.default_rng(0).standard_normal
+
+    def evaluate(q: Any, p: Any, w: Any) -> np.ndarray:
+        return np.asarray(fun(jnp.asarray(q), jnp.asarray(p), jnp.asarray(w), *rest))
+
+    with jax.enable_x64(True):
+        for scale in (1.0, 1e-3, 1e3):
+            q, p, v, w = (normal(shape) for shape in (states, states, noises, noises))
+            w = scale * w
+            parts = [evaluate(q, p, x) for x in (v, w, v - 2 * w)]
+            size = np.max(np.abs(parts[0])) + 2 * np.max(np.abs(parts[1]))
+            gap = np.max(np.abs(parts[2] - (parts[0] - 2 * parts[1])))
+            if not (gap <= LINEAR_TO * size or not np.isfinite(size)):
+                raise ValueError(
+                    f"{name} must be linear in w, the increments of all noises: "
+                    f"{name}(q, p, v - 2 w) differs from {name}(q, p, v) - 2 {name}(q, p, w) by "
+                    f"{gap:.1e}. Write the sum of {name}_i(q, p) * w[i]."
+                )
+
+
+LINEAR_TO = 1e-9
+"""Relative rounding that sums of many terms may have."""
 
 
 def _check_rules(name: str, call: Any, given: tuple[Any, ...], shape: tuple[int, ...]) -> None:

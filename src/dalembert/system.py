@@ -9,6 +9,7 @@ A `System` holds the functions and derives the rest by automatic differentiation
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import prod
 from typing import Any
 
 import jax
@@ -17,10 +18,14 @@ import numpy as np
 
 from dalembert.captured import captured
 from dalembert.digest import ORDERS, traced_key
-from dalembert.functions import check_function
+from dalembert.functions import check_function, check_linear
+from dalembert.joint import joint_terms
 from dalembert.precision import vector, with_precision
 
-__all__ = ["System", "Term"]
+__all__ = ["ALL", "System", "Term"]
+
+ALL = -1
+"""The number of all noises together, whose terms are functions of (q, p, params, w)."""
 
 Bracket = tuple[Any, Any]
 """[A, B] = DB·A − DA·B of two fields: 0 is the drift, r noise number r, or brackets again."""
@@ -40,78 +45,110 @@ class System:
 
     Args:
         H: Hamiltonian, `H(q, p) -> scalar`.
-        F: force, `F(q, p) -> (dim,)`; None means zero.
-        h: noise Hamiltonians, one per Wiener process, each `(q, p) -> scalar` or None.
-        f: noise forces, one per Wiener process, each `(q, p) -> (dim,)` or None.
-        dim: number of degrees of freedom, which has to be given; `q` and `p` have shape `(dim,)`.
-        params: numbers or arrays in any nesting. If given, every function takes
-            `(q, p, params)`, and derivatives with respect to them can be taken.
+        F: force, `F(q, p) -> like q`; None means zero.
+        h: noise Hamiltonians, one per Wiener process, each `(q, p) -> scalar` or None; with
+            `noises` one function `h(q, p, w) -> scalar` for all of them, Σ h_i(q, p) w_i.
+        f: noise forces, one per Wiener process, each `(q, p) -> like q` or None; with `noises` one
+            function `f(q, p, w) -> like q`, Σ f_i(q, p) w_i.
+        dim: number of degrees of freedom, or the shape of `q` and `p`, such as (N, 3) for N
+            particles; it has to be given. Afterwards the number, and `shape` the shape.
+        params: numbers or arrays in any nesting. If given, every function takes them as its last
+            argument, `(q, p, params)`, and derivatives with respect to them can be taken.
         name: what the system is called in tables and files.
         invariants: functions that are constant along every path, by name.
+        noises: number of Wiener processes, or the shape of w, if `h` and `f` are single functions,
+            linear in w. Afterwards the number, and `noise_shape` the shape.
 
     The functions are written with `jax.numpy`. Everything is checked on construction.
     """
 
     H: Callable[..., Any]
     F: Callable[..., Any] | None = None
-    h: Sequence[Callable[..., Any] | None] | None = None
-    f: Sequence[Callable[..., Any] | None] | None = None
-    dim: int = 0
+    h: Any = None
+    f: Any = None
+    dim: Any = 0
     params: Any = None
     name: str = "system"
     invariants: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    noises: Any = None
+    shape: tuple[int, ...] = field(init=False, default=())
+    noise_shape: tuple[int, ...] | None = field(init=False, default=None)
     _backwards: frozenset[str] = field(init=False, default=frozenset())
 
     def __post_init__(self) -> None:
-        if isinstance(self.dim, bool) or not isinstance(self.dim, int | np.integer) or self.dim < 1:
-            hint = " It has to be given, e.g. dim=1." if self.dim == 0 else ""
-            raise ValueError(
-                f"dim must be a positive integer (degrees of freedom), not {self.dim!r}.{hint}"
-            )
-        h, f = _noise_lists(self.h, self.f)
-        object.__setattr__(self, "h", h)
-        object.__setattr__(self, "f", f)
-        object.__setattr__(self, "dim", int(self.dim))
-        object.__setattr__(self, "invariants", _by_name(self.invariants))
-        scalars = {"H": self.H, **{f"h[{i}]": h_i for i, h_i in enumerate(h)}}
-        scalars |= {f"invariants[{name!r}]": fun for name, fun in self.invariants.items()}
-        vectors = {"F": self.F, **{f"f[{i}]": f_i for i, f_i in enumerate(f)}}
-        backwards = [
+        hint = " It has to be given, e.g. dim=1." if np.array_equal(self.dim, 0) else ""
+        self._set("shape", _shape("dim", "degrees of freedom", self.dim, hint))
+        self._set("dim", prod(self.shape))
+        if self.noises is not None:
+            self._set("noise_shape", _shape("noises", "Wiener processes", self.noises))
+            h, f = joint_terms(self.h, self.f, self.noise_shape)
+        else:
+            h, f = _noise_lists(self.h, self.f)
+        self._set("h", h)
+        self._set("f", f)
+        self._set("noises", len(h))
+        self._set("invariants", _by_name(self.invariants))
+        self._set("_backwards", frozenset(self._checked()))
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def _checked(self) -> list[str]:
+        """The names of functions with rules for reverse mode; anything wrong is an error."""
+        scalars = {"H": self.H} | {f"invariants[{k!r}]": fun for k, fun in self.invariants.items()}
+        vectors = {"F": self.F}
+        if self.noise_shape is None:
+            scalars |= {f"h[{i}]": h_i for i, h_i in enumerate(self.h)}
+            vectors |= {f"f[{i}]": f_i for i, f_i in enumerate(self.f)}
+        told = [
             name
-            for shape, functions in (((), scalars), ((self.dim,), vectors))
+            for shape, functions in (((), scalars), (self.shape, vectors))
             for name, fun in functions.items()
             if fun is not None or name == "H"
-            if check_function(name, fun, self.dim, self.params, shape).has_rules
+            if check_function(name, fun, self.shape, self.params, shape).has_rules
         ]
-        object.__setattr__(self, "_backwards", frozenset(backwards))
+        if self.noise_shape is not None:
+            for name, terms, shape in (("h", self.h, ()), ("f", self.f, self.shape)):
+                if terms.fun is not None:
+                    like = self.shape, self.params, shape, self.noise_shape
+                    if check_function(name, terms.fun, *like).has_rules:
+                        told.append(name)
+                    check_linear(name, terms.fun, self.shape, self.params, self.noise_shape)
+        return told
 
     @property
-    def noises(self) -> int:
-        """Number m of Wiener processes."""
-        return len(self.h or ())
+    def is_joint(self) -> bool:
+        """Whether all noises are given by one function."""
+        return self.noise_shape is not None
 
     @property
     def key(self) -> tuple[Any, ...]:
         """What a compiled step depends on: functions and what they read, not the parameters."""
-        functions = (self.H, self.F, *(self.h or ()), *(self.f or ()))
+        functions = (self.H, self.F)
+        functions += (self.h.fun, self.f.fun) if self.is_joint else (*self.h, *self.f)
         keys = (captured(fun, partial(self.retraced, fun)) for fun in functions)
-        return (*keys, self.dim, self.params is not None)
+        return (*keys, self.shape, self.noise_shape, self.params is not None)
 
     def retraced(self, fun: Any) -> Hashable:
         """What a function of (q, p), or (q, p, params), is known by if what it reads is hidden."""
-        z = jax.ShapeDtypeStruct((self.dim,), np.float64)
-        like = (z, z) if self.params is None else (z, z, self.params)
+        z = jax.ShapeDtypeStruct(self.shape, np.float64)
+        like = [z, z]
+        if self.is_joint and fun in (self.h.fun, self.f.fun):
+            like.append(jax.ShapeDtypeStruct(self.noise_shape, np.float64))
+        if self.params is not None:
+            like.append(self.params)
         with jax.enable_x64(True):
             return traced_key(fun, *like, orders=ORDERS)
 
     def __repr__(self) -> str:
-        text = f"System {self.name!r}: dim={self.dim}, noises={self.noises}"
+        dim = self.dim if len(self.shape) == 1 else self.shape
+        text = f"System {self.name!r}: dim={dim}, noises={self.noises}"
         return text if self.params is None else f"{text}, params={self.params}"
 
     def with_params(self, params: Any = None, **changes: Any) -> "System":
         """The same system with other parameters, e.g. `system.with_params(nu=0.1)`."""
         if params is not None:
-            return replace(self, params=params)
+            return self.changed(params=params)
         if not isinstance(self.params, Mapping):
             raise TypeError(
                 f"{self.name!r} has no named parameters; pass the whole of `params` instead."
@@ -121,40 +158,62 @@ class System:
             raise ValueError(
                 f"{self.name!r} has no parameter {unknown}; it has {sorted(self.params)}."
             )
-        return replace(self, params={**self.params, **changes})
+        return self.changed(params={**self.params, **changes})
 
-    def evaluate(self, fun: Callable[..., Any], q: Any, p: Any, params: Any) -> Any:
-        """Call a user's function with the arguments that it expects."""
-        return fun(q, p) if self.params is None else fun(q, p, params)
+    def changed(self, **changes: Any) -> "System":
+        """The same system with some arguments replaced."""
+        given: dict[str, Any] = {"dim": self.shape, "noises": self.noise_shape}
+        if self.is_joint:
+            given |= {"h": self.h.fun, "f": self.f.fun}
+        given |= changes
+        if given["noises"] and given["h"] is None and given["f"] is None:
+            given["noises"] = None
+        return replace(self, **given)
+
+    def evaluate(self, fun: Callable[..., Any], q: Any, p: Any, params: Any, *w: Any) -> Any:
+        """Call a user's function, of flat states, with arguments in the shapes that it expects."""
+        given = (self.shaped(q), self.shaped(p), *(x.reshape(self.noise_shape) for x in w))
+        return fun(*given) if self.params is None else fun(*given, params)
+
+    def shaped(self, x: Any) -> Any:
+        """Flat states, shape (..., dim), in the shape that users see."""
+        return x if len(self.shape) == 1 else x.reshape(*x.shape[:-1], *self.shape)
 
     def term(self, term: Term) -> Callable[[Any, Any, Any], Any] | None:
-        """One term of the equations as a function of (q, p, params), or None if it is zero."""
+        """One term of the equations as a function of (q, p, params), or None if it is zero.
+
+        States are flat here. The term of noise number ALL is a function of (q, p, params, w).
+        """
         kind, i = term
         if kind in BRACKET_TERMS:
             part = BRACKET_TERMS.index(kind)
             return lambda q, p, params: self._bracket_or_field(i, q, p, params)[part]
         assert isinstance(i, int), "only brackets have more than one number"
-        source = {
-            "H_p": self.H,
-            "H_q": self.H,
-            "F": self.F,
-            "h_p": self.h[i] if self.h else None,
-            "h_q": self.h[i] if self.h else None,
-            "f": self.f[i] if self.f else None,
-        }[kind]
+        source = self._source(kind, i)
         if source is None:
             return None
+        is_vector = kind in ("F", "f")
 
-        def call(q: Any, p: Any, params: Any) -> Any:
-            return jnp.asarray(self.evaluate(source, q, p, params), q.dtype)
+        def call(q: Any, p: Any, params: Any, *w: Any) -> Any:
+            value = jnp.asarray(self.evaluate(source, q, p, params, *w), q.dtype)
+            return value.reshape(q.shape) if is_vector else value
 
-        if kind in ("F", "f"):
+        if is_vector:
             return call
-        name = "H" if kind in DRIFT_TERMS else f"h[{i}]"
+        name = "H" if kind in DRIFT_TERMS else "h" if self.is_joint else f"h[{i}]"
         gradient = _gradient_by_both if name in self._backwards else jax.grad
         if kind in ("H_p", "h_p"):
             return gradient(call, argnums=1)
-        return lambda q, p, params: -gradient(call, argnums=0)(q, p, params)
+        return lambda *args: -gradient(call, argnums=0)(*args)
+
+    def _source(self, kind: str, i: int) -> Callable[..., Any] | None:
+        """The function that a term is made of."""
+        if kind in DRIFT_TERMS:
+            return self.F if kind == "F" else self.H
+        terms = self.f if kind == "f" else self.h
+        if i == ALL:
+            return terms.fun
+        return terms[i] if len(terms) else None
 
     def drift(self, q: Any, p: Any) -> tuple[Any, Any]:
         """The Stratonovich drift (H_p, −H_q + F), each of shape (dim,)."""
@@ -243,7 +302,7 @@ def _gradient_by_both(fun: Callable[..., Any], argnums: int) -> Callable[..., An
     Where a rule by `jax.custom_vjp` is not used, for what is not differentiated, the function
     itself stays in the trace, and no derivative can be taken forwards.
     """
-    return lambda q, p, params: jax.grad(fun, argnums=(0, 1))(q, p, params)[argnums]
+    return lambda *args: jax.grad(fun, argnums=(0, 1))(*args)[argnums]
 
 
 def _noise_lists(h: Any, f: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -261,6 +320,20 @@ def _noise_lists(h: Any, f: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
             "Use None for a term that is zero, or leave the whole list out."
         )
     return h, f
+
+
+def _shape(name: str, what: str, given: Any, hint: str = "") -> tuple[int, ...]:
+    """A positive integer, or several, as a tuple."""
+    sizes = tuple(given) if isinstance(given, list | tuple) else (given,)
+    for size in sizes:
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+            sizes = ()
+            break
+    if not sizes:
+        raise ValueError(
+            f"{name} must be a positive integer ({what}), or a shape of such, not {given!r}.{hint}"
+        )
+    return tuple(map(int, sizes))
 
 
 def _by_name(invariants: Any) -> dict[str, Any]:

@@ -97,15 +97,14 @@ class Work:
             return sum(count for number, count in self.failed.items() if number >= block)
 
 
-def worker_count(kernel: Kernel, devices: list[Any], wanted: int | None) -> int:
+def worker_count(devices: list[Any], wanted: int | None) -> int:
     """How many blocks to run at a time: one per core of the process, or two per device.
 
     While one block of a device computes, the other comes and goes.
     """
     if devices[0].platform != "cpu":
         return wanted or 2 * len(devices)
-    # Matrix-free solves call LAPACK, whose calls from several threads can block each other.
-    return (wanted or cores()) if kernel.stepper.is_scalar else 1
+    return wanted or cores()
 
 
 def cores() -> int:

@@ -30,7 +30,6 @@ from dalembert.ensemble.march import (
     Stretch,
     accepted,
     march_fast,
-    march_safe,
 )
 from dalembert.noise import Noise
 from dalembert.stepping.propagator import Maps, Propagator
@@ -177,28 +176,12 @@ class Xla:
 
 
 class Arrays:
-    """Steps on whole arrays by the safeguarded solver, for systems that are not written out."""
+    """Steps on whole arrays, for systems with too many degrees of freedom to be written out."""
 
     name = "arrays (XLA)"
 
     def compile(self, steps: Steps) -> OnBlock:
-        march = _march_of_arrays(steps.stepper, steps.needs)
-
-        def on_block(block: Block) -> March:
-            def take(state: PathState, first: int, count: int) -> tuple[PathState, None]:
-                return march(state, block, jnp.int32(first), jnp.int32(count)), None
-
-            return take
-
-        return on_block
-
-
-@lru_cache(maxsize=128)
-def _march_of_arrays(stepper: Stepper, needs: frozenset[str]) -> Callable[..., PathState]:
-    def march(state: PathState, block: Block, first: Any, count: Any) -> PathState:
-        return march_safe(stepper, state, block, Stretch(first, count, needs))
-
-    return jax.jit(march)
+        return _by_xla(steps, march_fast)
 
 
 def _by_xla(steps: Steps, march: Callable[..., Any]) -> OnBlock:

@@ -104,7 +104,9 @@ def _march(
 ) -> Any:
     """Take the steps of a stretch; `step(carry, increments, number)` is one step of one path."""
     end, together = stretch.first + stretch.count, block.noise.together
-    every_path = jax.vmap(step, in_axes=(0, -1, None))
+    # Arrays have their paths in front, scalars theirs at the end.
+    axis = -1 if stepper.is_scalar else 0
+    every_path = jax.vmap(step, in_axes=(0, axis, None))
 
     def group(number: Any, carry: Any) -> Any:
         def draw(path: Any) -> Group:
@@ -112,10 +114,15 @@ def _march(
             group = block.noise.draw_together(block.seed, path, number, block.dt, *size)
             return needed(group, stretch.needs)
 
-        increments = jax.vmap(draw, out_axes=-1)(block.path)
+        increments = jax.vmap(draw, out_axes=axis)(block.path)
+        if stepper.is_scalar:
+            picked = partial(pick, group=increments)
+        else:
+            stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *increments)
+            picked = lambda place: jax.tree.map(lambda x: x[place], stacked)  # noqa: E731
 
         def one(place: Any, carry: Any) -> Any:
-            return every_path(carry, pick(place, increments), together * number + place + 1)
+            return every_path(carry, picked(place), together * number + place + 1)
 
         begin = jnp.maximum(stretch.first - together * number, 0)
         return lax.fori_loop(begin, jnp.minimum(end - together * number, together), one, carry)
@@ -132,17 +139,29 @@ def needed(group: Group, needs: frozenset[str]) -> Group:
 def march_fast(stepper: Fast, state: PathState, block: Block, stretch: Stretch) -> Moving:
     """The steps of a stretch by the fast solver; states have been entered."""
 
-    def step(now: Moving, increments: Increments, number: Any) -> Moving:
-        return advanced(stepper, block, now, increments, Solver.FAST)
+    def step(carry: tuple[Moving, Any], increments: Increments, number: Any) -> tuple[Moving, Any]:
+        now, at_start = carry
+        after = advanced(stepper, block, now, increments, Solver.FAST, at_start)
+        return after, terms_at(after.q, after.p)
 
-    return _march(moving(state), block, stretch, stepper, step)
+    def terms_at(q: Any, p: Any) -> Any:
+        return stepper.terms_at(q, p, block.params)
+
+    start = moving(state)
+    carry = start, jax.vmap(terms_at)(start.q, start.p)
+    return _march(carry, block, stretch, stepper, step)[0]
 
 
 def advanced(
-    stepper: Fast, block: Block, now: Moving, increments: Increments, solver: Solver
+    stepper: Fast,
+    block: Block,
+    now: Moving,
+    increments: Increments,
+    solver: Solver,
+    at_start: Any = None,
 ) -> Moving:
     """Paths after a step, with the worst of what its equations had to report so far."""
-    q, p, info = stepper.advance(now.q, now.p, block.dt, increments, block.params, solver)
+    q, p, info = stepper.advance(now.q, now.p, block.dt, increments, block.params, solver, at_start)
     truncated = now.truncated
     if increments.truncated is not None:
         truncated += increments.truncated

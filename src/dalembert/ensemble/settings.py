@@ -37,6 +37,9 @@ CPU_GRAIN = Grain(4096, 1024, 64)
 DEVICE_GRAIN = Grain(2**18, 2048, 1024)
 """What fills the device."""
 
+USUAL_DIM = 8
+"""Degrees of freedom beyond which blocks have fewer paths."""
+
 LEAST_BLOCK_PATHS = 64
 SHARES = 8
 """On a CPU few paths are cut into about so many blocks, none smaller than this."""
@@ -168,7 +171,7 @@ def make_settings(
         noise,
         keep,
         as_dtype(dtype),
-        _block_paths(backend, paths),
+        _block_paths(backend, paths, system.dim),
         backend,
     )
 
@@ -177,16 +180,18 @@ def _grain(backend: str) -> Grain:
     return CPU_GRAIN if backend == "cpu" else DEVICE_GRAIN
 
 
-def _block_paths(backend: str, paths: int) -> int:
+def _block_paths(backend: str, paths: int, dim: int) -> int:
     """The usual size; for few paths a power of two that leaves several blocks to share."""
 
     def holding(number: int) -> int:
         return 1 << (number - 1).bit_length()
 
-    usual = min(_grain(backend).block_paths, holding(paths))
+    room = max(_grain(backend).block_paths * USUAL_DIM // holding(dim), 1)
+    usual = min(_grain(backend).block_paths, holding(paths), room)
     if backend != "cpu":
         return usual
-    return min(usual, max(LEAST_BLOCK_PATHS, holding(-(-paths // SHARES))))
+    least = max(LEAST_BLOCK_PATHS * USUAL_DIM // holding(dim), 1)
+    return min(usual, max(least, holding(-(-paths // SHARES))))
 
 
 def _number(name: str, value: Any) -> float:

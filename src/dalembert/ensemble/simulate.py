@@ -153,7 +153,7 @@ def prepare(
             description.check_complete()
         kernel, maps, report = _make_kernel(settings, description, observing)
         devices = jax.local_devices(backend=settings.backend)
-        workers = worker_count(kernel, devices, workers)
+        workers = worker_count(devices, workers)
         check_memory(settings, {}, workers)
         observing.check(settings.times)
         check_memory(settings, observing.shapes(settings.block_paths), workers)

@@ -34,7 +34,7 @@ class Observing:
         """Statistics of a system; functions that are none are refused."""
 
         def shape(key: str, fun: Any) -> tuple[int, ...]:
-            return check_function(in_words(key), fun, system.dim, system.params, None).shape
+            return check_function(in_words(key), fun, system.shape, system.params, None).shape
 
         observed = tuple(
             tuple((name, shape(key, fun)) for name, fun in s.functions().items())

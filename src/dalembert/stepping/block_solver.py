@@ -17,7 +17,7 @@ from jax import lax
 
 from dalembert.elementary import absolute
 from dalembert.methods.stages import Increment
-from dalembert.stepping import newton
+from dalembert.stepping import many, newton
 from dalembert.stepping.dependence import Degree, degree, has_rules
 from dalembert.stepping.equations import (
     OLD_P,
@@ -27,6 +27,7 @@ from dalembert.stepping.equations import (
     increment_names,
 )
 from dalembert.stepping.expressions import Program, Shared, components, vector
+from dalembert.stepping.locality import is_entrywise
 from dalembert.stepping.newton import Report
 from dalembert.stepping.plan import Block, Dependence, Node, Plan
 from dalembert.stepping.root import implicit_root
@@ -118,11 +119,13 @@ class BlockSolver:
     """One block with its equations on arrays and, in the scalar regime, on scalars.
 
     Attributes:
+        entrywise: whether each unknown has an equation of its own.
         has_rules: whether JAX has been told derivatives, of which code on scalars knows nothing.
     """
 
     block: Block
     affine: bool
+    entrywise: bool
     arrays: Equations
     relative: Callable[[Any, Any], Any]
     scalars: ScalarEquations | None
@@ -150,7 +153,11 @@ class BlockSolver:
         if not self.block.unknowns:
             return [], Report(0, 0.0)
         if self.scalars is None:
-            u, report = self._solve_vector(jnp.concatenate(guess), around)
+            old = jnp.concatenate(guess)
+            if solver is Solver.FAST:
+                u, report = self._solve_many(old, around)
+            else:
+                u, report = self._solve_vector(old, around)
         elif solver is Solver.SAFE:
             start = stack(np.concatenate(guess))
             u, report = self._solve_vector(start, _as_arrays(around))
@@ -165,11 +172,29 @@ class BlockSolver:
         def residual(u: jax.Array) -> jax.Array:
             return self.arrays.residual(u, around)
 
-        def solve(u: jax.Array) -> tuple[jax.Array, Report]:
-            error = self.relative(residual(u), self.arrays.floor(u, around))
-            return self._safe_newton(u, error, guess, around)
+        def solve(old: jax.Array) -> tuple[jax.Array, Report]:
+            u, report = self._solve_many(old, around)
+            is_fine = jnp.isfinite(report.residual)
+            u, error = jnp.where(is_fine, u, old), jnp.where(is_fine, report.residual, jnp.inf)
+            found, more = self._safe_newton(u, error, old, around)
+            return found, more._replace(iterations=report.iterations + more.iterations)
 
         return implicit_root(residual, guess, solve, self._linear_solve(guess.size))
+
+    def _solve_many(self, old: jax.Array, around: Surroundings) -> tuple[jax.Array, Report]:
+        """Unknowns of any number without a matrix: entry by entry, by sweeps, or by products."""
+
+        def residual(u: jax.Array) -> jax.Array:
+            return self.arrays.residual(u, around)
+
+        def bound(r: jax.Array, u: jax.Array) -> jax.Array:
+            return self.relative(r, jnp.abs(u) + jnp.abs(old))
+
+        def closely(r: jax.Array, u: jax.Array) -> jax.Array:
+            return self.relative(r, self.arrays.floor(u, around))
+
+        guess = self.arrays.guess(around)
+        return many.solve(residual, bound, closely, guess, self.entrywise, self.affine)
 
     def _safe_newton(
         self, start: Any, error: Any, old: Any, around: Surroundings
@@ -272,9 +297,9 @@ def block_solvers(
     told = any(has_rules(fun, z, z, system.params) for fun in terms)
     solvers = []
     for block in plan.blocks:
-        around = Surroundings(dict(rows), increments, params)
+        around = Surroundings(dict(rows), increments, params, {})
         rows |= dict.fromkeys(block.unknowns, z)
-        known = Surroundings(dict(rows), increments, params)
+        known = Surroundings(dict(rows), increments, params, {})
         rows |= dict.fromkeys(block.explicit, z)
         u = jax.ShapeDtypeStruct((len(block.unknowns) * system.dim,), z.dtype)
         arrays = Equations(
@@ -283,9 +308,22 @@ def block_solvers(
         solved = bool(block.unknowns)
         affine = solved and degree(arrays.residual, (u, around), (0,)) <= Degree.AFFINE
         programs = _programs(arrays, u, around, known, affine and shortcuts) if scalar else None
+        entrywise = solved and shortcuts and not scalar and _entrywise(arrays.residual, u, around)
         relative = partial(functions.relative, block)
-        solvers.append(BlockSolver(block, affine and shortcuts, arrays, relative, programs, told))
+        solvers.append(
+            BlockSolver(block, affine and shortcuts, entrywise, arrays, relative, programs, told)
+        )
     return tuple(solvers)
+
+
+def _entrywise(residual: Callable[..., Any], u: Any, around: Surroundings) -> bool:
+    """Whether each unknown has an equation of its own."""
+    leaves, tree = jax.tree.flatten(around)
+
+    def of_unknowns(u: Any, *numbers: Any) -> Any:
+        return residual(u, jax.tree.unflatten(tree, numbers))
+
+    return is_entrywise(of_unknowns, u, *leaves)
 
 
 def _type_of(increment: Increment, z: Any) -> Any:

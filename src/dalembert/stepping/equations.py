@@ -29,11 +29,16 @@ OLD_Q, OLD_P = Node("q", 0), Node("p", 0)
 
 
 class Surroundings(NamedTuple):
-    """What the equations of a block refer to, besides its unknowns."""
+    """What the equations of a block refer to, besides its unknowns.
+
+    Attributes:
+        at_start: terms at the old state that are known from the step before.
+    """
 
     rows: dict[Node, Any]
     increments: dict[Increment, Any]
     params: Any
+    at_start: dict[Term, Any]
 
 
 class RowEquations:
@@ -53,7 +58,8 @@ class RowEquations:
 
         The size of a row is the sum of the magnitudes of what is added up.
         """
-        known, evaluated = dict(around.rows), {}
+        known = dict(around.rows)
+        evaluated = {(term, 0, 0): value for term, value in around.at_start.items()}
         found, sizes = {}, {}
 
         def term(entry: Entry) -> Any:

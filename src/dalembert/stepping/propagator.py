@@ -64,10 +64,10 @@ class Propagator:
         return 3 * (2 * self.system.dim) ** 2
 
     def advance(
-        self, q: Any, p: Any, dt: Any, increments: Increments, maps: Maps, solver: Solver
+        self, q: Any, p: Any, dt: Any, increments: Increments, maps: Maps, *_: Any
     ) -> tuple[Any, Any, None]:
         """One step of one path, as a stepper takes it."""
-        del dt, solver
+        del dt
         sign = increments.dW[0]
 
         def chosen(plus: Any, zero: Any, minus: Any) -> Any:
@@ -83,6 +83,10 @@ class Propagator:
             rows.append(sum(products, start))
         dim = self.system.dim
         return tuple(rows[:dim]), tuple(rows[dim:]), None
+
+    def terms_at(self, q: Any, p: Any, maps: Maps) -> dict[Any, Any]:
+        """Nothing: matrices have all the terms in them."""
+        return {}
 
 
 def make_maps(stepper: Stepper, noise: Noise, dt: Any, params: Any) -> tuple[Maps, Report] | None:

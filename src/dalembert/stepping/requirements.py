@@ -1,7 +1,6 @@
 """What some methods ask of a system: additive noise, or the form of a Langevin equation."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -100,7 +99,7 @@ def _why_not_langevin(dependence: Mapping[Term, Dependence], noises: int) -> str
 
 def _why_not_thermal(system: System) -> str:
     """Momenta under one noise must have one friction, and friction must not mix momenta."""
-    system = replace(system, params=_known(system.params))
+    system = system.changed(params=_known(system.params))
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
         zero = jnp.zeros(system.dim)
         force = system.term(("F", 0))

@@ -110,12 +110,16 @@ class Stepper:
         increments: Increments,
         params: Any,
         solver: Solver = Solver.BOTH,
+        at_start: Mapping[Term, Any] | None = None,
     ) -> tuple[Any, Any, StepInfo]:
-        """One step of one path, for states that have been entered."""
+        """One step of one path, for states that have been entered.
+
+        What `terms_at` gives for the state need not be evaluated again if it is given.
+        """
         names = increment_names(self.plan)
         factors = self.factors(dt, params) if self.factors else {}
         values = increment_values(names, dt, increments, self.dtype, factors)
-        around = Surroundings({OLD_Q: q, OLD_P: p}, values, params)
+        around = Surroundings({OLD_Q: q, OLD_P: p}, values, params, dict(at_start or {}))
         if self.is_scalar:
             rows = {OLD_Q: vector(q), OLD_P: vector(p)}
             around = jax.tree.map(components, around._replace(rows={}))._replace(rows=rows)
@@ -136,6 +140,20 @@ class Stepper:
         is_finite = self.is_finite(q, p)
         solved = (residual <= newton.tolerance(self.dtype)) & is_finite
         return q, p, StepInfo(solved, iterations, residual)
+
+    @property
+    def lasting(self) -> tuple[Term, ...]:
+        """Terms of the new positions that the next step evaluates again, if nothing is done."""
+        if self.is_scalar:
+            return ()
+        places = {entry[:3] for row in self.plan.rows.values() for entry in row}
+        new = self.plan.new_q.number
+        return tuple(sorted(t for t, q, p in places if (q, p) == (0, 0) and (t, new, 0) in places))
+
+    def terms_at(self, q: Any, p: Any, params: Any) -> dict[Term, Any]:
+        """The lasting terms at a state."""
+        terms = {term: self.system.term(term) for term in self.lasting}
+        return {term: fun(q, p, params) for term, fun in terms.items() if fun}
 
 
 def _keyed(system: System, known_by: Hashable) -> Keyed:
