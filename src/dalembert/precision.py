@@ -14,6 +14,7 @@ import numpy as np
 from jax.core import Tracer
 
 __all__ = [
+    "array_of_shape",
     "as_dtype",
     "cast",
     "check_dt",
@@ -99,13 +100,18 @@ def float_hint(dtype: Any) -> str:
 
 def vector(name: str, value: Any, dim: int) -> Any:
     """A real vector of shape (dim,), or an error that says what to write instead."""
+    return array_of_shape(name, value, (dim,))
+
+
+def array_of_shape(name: str, value: Any, shape: tuple[int, ...]) -> Any:
+    """A real array of some shape, or an error that says what to write instead."""
     try:
         array = jax.numpy.asarray(value) if is_traced(value) else np.asarray(value)
     except ValueError as error:
-        raise ValueError(f"{name} must be an array of shape ({dim},), not {value!r}.") from error
+        raise ValueError(f"{name} must be an array of shape {shape}, not {value!r}.") from error
     check_real(name, array)
-    if array.shape != (dim,):
-        raise ValueError(f"{name} must have shape ({dim},), not {array.shape}.")
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, not {array.shape}.")
     return array
 
 

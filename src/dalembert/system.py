@@ -20,7 +20,7 @@ from dalembert.captured import captured
 from dalembert.digest import ORDERS, traced_key
 from dalembert.functions import check_function, check_linear
 from dalembert.joint import joint_terms
-from dalembert.precision import vector, with_precision
+from dalembert.precision import array_of_shape, with_precision
 
 __all__ = ["ALL", "System", "Term"]
 
@@ -175,6 +175,10 @@ class System:
         given = (self.shaped(q), self.shaped(p), *(x.reshape(self.noise_shape) for x in w))
         return fun(*given) if self.params is None else fun(*given, params)
 
+    def flat(self, name: str, x: Any) -> Any:
+        """A state in the shape that users see as a flat one, (dim,), or an error."""
+        return array_of_shape(name, x, self.shape).reshape(self.dim)
+
     def shaped(self, x: Any) -> Any:
         """Flat states, shape (..., dim), in the shape that users see."""
         return x if len(self.shape) == 1 else x.reshape(*x.shape[:-1], *self.shape)
@@ -216,8 +220,9 @@ class System:
         return terms[i] if len(terms) else None
 
     def drift(self, q: Any, p: Any) -> tuple[Any, Any]:
-        """The Stratonovich drift (H_p, −H_q + F), each of shape (dim,)."""
-        return self._at(self._drift, q, p)
+        """The Stratonovich drift (H_p, −H_q + F), each of the shape of q."""
+        dq, dp = self._at(self._drift, q, p)
+        return self.shaped(dq), self.shaped(dp)
 
     def diffusion(self, q: Any, p: Any) -> tuple[Any, Any]:
         """The noise fields (h_i,p) and (−h_i,q + f_i), each of shape (noises, dim)."""
@@ -240,7 +245,7 @@ class System:
         return self._at(self._second, q, p)[1]
 
     def _at(self, fun: Callable[..., Any], q: Any, p: Any) -> Any:
-        q, p = vector("q", q, self.dim), vector("p", p, self.dim)
+        q, p = self.flat("q", q), self.flat("p", p)
         return with_precision(fun, q, p, self.params)
 
     def _drift(self, q: Any, p: Any, params: Any) -> tuple[Any, Any]:

@@ -28,7 +28,8 @@ def to_xarray(run: Run) -> Any:
                 dims = tuple(f"{whole}_{k}" for k in range(np.ndim(x)))
                 variables[whole] = (dims, _storable(x))
     if run.q is not None and run.p is not None:
-        dims = ("path", "component") if run.q.ndim == 2 else ("time", "path", "component")
+        dims = ("path",) if run.provenance["keep"] == "final" else ("time", "path")
+        dims += _components(run.q.ndim - len(dims))
         variables |= {"q": (dims, run.q), "p": (dims, run.p)}
     attributes = {
         "title": f"{run.provenance['system']['name']} with {run.provenance['method']['name']}",
@@ -41,6 +42,11 @@ def to_xarray(run: Run) -> Any:
         "provenance": json.dumps(dict(run.provenance)),
     }
     return xarray.Dataset(variables, coords=coordinates, attrs=attributes)
+
+
+def _components(axes: int) -> tuple[str, ...]:
+    """Names of the axes of a state."""
+    return ("component",) if axes == 1 else tuple(f"component_{k}" for k in range(axes))
 
 
 def _shown(run: Run, key: str) -> dict[str, tuple[tuple[str, ...], Any]]:
@@ -88,9 +94,9 @@ def _field(dataset: Any, name: str, field: str) -> np.ndarray:
 def to_arviz(run: Run) -> Any:
     """Kept states as samples: every path is a chain, every save a draw."""
     arviz, xarray = _require("arviz"), _require("xarray")
-    if run.q is None or run.p is None or run.q.ndim != 3:
+    if run.q is None or run.p is None or run.provenance["keep"] != "all":
         raise ValueError('ArviZ needs the states at all save times: simulate with keep="all".')
-    dims = ("chain", "draw", "component")
+    dims = ("chain", "draw", *_components(run.q.ndim - 2))
     states = {name: (dims, np.swapaxes(x, 0, 1)) for name, x in (("q", run.q), ("p", run.p))}
     coordinates = {"chain": np.arange(run.q.shape[1]), "draw": np.arange(len(run.t))}
     samples = xarray.Dataset(states, coords=coordinates, attrs=to_xarray(run).attrs)

@@ -78,7 +78,7 @@ def describe(settings: Settings, exactly: bool) -> Description:
         record = {
             "system": {
                 "name": system.name,
-                "dim": system.dim,
+                "dim": system.dim if len(system.shape) == 1 else list(system.shape),
                 "noises": system.noises,
                 "params": _plain(system.params),
                 "functions": functions,
@@ -140,20 +140,29 @@ def describe_functions(
 ) -> tuple[dict[str, str | None], dict[str, str]]:
     """The functions of a system by what they compute, and why for those that have no such name."""
     unknown: dict[str, str] = {}
-    named = {"H": system.H, "F": system.F}
-    named |= {f"h[{i}]": fun for i, fun in enumerate(system.h or ())}
-    named |= {f"f[{i}]": fun for i, fun in enumerate(system.f or ())}
     orders, arguments = ORDERS if exactly else 0, arguments_like(system, dtype)
-    found = {
-        name: None if fun is None else _traced(unknown, name, fun, *arguments, orders=orders)
-        for name, fun in named.items()
-    }
+
+    def described(name: str, fun: Any, like: tuple[Any, ...]) -> str | None:
+        return None if fun is None else _traced(unknown, name, fun, *like, orders=orders)
+
+    named = {"H": system.H, "F": system.F}
+    if not system.is_joint:
+        named |= {f"h[{i}]": fun for i, fun in enumerate(system.h)}
+        named |= {f"f[{i}]": fun for i, fun in enumerate(system.f)}
+    found = {name: described(name, fun, arguments) for name, fun in named.items()}
+    if system.is_joint:
+        w = jax.ShapeDtypeStruct(system.noise_shape, dtype)
+        with_noises = (*arguments[:2], w, *arguments[2:])
+        found |= {
+            name: described(name, terms.fun, with_noises)
+            for name, terms in (("h", system.h), ("f", system.f))
+        }
     return found, unknown
 
 
 def arguments_like(system: System, dtype: np.dtype) -> tuple[Any, ...]:
     """What the functions of a system are called with in a run."""
-    z = jax.ShapeDtypeStruct((system.dim,), dtype)
+    z = jax.ShapeDtypeStruct(system.shape, dtype)
     return (z, z) if system.params is None else (z, z, cast(system.params, dtype))
 
 

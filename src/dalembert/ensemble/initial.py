@@ -39,25 +39,28 @@ def initial_states(
 ) -> InitialStates:
     """The initial states of a run, from a pair of arrays or a sampler, checked."""
     if callable(initial):
-        return _sampled(initial, system.dim, seed, dtype)
+        return _sampled(initial, system.shape, seed, dtype)
     if not (isinstance(initial, tuple | list) and len(initial) == 2):
         raise TypeError("the initial state must be a pair (q0, p0) or a function sampler(key).")
     arrays = []
     for name, value in zip(("q0", "p0"), initial, strict=True):
         x = np.asarray(value)
         check_real(name, x)
-        check_state_shape(name, x.shape, system.dim, paths)
+        check_state_shape(name, x.shape, system.shape, paths)
         if not np.all(np.isfinite(x)):
             raise ValueError(f"{name} contains NaN or infinity.")
-        arrays.append(np.broadcast_to(x.astype(dtype), (paths, system.dim)))
+        states = x.astype(dtype).reshape(-1, system.dim)
+        arrays.append(np.broadcast_to(states, (paths, system.dim)))
     return lambda numbers: (arrays[0][numbers], arrays[1][numbers])
 
 
-def check_state_shape(name: str, shape: tuple[int, ...], dim: int, paths: int) -> None:
+def check_state_shape(
+    name: str, shape: tuple[int, ...], one: tuple[int, ...], paths: int
+) -> None:
     """Refuse initial states of another shape than that of one path or of all."""
-    if shape not in ((dim,), (paths, dim)):
+    if shape not in (one, (paths, *one)):
         raise ValueError(
-            f"{name} must have shape {(dim,)} (all paths alike) or {(paths, dim)}, not {shape}: "
+            f"{name} must have shape {one} (all paths alike) or {(paths, *one)}, not {shape}: "
             "an initial state is (q, p), for dim=1 for example ([2.0], [0.0])."
         )
 
@@ -67,10 +70,12 @@ def example_key() -> Any:
     return jax.random.key(0, impl="threefry2x32")
 
 
-def sampled_state(sampler: Callable[[Any], Any], dim: int, key: Any) -> tuple[Any, Any]:
-    """What a sampler gives for a key, as a pair of arrays, checked."""
+def sampled_state(
+    sampler: Callable[[Any], Any], shape: tuple[int, ...], key: Any
+) -> tuple[Any, Any]:
+    """What a sampler gives for a key, as a pair of flat arrays, checked."""
     drawn = sampler(key)
-    wanted = f"the sampler must return (q, p), each of shape {(dim,)}"
+    wanted = f"the sampler must return (q, p), each of shape {shape}"
     if not (isinstance(drawn, tuple | list) and len(drawn) == 2):
         raise ValueError(f"{wanted}; it returns {drawn!r}.")
     pair = []
@@ -79,15 +84,15 @@ def sampled_state(sampler: Callable[[Any], Any], dim: int, key: Any) -> tuple[An
             x = jnp.asarray(value)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{wanted}; {name} is {value!r}.") from error
-        if x.shape != (dim,):
+        if x.shape != shape:
             raise ValueError(f"{wanted}; {name} has shape {x.shape}.")
         check_real(f"{name} of the sampler", x)
-        pair.append(x)
+        pair.append(x.reshape(-1))
     return pair[0], pair[1]
 
 
-def _sampled(sampler: Any, dim: int, seed: int, dtype: np.dtype) -> InitialStates:
-    traced = jax.make_jaxpr(lambda key: sampled_state(sampler, dim, key))(example_key())
+def _sampled(sampler: Any, shape: tuple[int, ...], seed: int, dtype: np.dtype) -> InitialStates:
+    traced = jax.make_jaxpr(lambda key: sampled_state(sampler, shape, key))(example_key())
     uses = {id(x) for equation in traced.eqns for x in equation.invars}
     if id(traced.jaxpr.invars[0]) not in uses:
         raise ValueError(
@@ -97,7 +102,7 @@ def _sampled(sampler: Any, dim: int, seed: int, dtype: np.dtype) -> InitialState
     words = seed_words(seed)
     known_by = trace_key(traced)
     reads = captured(sampler, lambda: known_by or object())
-    sample = _compiled(Keyed(sampler, (reads, known_by)), dim)
+    sample = _compiled(Keyed(sampler, (reads, known_by)), shape)
 
     def states(numbers: np.ndarray) -> tuple[Any, Any]:
         q, p = jax.tree.map(np.asarray, cast(sample(words, path_words(numbers)), dtype))
@@ -116,11 +121,11 @@ def _sampled(sampler: Any, dim: int, seed: int, dtype: np.dtype) -> InitialState
 
 
 @lru_cache(maxsize=128)
-def _compiled(sampler: Keyed, dim: int) -> Callable[..., Any]:
+def _compiled(sampler: Keyed, shape: tuple[int, ...]) -> Callable[..., Any]:
     """The sampler for many paths, compiled when it is first called; the seed is data."""
 
     def one(words: Any, path: Any) -> tuple[Any, Any]:
-        return sampled_state(sampler.value, dim, initial_key(words, path))
+        return sampled_state(sampler.value, shape, initial_key(words, path))
 
     return jax.jit(jax.vmap(one, in_axes=(None, 0)))
 

@@ -189,7 +189,7 @@ def simulate_traced(settings: Settings, dtype: np.dtype) -> TracedRun:
         jnp.sum(~now.is_fine),
         jnp.max(now.residual),
         jnp.max(now.iterations),
-        *_kept(settings.keep, q, p),
+        *_kept(settings.keep, system.shaped(q), system.shaped(p)),
     )
 
 
@@ -199,27 +199,28 @@ def _numbers(settings: Settings) -> np.ndarray:
 
 def _initial_states(settings: Settings, dtype: np.dtype) -> tuple[Any, Any]:
     """Initial states of all paths, shape (paths, dim), from arrays or from a sampler."""
-    numbers, dim = _numbers(settings), settings.system.dim
+    numbers, system = _numbers(settings), settings.system
     if callable(settings.initial):
         sampler: Callable[..., Any] = settings.initial
         seed = seed_words(settings.seed)
 
         def sampled(words: Any) -> tuple[Any, Any]:
-            return sampled_state(sampler, dim, initial_key(seed, words))
+            return sampled_state(sampler, system.shape, initial_key(seed, words))
 
         return cast(jax.vmap(sampled)(path_words(numbers)), dtype)
 
     def of_paths(name: str, value: Any) -> Any:
         x = jnp.asarray(value, dtype)
-        check_state_shape(name, x.shape, dim, settings.paths)
-        return jnp.broadcast_to(x, (settings.paths, dim))[numbers.astype(np.int32)]
+        check_state_shape(name, x.shape, system.shape, settings.paths)
+        states = jnp.broadcast_to(x.reshape(-1, system.dim), (settings.paths, system.dim))
+        return states[numbers.astype(np.int32)]
 
     q, p = settings.initial
     return of_paths("q0", q), of_paths("p0", p)
 
 
 def _kept(keep: str, q: Any, p: Any) -> tuple[Any, Any]:
-    """Kept states; given with axes (times, paths, dim)."""
+    """Kept states; given with axes (times, paths, …)."""
     if keep == "nothing":
         return None, None
     return (q[-1], p[-1]) if keep == "final" else (q, p)

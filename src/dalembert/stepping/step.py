@@ -33,8 +33,8 @@ def step(
     Args:
         system: what to simulate.
         method: a tableau, e.g. `da.midpoint()`.
-        q: positions, shape (dim,).
-        p: momenta, shape (dim,).
+        q: positions, shape (dim,), or the shape that was given as `dim`.
+        p: momenta, likewise.
         dt: step size, > 0.
         dW: Wiener increments, or three-point variables for weak methods, shape (noises,); an
             `Increments` record where the method needs more (ΔZ for E1, Î_kl for RS1 and RS2 with
@@ -50,7 +50,7 @@ def step(
     """
     check_method(system, method)
     increments = as_increments(system, method, dW)
-    arguments = (vector("q", q, system.dim), vector("p", p, system.dim), increments, system.params)
+    arguments = (system.flat("q", q), system.flat("p", p), increments, system.params)
     traced = is_traced(arguments, dt)
     kind = np.dtype(jnp.asarray(arguments[0]).dtype) if traced else as_dtype(dtype)
     if not is_traced(dt):
@@ -58,7 +58,9 @@ def step(
 
     def run(q: Any, p: Any, increments: Increments, params: Any, dt: Any) -> Any:
         stepper = make_stepper(system, method, kind, shortcuts)
-        return _compiled(stepper)(*cast((q, p, increments, params), kind), jnp.asarray(dt, kind))
+        given = cast((q, p, increments, params), kind)
+        q, p, info = _compiled(stepper)(*given, jnp.asarray(dt, kind))
+        return system.shaped(q), system.shaped(p), info
 
     return with_precision(run, *arguments, dt, dtype=kind)
 
@@ -92,8 +94,8 @@ def as_increments(system: System, method: Any, dW: Any) -> Increments:
     record = dW if isinstance(dW, Increments) else Increments(dW=dW)
     noises = system.noises
     given = _real("dW", record.dW)
-    if given.shape == () and noises == 1:
-        given = given.reshape(1)
+    if given.shape in ((), system.noise_shape) and given.size == noises:
+        given = given.reshape(noises)
     if given.shape != (noises,) and not noises:
         raise ValueError(f"{system.name!r} has no noise, h and f are empty: dW must be [].")
     if given.shape != (noises,):
