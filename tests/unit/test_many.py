@@ -1,0 +1,174 @@
+"""Many degrees of freedom: shapes, noises given by one function, equations without a matrix."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import dalembert as da
+from dalembert.stepping import many
+from dalembert.stepping.locality import is_entrywise
+
+Z = jax.ShapeDtypeStruct((12,), np.float64)
+RATES = np.arange(1.0, 5.0)[:, None]
+
+ENTRYWISE = {
+    "linear": lambda x: -0.5 * x,
+    "by particle": lambda x: (x.reshape(4, 3) * RATES).reshape(12),
+    "nonlinear": lambda x: jnp.tanh(x) ** 3 + 2.0,
+    "where": lambda x: jnp.where(x > 0.0, x, 2.0 * x),
+    "jitted": jax.jit(lambda x: 3.0 * x),
+    "constant": lambda x: jnp.ones(12),
+}
+MIXED = {
+    "reversed": lambda x: x[::-1],
+    "rolled": lambda x: jnp.roll(x, 1),
+    "transposed": lambda x: x.reshape(4, 3).T.reshape(12),
+    "mean": lambda x: x - jnp.mean(x),
+    "one for all": lambda x: x + x[0],
+    "sorted": jnp.sort,
+    "loop": lambda x: jax.lax.fori_loop(0, 3, lambda i, y: y * y[0], x),
+}
+
+
+@pytest.mark.parametrize("name", ENTRYWISE)
+def test_functions_of_each_entry(name):
+    assert is_entrywise(ENTRYWISE[name], Z)
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_functions_that_mix_entries(name):
+    assert not is_entrywise(MIXED[name], Z)
+
+
+def solve(residual, start, entrywise=False, affine=False):
+    def bound(r, u):
+        return jnp.max(jnp.abs(r)) / jnp.max(jnp.abs(u) + 1.0)
+
+    return many.solve(residual, bound, bound, start, entrywise, affine)
+
+
+START = jnp.linspace(0.5, 1.5, 40)
+
+
+@pytest.mark.parametrize(
+    ("residual", "entrywise", "affine", "most"),
+    [
+        (lambda u: 3.0 * u - START, True, True, 1),
+        (lambda u: u + 0.3 * u**3 - START, True, False, 8),
+        (lambda u: u + 1e-3 * jnp.roll(u, 1) ** 3 - START, False, False, 8),
+        (lambda u: u + 4.0 * (2.0 * u - jnp.roll(u, 1) - jnp.roll(u, -1)) - START, False, True, 72),
+    ],
+    ids=["a quotient", "entry by entry", "sweeps", "stiff"],
+)
+def test_equations_without_a_matrix(residual, entrywise, affine, most):
+    found, report = solve(residual, START, entrywise, affine)
+    assert np.max(np.abs(residual(found))) < 1e-13
+    assert report.residual < 1e-14 and report.iterations <= most
+
+
+def test_equations_without_a_solution_are_reported():
+    found, report = solve(lambda u: u**2 + 1.0, START)
+    assert report.residual > 0.1
+    worst = np.max(np.abs(np.asarray(found) ** 2 + 1)) / np.max(np.abs(found) + 1)
+    assert report.residual == pytest.approx(worst)
+
+
+def test_every_path_is_solved_alone():
+    """The same bits alone as beside a path that takes many more sweeps."""
+
+    def one(stiffness):
+        return solve(lambda u: u + stiffness * jnp.roll(u, 1) - START, START)
+
+    alone, report = one(1e-3)
+    both, reports = jax.vmap(one)(jnp.array([1e-3, 0.3]))
+    np.testing.assert_allclose(both[0], alone, rtol=1e-15)
+    assert reports.iterations[0] == report.iterations < reports.iterations[1]
+    assert np.all(reports.residual < 1e-14)
+
+
+# --- shapes --------------------------------------------------------------------------------------
+
+
+def coupled(q):
+    return jnp.sum(q**2) / 2 + jnp.sum(q[:, 0] * q[:, 1]) / 2
+
+
+PARTICLES = da.System(
+    H=lambda q, p: jnp.sum(p**2) / 2 + coupled(q),
+    F=lambda q, p: -0.5 * p,
+    h=[lambda q, p: -0.3 * jnp.sum(q)],
+    dim=(4, 3),
+    name="particles",
+)
+FLAT = da.System(
+    H=lambda q, p: jnp.sum(p**2) / 2 + coupled(q.reshape(4, 3)),
+    F=lambda q, p: -0.5 * p,
+    h=[lambda q, p: -0.3 * jnp.sum(q)],
+    dim=12,
+    name="flat",
+)
+Q0 = np.linspace(-1, 1, 12).reshape(4, 3)
+
+
+def test_states_have_the_shape_of_the_system():
+    options = {"dt": 0.1, "t_end": 0.5, "paths": 3, "keep": "all", "progress": False}
+    observe = {"first": lambda q, p: q[0]}
+    run = da.simulate(PARTICLES, da.midpoint(), (Q0, 0 * Q0), observe=observe, **options)
+    flat = da.simulate(FLAT, da.midpoint(), (Q0.ravel(), 0 * Q0.ravel()), **options)
+    assert run.q.shape == (6, 3, 4, 3) and run.mean["first"].shape == (6, 3)
+    np.testing.assert_array_equal(run.q.reshape(flat.q.shape), flat.q)
+    assert run.to_xarray()["q"].dims == ("time", "path", "component_0", "component_1")
+    q, p, info = da.step(PARTICLES, da.midpoint(), Q0, 0 * Q0, 0.1, [0.2])
+    assert q.shape == p.shape == (4, 3) and info.converged
+    assert PARTICLES.drift(Q0, 0 * Q0)[1].shape == (4, 3)
+    assert (PARTICLES.dim, PARTICLES.shape, PARTICLES.noises) == (12, (4, 3), 1)
+
+
+def test_other_shapes_are_refused():
+    with pytest.raises(ValueError, match=r"q0 must have shape \(4, 3\)"):
+        da.simulate(PARTICLES, da.midpoint(), (Q0.ravel(), Q0.ravel()), dt=0.1, t_end=1.0)
+    with pytest.raises(ValueError, match=r"q must have shape \(4, 3\), not \(12,\)"):
+        da.step(PARTICLES, da.midpoint(), Q0.ravel(), Q0.ravel(), 0.1, [0.2])
+    for dim in ((4, 0), (), (4, 1.5), "4"):
+        with pytest.raises(ValueError, match="dim must be a positive integer"):
+            da.System(H=lambda q, p: jnp.sum(p**2), dim=dim)
+    with pytest.raises(ValueError, match=r"F must return shape \(4, 3\)"):
+        da.System(H=lambda q, p: jnp.sum(p**2), F=lambda q, p: p.ravel(), dim=(4, 3))
+
+
+# --- noises given by one function ----------------------------------------------------------------
+
+
+def test_functions_that_are_not_linear_in_w_are_refused():
+    def system(h=None, f=None):
+        return da.System(H=lambda q, p: jnp.sum(p**2), h=h, f=f, dim=3, noises=2)
+
+    system(h=lambda q, p, w: jnp.sum(q[:2] * w), f=lambda q, p, w: p * w[0])
+    for h in (lambda q, p, w: jnp.sum(w**2), lambda q, p, w: q[0] * w[0] + 1.0):
+        with pytest.raises(ValueError, match="h must be linear in w"):
+            system(h=h)
+    with pytest.raises(ValueError, match="f must be linear in w"):
+        system(f=lambda q, p, w: p * jnp.tanh(w[0]))
+    with pytest.raises(TypeError, match="there is one function"):
+        system(h=[lambda q, p: q[0]])
+    with pytest.raises(ValueError, match="neither h"):
+        system()
+    with pytest.raises(ValueError, match="noises must be a positive integer"):
+        da.System(H=lambda q, p: jnp.sum(p**2), h=lambda q, p, w: w[0], dim=3, noises=0)
+
+
+def test_entries_of_a_joint_function_are_the_single_ones():
+    joint = da.System(
+        H=lambda q, p: jnp.sum(p**2) / 2,
+        h=lambda q, p, w: jnp.sum(q[:2] * w),
+        f=lambda q, p, w: p * w[1],
+        dim=3,
+        noises=2,
+    )
+    q, p = np.array([0.1, 0.2, 0.3]), np.array([1.0, 2.0, 3.0])
+    dq, dp = joint.diffusion(q, p)
+    np.testing.assert_allclose(dq, np.zeros((2, 3)))
+    np.testing.assert_allclose(dp, [[-1.0, 0, 0], [1.0, 1.0, 3.0]])
+    again = joint.with_params({"a": 1.0}) if joint.params is not None else joint.changed(name="b")
+    assert again.noises == 2 and again.is_joint
