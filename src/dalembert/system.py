@@ -210,6 +210,16 @@ class System:
             return gradient(call, argnums=1)
         return lambda *args: -gradient(call, argnums=0)(*args)
 
+    def term_like(self, term: Term, z: Any) -> tuple[Any, ...]:
+        """The types of what a term is called with, for states of a type."""
+        w = (jax.ShapeDtypeStruct((self.noises,), z.dtype),) if term[1] == ALL else ()
+        return z, z, self.params, *w
+
+    @property
+    def noise_numbers(self) -> Sequence[int]:
+        """The numbers by which terms of the noises are known."""
+        return (ALL,) if self.is_joint else range(self.noises)
+
     def _source(self, kind: str, i: int) -> Callable[..., Any] | None:
         """The function that a term is made of."""
         if kind in DRIFT_TERMS:

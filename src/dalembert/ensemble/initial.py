@@ -54,9 +54,7 @@ def initial_states(
     return lambda numbers: (arrays[0][numbers], arrays[1][numbers])
 
 
-def check_state_shape(
-    name: str, shape: tuple[int, ...], one: tuple[int, ...], paths: int
-) -> None:
+def check_state_shape(name: str, shape: tuple[int, ...], one: tuple[int, ...], paths: int) -> None:
     """Refuse initial states of another shape than that of one path or of all."""
     if shape not in (one, (paths, *one)):
         raise ValueError(

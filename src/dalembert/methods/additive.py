@@ -44,6 +44,7 @@ class AdditiveTableau(Tableau):
     name: str = "my method for additive noise"
 
     family = "Runge–Kutta for additive noise"
+    shares_stages = True
     convergence: ClassVar[Convergence] = "mean-square"
     requires: ClassVar[frozenset[str]] = frozenset({"additive noise"})
     _matrices = ("a",)

@@ -45,6 +45,7 @@ class ExplicitTableau(Tableau):
     name: str = "my explicit method"
 
     family = "explicit mean-square Runge–Kutta"
+    shares_stages = True
     convergence: ClassVar[Convergence] = "mean-square"
     _matrices = ("A", "B1", "B2")
     _vectors = ("alpha", "g1", "g2")

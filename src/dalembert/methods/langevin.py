@@ -11,7 +11,16 @@ from typing import Any, ClassVar, get_args
 import jax.numpy as jnp
 
 from dalembert.methods.method import Convergence, Method, Promises, orders
-from dalembert.methods.stages import DT, DW, Entry, Increment, Row, StageSystem
+from dalembert.methods.stages import (
+    DT,
+    DW,
+    Entry,
+    Increment,
+    Row,
+    StageSystem,
+    numbers,
+    of_noise,
+)
 from dalembert.noise import Increments
 from dalembert.system import DRIFT_TERMS, NOISE_TERMS, System, Term
 
@@ -91,7 +100,7 @@ class FirstHalf(DW):
 
     def value(self, dt: Any, noise: Increments) -> Any:
         assert noise.dZ is not None, "the method has asked for it"
-        dW, dZ = noise.dW[self.noise], noise.dZ[self.noise]
+        dW, dZ = of_noise(noise.dW, self.noise), of_noise(noise.dZ, self.noise)
         difference = sqrt(3) * (dZ / dt - dW / 2)
         return dW / 2 + (difference if self.sign > 0 else -difference)
 
@@ -125,6 +134,7 @@ class LangevinSplitting(Method):
     convergence: Convergence = "mean-square"
 
     family = "Langevin splitting"
+    shares_stages = True
     requires: ClassVar[frozenset[str]] = frozenset({"Langevin equation"})
 
     def __post_init__(self) -> None:
@@ -162,7 +172,7 @@ class LangevinSplitting(Method):
             return Entry(term, len(q_rows) - 1, len(p_rows) - 1, increment, weight)
 
         def noise(kind: Callable[[int], Increment]) -> Row:
-            return tuple(entry((k, r), kind(r)) for k in NOISE_TERMS[1:] for r in range(noises))
+            return tuple(entry((k, r), kind(r)) for k in NOISE_TERMS[1:] for r in numbers(noises))
 
         def of_letter(letter: str, number: int, count: int) -> Row:
             match letter:

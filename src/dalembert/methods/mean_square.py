@@ -57,6 +57,7 @@ class MeanSquareTableau(Tableau):
     name: str = "my mean-square method"
 
     family = "mean-square partitioned Runge–Kutta"
+    shares_stages = True
     convergence: ClassVar[Convergence] = "mean-square"
     _matrices = ("a", "a_bar", "a_hat", "b", "b_bar", "b_hat")
     _vectors = ("alpha", "alpha_hat", "beta", "beta_hat")

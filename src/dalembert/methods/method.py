@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from dalembert.methods.conditions import Residuals
 from dalembert.methods.stages import StageSystem
+from dalembert.system import ALL, System
 
 Convergence = Literal["mean-square", "weak"]
 Orders = dict[str, float | None]
@@ -17,6 +18,9 @@ Orders = dict[str, float | None]
 NOISE_KINDS = ("one", "additive", "commuting", "general")
 
 LAGRANGE_DALEMBERT = "Lagrange–d'Alembert structure"
+MAX_NOISES_WITH_STAGES = 32
+"""Noises that a method can take which has stages for every one of them."""
+
 SYMPLECTIC = "symplectic map when the forces vanish"
 
 
@@ -79,9 +83,17 @@ class Method(ABC):
     #: What a system must be for the method, beyond the number of noises: a key of REQUIREMENTS.
     requires: ClassVar[frozenset[str]] = frozenset()
 
+    #: Whether all noises act at the same stages, so that one function can give all of them.
+    shares_stages: ClassVar[bool] = False
+
     @abstractmethod
     def rows(self, noises: int) -> StageSystem:
-        """The stage equations for a number of noises."""
+        """The stage equations for a number of noises, or for ALL if stages are shared."""
+
+    def rows_for(self, system: System) -> StageSystem:
+        """The stage equations for a system."""
+        is_joint = system.is_joint and self.shares_stages
+        return self.rows(ALL if is_joint else system.noises)
 
     def promises(self) -> Promises:
         """What it keeps and its orders, beyond what the series of its rows says."""
@@ -95,6 +107,12 @@ class Method(ABC):
         """Raise ``ValueError`` if the method cannot take this number of noises."""
         if noises < 0:
             raise ValueError(f"the number of noises cannot be negative, got {noises}")
+        if noises > MAX_NOISES_WITH_STAGES and not self.shares_stages:
+            raise ValueError(
+                f"{self.name} takes at most {MAX_NOISES_WITH_STAGES} noises, because every one has "
+                f"stages of its own, and the system has {noises}. Use a method whose stages are "
+                "shared, such as midpoint, stormer_verlet, dirk, heun, additive_midpoint or baoab"
+            )
 
     def takes(self, noises: int) -> bool:
         """Whether the method can take this number of noises."""
@@ -124,4 +142,5 @@ def _own_fields(method: Any) -> list[str]:
 
 @lru_cache(maxsize=256)
 def _needs(method: Method, noises: int) -> frozenset[str]:
-    return frozenset({"dW"}).union(*(e.increment.reads for e in method.rows(noises).entries))
+    count = min(noises, 1) if method.shares_stages else noises
+    return frozenset({"dW"}).union(*(e.increment.reads for e in method.rows(count).entries))

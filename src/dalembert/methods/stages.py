@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from dalembert.noise import Increments
-from dalembert.system import BRACKET_TERMS, DRIFT_TERMS, NOISE_TERMS, Bracket, Term
+from dalembert.system import ALL, BRACKET_TERMS, DRIFT_TERMS, NOISE_TERMS, Bracket, Term
 
 __all__ = [
     "DT",
@@ -24,7 +24,19 @@ __all__ = [
     "along",
     "along_noises",
     "assemble",
+    "numbers",
+    "of_noise",
 ]
+
+
+def numbers(noises: int) -> Iterable[int]:
+    """The numbers of so many noises; ALL of them together have one."""
+    return (ALL,) if noises == ALL else range(noises)
+
+
+def of_noise(values: Any, number: int) -> Any:
+    """What belongs to one noise, or to ALL of them."""
+    return values if number == ALL else values[number]
 
 
 @dataclass(frozen=True)
@@ -48,6 +60,11 @@ class Increment:
     @property
     def odd(self) -> frozenset[int]:
         return frozenset(vars(self).values() if self.reads else ())
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether it belongs to ALL noises: one number for each, which their term is told."""
+        return getattr(self, "noise", None) == ALL
 
     @property
     def factor(self) -> Callable[[Any, Any, Any], Any] | None:
@@ -87,7 +104,7 @@ class DW(Increment):
     reads = frozenset({"dW"})
 
     def value(self, dt: Any, noise: Increments) -> Any:
-        return noise.dW[self.noise]
+        return of_noise(noise.dW, self.noise)
 
 
 @dataclass(frozen=True)
@@ -99,7 +116,7 @@ class DZ(DW):
 
     def value(self, dt: Any, noise: Increments) -> Any:
         assert noise.dZ is not None, "the method has asked for it"
-        return noise.dZ[self.noise] / dt
+        return of_noise(noise.dZ, self.noise) / dt
 
 
 class Entry(NamedTuple):
@@ -152,7 +169,7 @@ def along_noises(
     noises: int, kind: Callable[[int], Increment], weights: Sequence[Any], first: int = 0
 ) -> list[Field]:
     """The fields of all noises at stages that they share, each with an increment of its own."""
-    return [field for r in range(noises) for field in along(r, kind(r), weights, first)]
+    return [field for r in numbers(noises) for field in along(r, kind(r), weights, first)]
 
 
 def assemble(stages: Sequence[Iterable[Field]]) -> StageSystem:

@@ -22,6 +22,7 @@ from dalembert.stepping.dependence import Degree, degree, has_rules
 from dalembert.stepping.equations import (
     OLD_P,
     OLD_Q,
+    Joint,
     RowEquations,
     Surroundings,
     increment_names,
@@ -290,11 +291,14 @@ def block_solvers(
     scalar: bool,
 ) -> tuple[BlockSolver, ...]:
     functions = RowEquations(system, plan, dependence)
-    increments = {name: _type_of(name, z) for name in increment_names(plan)}
+    increments = {name: _type_of(name, system, z) for name in increment_names(plan)}
     params = jax.tree.map(lambda x: Shared(x.shape, x.dtype), system.params)
     rows: dict[Node, Any] = {OLD_Q: z, OLD_P: z}
-    terms = [fun for fun in map(system.term, dependence) if fun is not None]
-    told = any(has_rules(fun, z, z, system.params) for fun in terms)
+    told = any(
+        has_rules(fun, *system.term_like(term, z))
+        for term, fun in zip(dependence, map(system.term, dependence), strict=True)
+        if fun is not None
+    )
     solvers = []
     for block in plan.blocks:
         around = Surroundings(dict(rows), increments, params, {})
@@ -326,7 +330,10 @@ def _entrywise(residual: Callable[..., Any], u: Any, around: Surroundings) -> bo
     return is_entrywise(of_unknowns, u, *leaves)
 
 
-def _type_of(increment: Increment, z: Any) -> Any:
+def _type_of(increment: Increment, system: System, z: Any) -> Any:
+    if increment.is_joint:
+        w = jax.ShapeDtypeStruct((system.noises,), z.dtype)
+        return Joint(w, Shared(z.shape, z.dtype) if increment.factor else None)
     kind = jax.ShapeDtypeStruct if increment.reads else Shared
     return kind(z.shape if increment.factor else (), z.dtype)
 

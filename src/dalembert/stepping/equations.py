@@ -1,6 +1,7 @@
 """The stage equations of a plan as functions of arrays, for one path."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from dalembert.system import System, Term
 __all__ = [
     "OLD_P",
     "OLD_Q",
+    "Joint",
     "RowEquations",
     "Surroundings",
     "increment_names",
@@ -39,6 +41,13 @@ class Surroundings(NamedTuple):
     increments: dict[Increment, Any]
     params: Any
     at_start: dict[Term, Any]
+
+
+class Joint(NamedTuple):
+    """An increment of all noises: a number for each, and what their term is multiplied by."""
+
+    w: Any
+    factor: Any
 
 
 class RowEquations:
@@ -63,10 +72,12 @@ class RowEquations:
         found, sizes = {}, {}
 
         def term(entry: Entry) -> Any:
-            place = entry[:3]
+            is_joint = entry.increment.is_joint
+            place = entry[:4] if is_joint else entry[:3]
             if place not in evaluated:
                 q, p = known[Node("q", entry.q_row)], known[Node("p", entry.p_row)]
-                evaluated[place] = self.terms[entry.term](q, p, around.params)
+                w = (around.increments[entry.increment].w,) if is_joint else ()
+                evaluated[place] = self.terms[entry.term](q, p, around.params, *w)
             return times(entry.weight, evaluated[place])
 
         def times(weight: float, value: Any) -> Any:
@@ -78,7 +89,9 @@ class RowEquations:
             entries = sorted(row, key=lambda e: e.increment)
             for increment, group in groupby(entries, key=lambda e: e.increment):
                 parts = [term(entry) for entry in group]
-                part = around.increments[increment] * sum(parts[1:], parts[0])
+                value, part = around.increments[increment], sum(parts[1:], parts[0])
+                factor = value.factor if increment.is_joint else value
+                part = part if factor is None else factor * part
                 total, size = total + part, size + jnp.abs(part)
             found[node], sizes[node] = total, size
             known.setdefault(node, total)
@@ -215,13 +228,23 @@ def increment_values(
     dt = jnp.asarray(dt, dtype)
 
     def value(increment: Increment) -> Any:
-        number = increment.value(dt, noise)
-        if increment.factor is None:
+        number = _value(increment, dt, noise)
+        factor = None if increment.factor is None else factors[increment.factor]
+        if increment.is_joint:
+            return Joint(number, factor)
+        if factor is None:
             return number
-        factor = factors[increment.factor]
         return factor if number is None else _scaled(factor, number)
 
     return {increment: value(increment) for increment in sorted(names)}
+
+
+def _value(increment: Increment, dt: Any, noise: Increments) -> Any:
+    """The number of an increment, or those of all noises: one by one where they are scalars."""
+    if not (increment.is_joint and isinstance(noise.dW, np.ndarray)):
+        return increment.value(dt, noise)
+    each = (replace(increment, noise=r) for r in range(len(noise.dW)))
+    return vector(one.value(dt, noise) for one in each)
 
 
 def _scaled(values: Any, factor: Any) -> Any:

@@ -6,7 +6,7 @@ from dalembert.stepping.block_solver import MAX_DENSE_UNKNOWNS, BlockSolver
 from dalembert.stepping.dependence import Degree
 from dalembert.stepping.plan import Node
 from dalembert.stepping.stepper import Stepper
-from dalembert.system import Term
+from dalembert.system import ALL, Term
 
 __all__ = ["describe"]
 
@@ -14,7 +14,7 @@ __all__ = ["describe"]
 def describe(stepper: Stepper) -> str:
     """The findings about the system, the simplified stages and the order of work."""
     system, plan = stepper.system, stepper.plan
-    stages = stepper.method.rows(system.noises)
+    stages = stepper.method.rows_for(system)
     before = len(stages.q_rows) + len(stages.p_rows) - 4
     used = {node for block in plan.blocks for node in (*block.unknowns, *block.explicit)}
     after = len(used - {plan.new_q, plan.new_p})
@@ -53,7 +53,7 @@ def _term_name(term: Term) -> str:
     kind, r = term
     if isinstance(r, tuple):
         return f"{_bracket(r)}_{kind[-1]}"
-    return kind if kind[0] in "HF" else f"{kind[0]}{r + 1}{kind[1:]}"
+    return kind if kind[0] in "HF" or r == ALL else f"{kind[0]}{r + 1}{kind[1:]}"
 
 
 def _bracket(which: Any) -> str:

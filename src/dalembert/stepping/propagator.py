@@ -109,11 +109,10 @@ def _is_affine(stepper: Stepper) -> bool:
     """Whether every term of the system is affine in q and p together."""
     system = stepper.system
     z = jax.ShapeDtypeStruct((system.dim,), stepper.dtype)
-    terms = [system.term(term) for term in stepper.dependence]
     return all(
-        degree(fun, (z, z, system.params), (0, 1)) <= Degree.AFFINE
-        for fun in terms
-        if fun is not None
+        degree(fun, system.term_like(term, z), (0, 1)) <= Degree.AFFINE
+        for term in stepper.dependence
+        if (fun := system.term(term)) is not None
     )
 
 

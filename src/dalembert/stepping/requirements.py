@@ -1,6 +1,6 @@
 """What some methods ask of a system: additive noise, or the form of a Langevin equation."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -11,8 +11,9 @@ import numpy as np
 from dalembert.captured import Keyed
 from dalembert.precision import is_traced
 from dalembert.stepping.dependence import Degree, degree
+from dalembert.stepping.locality import is_entrywise
 from dalembert.stepping.plan import Dependence
-from dalembert.system import DRIFT_TERMS, NOISE_TERMS, System, Term
+from dalembert.system import ALL, DRIFT_TERMS, NOISE_TERMS, System, Term
 
 __all__ = ["check_requirements", "find_dependence", "why_not_additive"]
 
@@ -23,15 +24,15 @@ REQUIREMENTS = {
 
 
 def find_dependence(
-    system: System, like: tuple[Any, Any, Any], more: set[Term] | None = None
+    system: System, z: Any, more: set[Term] | None = None
 ) -> dict[Term, Dependence]:
-    """How every term of the equations, and some more, depend on q and p."""
+    """How every term of the equations, and some more, depend on q and p of some type."""
     terms: list[Term] = [(kind, 0) for kind in DRIFT_TERMS]
-    terms += [(kind, r) for r in range(system.noises) for kind in NOISE_TERMS]
+    terms += [(kind, r) for r in system.noise_numbers for kind in NOISE_TERMS]
     terms += sorted((more or set()) - set(terms))
     found = {}
     for term in terms:
-        fun = system.term(term)
+        fun, like = system.term(term), system.term_like(term, z)
         found[term] = (
             Dependence(Degree.ZERO, Degree.ZERO)
             if fun is None
@@ -65,19 +66,19 @@ def _why_not(keyed: Keyed, requirement: str) -> str:
     system: System = keyed.value
     z = jax.ShapeDtypeStruct((system.dim,), np.float64)
     with jax.enable_x64(True):
-        dependence = find_dependence(system, (z, z, system.params))
+        dependence = find_dependence(system, z)
     if requirement == "additive noise":
-        return _why_not_additive(dependence, system.noises)
-    return _why_not_langevin(dependence, system.noises) or _why_not_thermal(system)
+        return _why_not_additive(dependence, system.noise_numbers)
+    return _why_not_langevin(dependence, system.noise_numbers) or _why_not_thermal(system)
 
 
 _remembered = lru_cache(maxsize=64)(_why_not)
 
 
-def _why_not_additive(dependence: Mapping[Term, Dependence], noises: int) -> str:
+def _why_not_additive(dependence: Mapping[Term, Dependence], noises: Sequence[int]) -> str:
     moving = [
-        f"{kind} of noise {r + 1}"
-        for r in range(noises)
+        f"{kind} of {_noise_name(r)}"
+        for r in noises
         for kind in NOISE_TERMS
         if max(dependence[kind, r]) > Degree.CONSTANT
     ]
@@ -85,15 +86,19 @@ def _why_not_additive(dependence: Mapping[Term, Dependence], noises: int) -> str
     return f"{' and '.join(moving)} {verb} on (q, p)" if moving else ""
 
 
-def _why_not_langevin(dependence: Mapping[Term, Dependence], noises: int) -> str:
+def _noise_name(number: int) -> str:
+    return "the noise" if number == ALL else f"noise {number + 1}"
+
+
+def _why_not_langevin(dependence: Mapping[Term, Dependence], noises: Sequence[int]) -> str:
     velocity, gradient, force = (dependence[kind, 0] for kind in DRIFT_TERMS)
-    moves = [r for r in range(noises) if not dependence["h_p", r].vanishes]
+    moves = [r for r in noises if not dependence["h_p", r].vanishes]
     if velocity.on_q > Degree.CONSTANT or gradient.on_p > Degree.CONSTANT:
         return "H is not of the form T(p) + U(q)"
     if force.on_q > Degree.CONSTANT or force.on_p > Degree.AFFINE:
         return "the force is not a linear friction, F = −γ p"
     if moves:
-        return f"noise {moves[0] + 1} moves positions"
+        return f"{_noise_name(moves[0])} moves positions"
     return _why_not_additive(dependence, noises)
 
 
@@ -103,6 +108,8 @@ def _why_not_thermal(system: System) -> str:
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
         zero = jnp.zeros(system.dim)
         force = system.term(("F", 0))
+        if system.dim > MAX_DIM_OF_MATRICES:
+            return _why_not_thermal_entry_by_entry(system, force, zero)
         matrix = np.zeros((system.dim, system.dim))
         if force is not None:
             matrix = -np.asarray(jax.jacfwd(force, argnums=1)(zero, zero, system.params))
@@ -117,6 +124,35 @@ def _why_not_thermal(system: System) -> str:
         i, j = np.argwhere(together)[0]
         return f"momenta {i} and {j} have a noise in common, and different frictions"
     return ""
+
+
+MAX_DIM_OF_MATRICES = 64
+"""Degrees of freedom beyond which nothing is found out with a matrix of friction."""
+
+
+def _why_not_thermal_entry_by_entry(system: System, force: Any, zero: Any) -> str:
+    """The same for many momenta, from how the functions are written."""
+    friction = np.zeros(system.dim)
+    if force is not None:
+
+        def of_momenta(p: Any) -> Any:
+            return force(zero, p, system.params)
+
+        if not is_entrywise(of_momenta, zero):
+            return "the friction of one momentum may depend on another one"
+        friction = np.asarray(of_momenta(zero) - of_momenta(jnp.ones_like(zero)))
+    if np.any(friction < 0):
+        return f"a friction is negative, {friction.min():g}"
+    if np.all(friction == friction[0]):
+        return ""
+    kicks = [system.term((kind, ALL)) for kind in NOISE_TERMS[1:]] if system.is_joint else []
+    for kick in filter(None, kicks):
+        w = jnp.zeros(system.noises)
+        if not is_entrywise(lambda w, kick=kick: kick(zero, zero, system.params, w), w):
+            kicks = []
+    if kicks or not system.noises:
+        return ""
+    return "momenta may have a noise in common, and have different frictions"
 
 
 def _known(params: Any) -> Any:

@@ -190,10 +190,10 @@ def make_stepper(
 def _make_stepper(keyed: Keyed, method: Method, dtype: np.dtype, shortcuts: bool) -> Stepper:
     system: System = keyed.value
     method.check_noises(system.noises)
-    stages = method.rows(system.noises)
+    stages = method.rows_for(system)
     z = jax.ShapeDtypeStruct((system.dim,), dtype)
     terms = {entry.term for row in (*stages.q_rows, *stages.p_rows) for entry in row}
-    dependence = find_dependence(system, (z, z, system.params), terms)
+    dependence = find_dependence(system, z, terms)
     plan = make_plan(stages, dependence, shortcuts)
     if not plan.blocks:
         raise ValueError(
