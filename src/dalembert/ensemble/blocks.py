@@ -199,7 +199,8 @@ def _warm_up(
     with work.lock:
         if device not in work.warm:
             compiled.on_block(block)(state, 0, 0)
-            jax.block_until_ready(observe(compiled, [state], memory, block, [0]))
+            room = work.settings.schedule.saves_per_leg
+            jax.block_until_ready(observe(compiled, [state], memory, block, [0], room))
             work.warm.add(device)
 
 

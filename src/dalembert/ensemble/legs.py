@@ -17,7 +17,7 @@ import numpy as np
 from dalembert.ensemble.engines import OnBlock, known
 from dalembert.ensemble.kernel import Kernel, Saves
 from dalembert.ensemble.march import Block, PathState, Status, choose
-from dalembert.ensemble.schedule import SAVES_PER_LEG, Schedule
+from dalembert.ensemble.schedule import Schedule
 from dalembert.statistics.statistic import Data
 
 __all__ = ["Compiled", "LegResult", "compile_run", "run_leg"]
@@ -114,7 +114,7 @@ def run_leg(
                 del rows[taken.saves :], steps[taken.saves :]
     if not rows:
         return LegResult(state, memory, None, unit, hard)
-    observed, memory, saves = observe(compiled, rows, memory, block, steps)
+    observed, memory, saves = observe(compiled, rows, memory, block, steps, schedule.saves_per_leg)
     # Paths that cannot be observed stay where that was found out.
     lost = np.asarray(observed.status) == Status.UNOBSERVABLE
     if lost.any():
@@ -125,10 +125,15 @@ def run_leg(
 
 
 def observe(
-    compiled: Compiled, rows: list[PathState], memory: Any, block: Block, steps: list[int]
+    compiled: Compiled,
+    rows: list[PathState],
+    memory: Any,
+    block: Block,
+    steps: list[int],
+    room: int,
 ) -> tuple[PathState, Any, Saves]:
     """Observe the paths at several times by code for one number of them, whatever it is."""
-    spare = SAVES_PER_LEG - len(rows)
+    spare = room - len(rows)
     stacked = jax.tree.map(lambda *xs: _stack(xs), *rows, *[rows[-1]] * spare)
     numbers = np.asarray(steps + [0] * spare, np.int32)
     return compiled.observe_rows(stacked, memory, block, numbers, np.int32(len(rows)))

@@ -9,7 +9,6 @@ from typing import Any
 import jax
 
 from dalembert.ensemble.blocks import IN_FLIGHT
-from dalembert.ensemble.schedule import SAVES_PER_LEG
 from dalembert.ensemble.settings import Settings
 from dalembert.statistics.observing import in_words
 
@@ -58,7 +57,8 @@ def needed_memory(settings: Settings, shapes: Shapes, workers: int) -> dict[str,
     for key, (values, memory, row, end) in shapes.items():
         # On the device values, memories (before and after) and rows; on the host 8 bytes a number.
         of_paths = _bytes(values) + 2 * _bytes(memory)
-        on_device = running * (of_paths + SAVES_PER_LEG * _bytes(row) + _bytes(end))
+        rows = settings.schedule.saves_per_leg * _bytes(row)
+        on_device = running * (of_paths + rows + _bytes(end))
         on_host = 8 * copies * (saves * _numbers(row) + _numbers(end))
         needed[f"{in_words(key)}:"] = on_device + on_host + 8 * tables[key]
     return needed

@@ -7,7 +7,7 @@ import numpy as np
 __all__ = ["SAVES_PER_LEG", "Schedule"]
 
 SAVES_PER_LEG = 32
-"""Room for saves in a leg: few legs in a long run, little memory in a large block."""
+"""Room for saves in a leg of a small system: few legs in a long run, little memory."""
 
 
 @dataclass(frozen=True)
@@ -15,12 +15,13 @@ class Schedule:
     """How a run of `steps` steps, saved every `save_every`, is cut into units.
 
     Each unit saves first if a save is due, and then takes a chunk of steps, at most `longest_chunk`
-    of them; the last unit only saves.
+    of them; the last unit only saves. A leg has room for `saves_per_leg` of them.
     """
 
     steps: int
     save_every: int
     longest_chunk: int
+    saves_per_leg: int = SAVES_PER_LEG
 
     @property
     def chunk(self) -> int:
@@ -69,5 +70,6 @@ class Schedule:
 
     def end_of_leg(self, unit: int, wanted: int) -> int:
         """Where a leg of about so many units that starts here must end for lack of room."""
-        room = (self.saves_before(unit) + SAVES_PER_LEG - 1) * self.units_per_save
+        room = (self.saves_before(unit) + self.saves_per_leg - 1) * self.units_per_save
+        room = max(room, unit + 1)
         return min(unit + max(wanted, 1), room, self.units)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from dalembert.ensemble.schedule import Schedule
+from dalembert.ensemble.schedule import SAVES_PER_LEG, Schedule
 from dalembert.noise import Gaussian, Noise, harmless_truncation, usual_noise
 from dalembert.precision import as_dtype, check_dt, is_traced, warn_if_rounded
 from dalembert.statistics import Histogram, Mean, Statistic
@@ -72,7 +72,10 @@ class Settings:
 
     @property
     def schedule(self) -> Schedule:
-        return Schedule(self.steps, self.save_every, self.grain.chunk)
+        numbers = self.block_paths * self.system.dim
+        usual = self.grain.block_paths * USUAL_DIM
+        room = max(SAVES_PER_LEG * usual // max(numbers, usual), 1)
+        return Schedule(self.steps, self.save_every, self.grain.chunk, room)
 
     @property
     def functions(self) -> tuple[tuple[str, str, Callable[..., Any]], ...]:

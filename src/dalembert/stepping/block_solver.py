@@ -129,6 +129,7 @@ class BlockSolver:
     entrywise: bool
     arrays: Equations
     relative: Callable[[Any, Any], Any]
+    worst: Callable[[Any], Any]
     scalars: ScalarEquations | None
     has_rules: bool
 
@@ -188,14 +189,12 @@ class BlockSolver:
         def residual(u: jax.Array) -> jax.Array:
             return self.arrays.residual(u, around)
 
-        def bound(r: jax.Array, u: jax.Array) -> jax.Array:
-            return self.relative(r, jnp.abs(u) + jnp.abs(old))
-
         def closely(r: jax.Array, u: jax.Array) -> jax.Array:
             return self.relative(r, self.arrays.floor(u, around))
 
         guess = self.arrays.guess(around)
-        return many.solve(residual, bound, closely, guess, self.entrywise, self.affine)
+        flags = self.entrywise, self.affine
+        return many.solve(residual, self.worst, closely, guess, old, *flags)
 
     def _safe_newton(
         self, start: Any, error: Any, old: Any, around: Surroundings
@@ -313,9 +312,9 @@ def block_solvers(
         affine = solved and degree(arrays.residual, (u, around), (0,)) <= Degree.AFFINE
         programs = _programs(arrays, u, around, known, affine and shortcuts) if scalar else None
         entrywise = solved and shortcuts and not scalar and _entrywise(arrays.residual, u, around)
-        relative = partial(functions.relative, block)
+        measures = partial(functions.relative, block), partial(functions.worst, block)
         solvers.append(
-            BlockSolver(block, affine and shortcuts, entrywise, arrays, relative, programs, told)
+            BlockSolver(block, affine and shortcuts, entrywise, arrays, *measures, programs, told)
         )
     return tuple(solvers)
 

@@ -152,8 +152,9 @@ class RowEquations:
         of a particle that has travelled far are known to fewer digits than the forces need.
         """
         start = around.rows[OLD_Q]
-        rows_of_q = np.repeat([node.kind == "q" for node in block.unknowns], self.system.dim)
-        along = (rows_of_q.astype(u.dtype) * u, start)
+        is_q = [float(node.kind == "q") for node in block.unknowns]
+        rows = u.reshape(len(is_q), -1) * jnp.asarray(is_q, u.dtype)[:, None]
+        along = (rows.reshape(u.shape), start)
         _, shift = jax.jvp(partial(self._at, block, around), (u, start), along)
         return self._residual_and_size(block, u, around)[1] + jnp.abs(shift)
 
@@ -177,22 +178,27 @@ class RowEquations:
         """The old state, in the order of the unknown rows."""
         return jnp.concatenate([around.rows[Node(node.kind, 0)] for node in block.unknowns])
 
-    def _kinds(self, block: Block) -> list[np.ndarray]:
-        """Places of the q rows and of the p rows among the unknowns, as far as there are any."""
-        kinds = np.repeat([node.kind for node in block.unknowns], self.system.dim)
-        places = [np.flatnonzero(kinds == kind) for kind in ("q", "p")]
-        return [places for places in places if len(places)]
+    def _kinds(self, block: Block) -> list[slice]:
+        """Places of the q rows and of the p rows among the unknowns, as far as there are any.
+
+        Unknowns are sorted, so that rows of one kind are neighbours.
+        """
+        kinds, dim = [node.kind for node in block.unknowns], self.system.dim
+        firsts = {kind: kinds.index(kind) for kind in ("q", "p") if kind in kinds}
+        return [slice(i * dim, (i + kinds.count(kind)) * dim) for kind, i in firsts.items()]
 
     def relative(self, block: Block, residual: Any, floor: Any) -> Any:
         """The largest residual of the q rows and of the p rows, relative to their floors."""
         worst, scale = self._largest_of_kinds(block, residual, floor)
         return jnp.max(worst / scale)
 
+    def worst(self, block: Block, x: Any) -> Any:
+        """The largest entry of the q rows and of the p rows, as far as there are any."""
+        return jnp.stack([jnp.max(x[places]) for places in self._kinds(block)])
+
     def _largest_of_kinds(self, block: Block, residual: Any, floor: Any) -> tuple[Any, Any]:
         tiny = jnp.finfo(floor.dtype).tiny
-        kinds = self._kinds(block)
-        worst = jnp.stack([jnp.max(jnp.abs(residual)[places]) for places in kinds])
-        return worst, jnp.stack([jnp.max(floor[places]) + tiny for places in kinds])
+        return self.worst(block, jnp.abs(residual)), self.worst(block, floor) + tiny
 
     def _rows_of(self, nodes: Iterable[Node]) -> dict[Node, Row]:
         return {node: self.plan.rows[node] for node in nodes}

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.sparse.linalg import bicgstab
 
-from dalembert.stepping.newton import LONG_STEPS, Report, goal, tolerance
+from dalembert.stepping.newton import LONG_STEPS, Report, goal, tolerance, worst_if_nan
 
 __all__ = ["solve"]
 
@@ -38,11 +38,17 @@ class _Now(NamedTuple):
     is_open: Any
 
 
+Residual = Callable[[Any], Any]
+Correction = Callable[[Any, Any], Any]
+"""(u, r(u)) → what is to be taken off u."""
+
+
 def solve(
-    residual: Callable[[Any], Any],
-    bound: Callable[[Any, Any], Any],
+    residual: Residual,
+    worst: Callable[[Any], Any],
     closely: Callable[[Any, Any], Any],
     guess: Any,
+    old: Any,
     entrywise: bool,
     affine: bool,
 ) -> tuple[Any, Report]:
@@ -50,91 +56,96 @@ def solve(
 
     Args:
         residual: the equations r, (n,) → (n,).
-        bound: (r, u) → an upper bound of the relative residual that costs little.
+        worst: the largest entry of each kind (positions, momenta) in an array of the form of u.
         closely: (r, u) → the relative residual.
         guess: where to begin.
+        old: the old state, in the form of u.
         entrywise: whether each unknown has an equation of its own.
         affine: whether the equations are linear.
     """
+
+    def relative(r: Any, size: Any) -> Any:
+        return jnp.max(worst(jnp.abs(r)) / size)
+
+    def sizes(u: Any) -> Any:
+        return worst(jnp.abs(u) + jnp.abs(old)) + jnp.finfo(u.dtype).tiny
+
+    size = sizes(guess)
+
+    def measure(r: Any, u: Any) -> Any:
+        return relative(r, size)
+
     if entrywise:
-        correct = partial(_by_entries, residual)
-        found = _iterate(correct, residual, bound, guess, 1 if affine else LONG_STEPS)
+        most = 1 if affine else LONG_STEPS
+        found = _iterate(partial(_by_entries, residual), residual, measure, guess, most)
     else:
-        found = _iterate(lambda u, r: r, residual, bound, guess, MAX_SWEEPS)
-        found = _go_on(partial(_by_products, residual), residual, closely, found)
-    error = _checked(found, closely)
-    return found.u, Report(found.count, error)
+        found = _iterate(lambda u, r: r, residual, measure, guess, MAX_SWEEPS)
+    bound = relative(found.residual, sizes(found.u))
+    if not entrywise:
+        found, bound = _go_on(partial(_by_products, residual), residual, closely, found, bound)
+    return found.u, Report(found.count, _checked(found, bound, closely))
 
 
 def _iterate(
-    correction: Callable[[Any, Any], Any],
-    residual: Callable[[Any], Any],
+    correction: Correction,
+    residual: Residual,
     measure: Callable[[Any, Any], Any],
     start: Any,
     most: int,
 ) -> _Now:
     """Corrections from a start, at least one, as long as they gain."""
-    r = residual(start)
-    first = _improved(
-        correction, residual, measure, _Now(start, r, jnp.inf, jnp.int32(0), jnp.array(True)), most
-    )
-    if most == 1:
-        return first
-    improve = partial(_improved, correction, residual, measure, most=most)
-    return lax.while_loop(lambda now: now.is_open, improve, first)
+    begin = _Now(start, residual(start), jnp.asarray(jnp.inf, start.dtype), jnp.int32(0), True)
+    improve = partial(_improved, correction, residual, measure, most)
+    first = improve(begin)
+    return first if most == 1 else lax.while_loop(lambda now: now.is_open, improve, first)
 
 
 def _improved(
-    correction: Callable[[Any, Any], Any],
-    residual: Callable[[Any], Any],
+    correction: Correction,
+    residual: Residual,
     measure: Callable[[Any, Any], Any],
-    now: _Now,
     most: int,
+    now: _Now,
 ) -> _Now:
     u = now.u - correction(now.u, now.residual)
     r = residual(u)
-    error = measure(r, u)
-    gains = error <= LEAST_GAIN * now.error
-    count = now.count + 1
-    better = (error <= now.error) | (now.count == 0)
-    new = _Now(u, r, error, count, (error > goal(error.dtype)) & gains & (count < most))
-    # A correction that has made it worse is not taken.
-    kept = now._replace(error=jnp.asarray(now.error, error.dtype), count=count, is_open=False)
-    return jax.tree.map(partial(jnp.where, better), new, kept)
+    error, count = measure(r, u), now.count + 1
+    goes_on = (error > goal(error.dtype)) & (error <= LEAST_GAIN * now.error) & (count < most)
+    return _Now(u, r, error, count, goes_on)
 
 
 def _go_on(
-    correction: Callable[[Any, Any], Any],
-    residual: Callable[[Any], Any],
+    correction: Correction,
+    residual: Residual,
     closely: Callable[[Any, Any], Any],
     found: _Now,
-) -> _Now:
+    bound: Any,
+) -> tuple[_Now, Any]:
     """More corrections of another kind for a path that has not come to rest; else none."""
-    is_done = found.error <= tolerance(found.error.dtype)
-    start = found._replace(is_open=~is_done)
-    most = MAX_SWEEPS + LONG_STEPS
-    improve = partial(_improved, correction, residual, closely, most=most)
-    return lax.while_loop(lambda now: now.is_open, improve, start)
+    is_open = ~(bound <= tolerance(bound.dtype))
+    start = found._replace(error=jnp.full_like(bound, jnp.inf), is_open=is_open)
+    improve = partial(_improved, correction, residual, closely, MAX_SWEEPS + LONG_STEPS)
+    end = lax.while_loop(lambda now: now.is_open, improve, start)
+    return end, jnp.where(is_open, end.error, bound)
 
 
-def _checked(found: _Now, closely: Callable[[Any, Any], Any]) -> Any:
-    """The relative residual: what is known of it, or what a close look says where it is large."""
+def _checked(found: _Now, bound: Any, closely: Callable[[Any, Any], Any]) -> Any:
+    """The relative residual: a bound of it, or what a close look says where that is large."""
 
     def look(state: tuple[Any, Any]) -> tuple[Any, Any]:
-        error = closely(found.residual, found.u)
-        return jnp.where(error == error, error, jnp.inf).astype(error.dtype), jnp.array(False)
+        return worst_if_nan(closely(found.residual, found.u)), jnp.array(False)
 
-    doubt = ~(found.error <= tolerance(found.error.dtype))
-    return lax.while_loop(lambda state: state[1], look, (found.error, doubt))[0]
+    doubt = ~(bound <= tolerance(bound.dtype))
+    return lax.while_loop(lambda state: state[1], look, (bound, doubt))[0]
 
 
-def _by_entries(residual: Callable[[Any], Any], u: Any, r: Any) -> Any:
+def _by_entries(residual: Residual, u: Any, r: Any) -> Any:
     """Newton's correction where the Jacobian is diagonal: a product with ones is all of it."""
     _, slope = jax.jvp(residual, (u,), (jnp.ones_like(u),))
     return r / slope
 
 
-def _by_products(residual: Callable[[Any], Any], u: Any, r: Any) -> Any:
+def _by_products(residual: Residual, u: Any, r: Any) -> Any:
     """Newton's correction by products of the Jacobian with vectors."""
     _, product = jax.linearize(residual, u)
     target = float(jnp.finfo(u.dtype).eps) ** 0.75
