@@ -118,6 +118,8 @@ def _march(
         if stepper.is_scalar:
             picked = partial(pick, group=increments)
         else:
+            # XLA would draw entry by entry in the loop that stacks them.
+            increments = lax.optimization_barrier(increments)
             stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *increments)
             picked = lambda place: jax.tree.map(lambda x: x[place], stacked)  # noqa: E731
 
