@@ -13,12 +13,13 @@ from jax.experimental.pallas import triton
 import dalembert as da
 from dalembert import elementary
 from dalembert.ensemble import engines, registers
-from dalembert.ensemble.kernel_code import IN_TRITON, NOT_OF, expanded
+from dalembert.ensemble.kernel_code import IN_TRITON, expanded
 from dalembert.ensemble.march import Block, PathState, Status, Stretch, accepted, march_fast
 from dalembert.ensemble.registers import march_in_registers, why_not_in_registers
 from dalembert.noise import seed_words
 from dalembert.operations import OPERATIONS
 from dalembert.precision import cast
+from dalembert.primitives import PRIMITIVES
 from dalembert.stepping import newton
 from dalembert.stepping.stepper import make_stepper
 
@@ -365,7 +366,7 @@ def test_triton_computes_to_rounding(dtype):
         error = np.max(np.abs(found - expected) / np.maximum(np.abs(expected), 1e-3))
         if not error < 16 * np.finfo(dtype).eps:
             wrong[name] = error
-    assert set(wrong) <= {name for name, types in NOT_OF.items() if dtype in types}, wrong
+    assert set(wrong) <= {n for n, known in PRIMITIVES.items() if dtype in known.except_of}, wrong
 
 
 @pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")

@@ -14,6 +14,7 @@ from dalembert.digest import trace_key
 from dalembert.noise import initial_key, seed_words
 from dalembert.precision import cast, check_real
 from dalembert.system import System
+from dalembert.traces import reads_argument
 
 __all__ = [
     "InitialStates",
@@ -88,8 +89,7 @@ def sampled_state(sampler: Callable[[Any], Any], dim: int, key: Any) -> tuple[An
 
 def _sampled(sampler: Any, dim: int, seed: int, dtype: np.dtype) -> InitialStates:
     traced = jax.make_jaxpr(lambda key: sampled_state(sampler, dim, key))(example_key())
-    uses = {id(x) for equation in traced.eqns for x in equation.invars}
-    if id(traced.jaxpr.invars[0]) not in uses:
+    if not reads_argument(traced, 0):
         raise ValueError(
             "the sampler does not use its key, so that all paths would start alike: draw from "
             "jax.random with it, e.g. jax.random.normal(key, (dim,))."
