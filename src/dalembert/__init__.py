@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dalembert import statistics, systems
+from dalembert.caches import clear_caches
 from dalembert.ensemble.checkpoint import Checkpoint
 from dalembert.ensemble.explain import explain
 from dalembert.ensemble.initial import inverse_cdf_sampler, rejection_sampler
@@ -138,6 +139,7 @@ __all__ = [
     "bracket_midpoint",
     "brownian_path",
     "certify",
+    "clear_caches",
     "coarsen",
     "connect",
     "diagnose",

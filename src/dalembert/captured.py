@@ -20,7 +20,7 @@ import sys
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from types import (
     BuiltinFunctionType,
     CodeType,
@@ -40,6 +40,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from dalembert.caches import Kept, bounded
 from dalembert.precision import read_outside
 
 __all__ = ["Keyed", "captured"]
@@ -158,6 +159,8 @@ def _look(name: str, x: Any) -> tuple[Hashable, Inside | None]:
             raise read_outside(repr(name))
         case ModuleType() | jax.Array():
             return _Same(x), None
+        case Kept():
+            return kind, None
         case np.ndarray() | np.generic():
             content = ("entries", x.tolist()) if x.dtype.hasobject else None
             digest = () if content else hashlib.sha1(x.tobytes()).digest()
@@ -231,7 +234,7 @@ def _of_object(x: Any) -> Iterator[tuple[str, Any]]:
         yield "class", kind
 
 
-@lru_cache(maxsize=1024)
+@bounded(1024)
 def _members(kind: type) -> tuple[tuple[str, Any], ...]:
     """The slots of a class and of those it inherits from."""
     return tuple(
@@ -242,7 +245,7 @@ def _members(kind: type) -> tuple[tuple[str, Any], ...]:
     )
 
 
-@lru_cache(maxsize=1024)
+@bounded(1024)
 def _is_hidden(kind: type) -> bool:
     """Whether a thing without attributes may have something inside that changes.
 
@@ -252,7 +255,7 @@ def _is_hidden(kind: type) -> bool:
     return not (is_constant or kind in CLOSED or hasattr(kind, "__get__") or _members(kind))
 
 
-@lru_cache(maxsize=4096)
+@bounded(4096)
 def _names(code: CodeType) -> frozenset[str]:
     """Names that the code, and functions inside it, look up outside."""
     inner = (_names(part) for part in code.co_consts if isinstance(part, CodeType))

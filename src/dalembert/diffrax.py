@@ -11,7 +11,7 @@ be differentiated with respect to them. The Brownian motion has shape (noises,);
 Needs diffrax: `pip install '.[diffrax]'` in a copy of the source.
 """
 
-from functools import lru_cache
+from collections.abc import Hashable
 from typing import Any, ClassVar
 
 import jax
@@ -27,7 +27,7 @@ except ImportError as error:
     ) from error
 
 from dalembert import methods
-from dalembert.captured import Keyed
+from dalembert.caches import kept
 from dalembert.noise import Increments
 from dalembert.stepping.step import step
 from dalembert.system import System
@@ -94,7 +94,7 @@ class Solver(diffrax.AbstractStratonovichSolver):
     def strong_order(self, terms: Any) -> float | None:
         """The mean-square order to expect on the system, as `da.diagnose` says."""
         system = _system(terms, None)
-        return _strong_order(Keyed(system, (system, system.key)), self.method)
+        return _strong_order(system, system.key, self.method)
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: State, args: Any) -> None:
         _system(terms, args)
@@ -121,11 +121,11 @@ class Solver(diffrax.AbstractStratonovichSolver):
         return terms.vf(t0, y0, args)
 
 
-@lru_cache(maxsize=64)
-def _strong_order(keyed: Keyed, method: Any) -> float | None:
+@kept
+def _strong_order(system: System, key: Hashable, method: Any) -> float | None:
     # Diffrax may ask for it while it is traced.
     with jax.ensure_compile_time_eval():
-        (verdict,) = diagnose(keyed.value, methods=[method]).methods
+        (verdict,) = diagnose(system, methods=[method]).methods
     if verdict.refused:
         raise ValueError(verdict.refused)
     return verdict.strong

@@ -7,6 +7,7 @@ A `System` holds the functions and derives the rest by automatic differentiation
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -15,7 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.captured import captured
+from dalembert.caches import Kept, shared
+from dalembert.captured import Keyed, captured
 from dalembert.digest import ORDERS, traced_key
 from dalembert.functions import check_function
 from dalembert.precision import vector, with_precision
@@ -61,6 +63,7 @@ class System:
     name: str = "system"
     invariants: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     _backwards: frozenset[str] = field(init=False, default=frozenset())
+    _kept: Any = field(init=False, default_factory=Kept)
 
     def __post_init__(self) -> None:
         if isinstance(self.dim, bool) or not isinstance(self.dim, int | np.integer) or self.dim < 1:
@@ -94,8 +97,26 @@ class System:
     def key(self) -> tuple[Any, ...]:
         """What a compiled step depends on: functions and what they read, not the parameters."""
         functions = (self.H, self.F, *(self.h or ()), *(self.f or ()))
-        keys = (captured(fun, partial(self.retraced, fun)) for fun in functions)
-        return (*keys, self.dim, self.params is not None)
+        return (*(self.known(fun).key for fun in functions), self.dim, self.params is not None)
+
+    def known(self, fun: Any) -> Keyed:
+        """A function of (q, p), or (q, p, params), and what it is known by."""
+        return Keyed(fun, captured(fun, partial(self.retraced, fun)))
+
+    @property
+    def shared(self) -> "System":
+        """The system, without parameters, that stands for all with these functions as they are now.
+
+        On it hangs what serves them all, such as compiled steps.
+        """
+        return shared(self, self.key, lambda: self.typed(None if self.params is None else ()))
+
+    def typed(self, params: Any) -> "System":
+        """The system with types in place of parameters; it has been checked, so not again."""
+        typed = copy(self)
+        object.__setattr__(typed, "params", params)
+        object.__setattr__(typed, "_kept", Kept())
+        return typed
 
     def retraced(self, fun: Any) -> Hashable:
         """What a function of (q, p), or (q, p, params), is known by if what it reads is hidden."""
@@ -110,8 +131,13 @@ class System:
 
     def with_params(self, params: Any = None, **changes: Any) -> "System":
         """The same system with other parameters, e.g. `system.with_params(nu=0.1)`."""
-        if params is not None:
-            return replace(self, params=params)
+        if params is None:
+            params = self._changed(changes)
+        other = replace(self, params=params)
+        other._kept.shared = self._kept.shared
+        return other
+
+    def _changed(self, changes: Mapping[str, Any]) -> Any:
         if not isinstance(self.params, Mapping):
             raise TypeError(
                 f"{self.name!r} has no named parameters; pass the whole of `params` instead."
@@ -121,7 +147,7 @@ class System:
             raise ValueError(
                 f"{self.name!r} has no parameter {unknown}; it has {sorted(self.params)}."
             )
-        return replace(self, params={**self.params, **changes})
+        return {**self.params, **changes}
 
     def evaluate(self, fun: Callable[..., Any], q: Any, p: Any, params: Any) -> Any:
         """Call a user's function with the arguments that it expects."""

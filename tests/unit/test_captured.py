@@ -17,6 +17,7 @@ import pytest
 
 import dalembert as da
 from dalembert.captured import BUDGET, captured
+from dalembert.theory.generator import expectation_series
 
 STIFFNESS = 1.0
 TABLE = np.array([1.0, 2.0])
@@ -460,7 +461,8 @@ def test_theory_follows_a_global_too(monkeypatch):
     def results(system):
         moments = da.exact_moments(system, da.midpoint(), ([2.0], [0.0]), dt=0.1, steps=10)
         H_d = da.discrete_hamiltonian(system, da.midpoint(), [2.0], [0.0], 0.1, [0.1]).H_d
-        return moments.energy, H_d
+        series = expectation_series(system, {"H": by_global}, ([2.0], [1.0]), terms=3)["H"]
+        return moments.energy, H_d, series.powers[0]
 
     soft, stiff, expected = before_and_after(results, monkeypatch)
     np.testing.assert_allclose(stiff, expected, rtol=1e-12)

@@ -237,12 +237,12 @@ def by_steps(functions, method, change=lambda step: step):
 def by_arrays(functions, method):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(steppers, "MAX_SCALAR_DIM", 0)
-        steppers._make_stepper.cache_clear()
+        da.clear_caches()
         assert not steppers.make_stepper(functions.system, method, np.float64).is_scalar
         try:
             return by_steps(functions, method)
         finally:
-            steppers._make_stepper.cache_clear()
+            da.clear_caches()
 
 
 def by_run(functions, method, vector_code=False):

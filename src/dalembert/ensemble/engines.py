@@ -16,13 +16,13 @@ reason.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.caches import kept
 from dalembert.ensemble.march import (
     Block,
     Fast,
@@ -193,7 +193,7 @@ class Arrays:
         return on_block
 
 
-@lru_cache(maxsize=128)
+@kept
 def _march_of_arrays(stepper: Stepper, needs: frozenset[str]) -> Callable[..., PathState]:
     def march(state: PathState, block: Block, first: Any, count: Any) -> PathState:
         return march_safe(stepper, state, block, Stretch(first, count, needs))
@@ -216,7 +216,7 @@ def _by_xla(steps: Steps, march: Callable[..., Any]) -> OnBlock:
     return on_block
 
 
-@lru_cache(maxsize=128)
+@kept
 def _compiled(
     stepper: Stepper, by_maps: bool, needs: frozenset[str], march: Callable[..., Any]
 ) -> Callable[..., Any]:

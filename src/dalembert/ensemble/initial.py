@@ -1,7 +1,6 @@
 """Initial states of the paths with given numbers, and samplers to draw them with."""
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import jax
@@ -9,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from dalembert.caches import bounded
 from dalembert.captured import Keyed, captured
 from dalembert.digest import trace_key
 from dalembert.noise import initial_key, seed_words
@@ -115,7 +115,7 @@ def _sampled(sampler: Any, dim: int, seed: int, dtype: np.dtype) -> InitialState
     return states
 
 
-@lru_cache(maxsize=128)
+@bounded(32)
 def _compiled(sampler: Keyed, dim: int) -> Callable[..., Any]:
     """The sampler for many paths, compiled when it is first called; the seed is data."""
 
