@@ -1,16 +1,16 @@
 """What a function reads from outside itself, as a key under which compiled code is kept.
 
-A function remains the same object when a number that it reads changes, so what it reads is
-compared as well: globals, also those of modules of the user's own, closures, defaults, attributes
-of functions, objects and their classes, and what is in containers and arrays, however deep. The
-search follows references; it runs no code of the user's. Where it finds something that it cannot
-look into, such as a `ContextVar`, or more than `BUDGET` things, the function is traced again
-instead, and its trace is compared (`digest.py`). Runs compare traces in any case.
-
-Not noticed by `da.step` and the theory: what a function gets by calling something that is no
-function written in Python, such as the content of a file, the clock or a variable of the
-environment, and changes of Python's, NumPy's and JAX's own modules. Not noticed by anything: what a
-function inside `jax.jit` reads has the value of its first call, because JAX keeps its trace.
+A function is known by its identity and by what it reads. Promised: a change is noticed of whatever
+can be reached from the function by references, however deep: globals, also those of modules of the
+user's own, closures, defaults, attributes of functions, objects and their classes, what is in
+containers and arrays. The search runs no code of the user's. Where it finds something that it
+cannot look into, such as a `ContextVar`, or more than `BUDGET` things, the function is traced again
+instead, and its trace is compared (`digest.py`); runs compare traces in any case, and so notice
+every change of what functions compute. Not promised by `da.step` and the theory: to notice a change
+of what a function gets by calling something that is not written in Python, such as the content of a
+file, the clock or a variable of the environment, or of Python's, NumPy's and JAX's own modules. Not
+promised by anything: to notice what a function inside `jax.jit` reads after its first call, because
+JAX keeps its trace.
 """
 
 import array

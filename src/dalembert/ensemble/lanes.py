@@ -33,15 +33,11 @@ class NoVectorFormError(Exception):
 def element_type(dtype: Any) -> ir.Type:
     """The LLVM type of one number."""
     kind = np.dtype(dtype)
-    if kind == np.float64:
-        return ir.DoubleType()
-    if kind == np.float32:
-        return ir.FloatType()
-    if kind == np.bool_:
-        return ir.IntType(1)
-    if kind.kind not in "iu":
+    if kind.char in "df":
+        return ir.DoubleType() if kind.char == "d" else ir.FloatType()
+    if kind.kind not in "biu":
         raise NoVectorFormError(f"numbers of type {kind}")
-    return ir.IntType(8 * kind.itemsize)
+    return ir.IntType(1 if kind == np.bool_ else 8 * kind.itemsize)
 
 
 class Lanes:
@@ -196,10 +192,6 @@ def _negative(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
     return lanes.builder.fneg(x) if _is_float(kind) else lanes.builder.neg(x)
 
 
-def _intrinsic(lanes: Lanes, eqn: Any, kind: Any, *args: Any) -> Any:
-    return lanes.intrinsic(eqn.primitive.name, *args)
-
-
 def _convert(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
     new = np.dtype(eqn.params["new_dtype"])
     target, b = lanes.type(new), lanes.builder
@@ -244,20 +236,8 @@ def _is_finite(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
     return lanes.builder.fcmp_ordered("<", size, lanes.constant(np.inf, kind))
 
 
-def _same(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
-    return x
-
-
 def _product(lanes: Lanes, eqn: Any, kind: Any, x: Any, y: Any) -> Any:
     return _arithmetic(lanes, eqn, kind, "fmul", "mul", x, y)
-
-
-def _square(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
-    return _product(lanes, eqn, kind, x, x)
-
-
-def _bits(lanes: Lanes, eqn: Any, kind: Any, name: str, *args: Any) -> Any:
-    return getattr(lanes.builder, name)(*args)
 
 
 def _shift(lanes: Lanes, eqn: Any, kind: Any, name: str, x: Any, places: Any) -> Any:
@@ -271,10 +251,6 @@ def _shift(lanes: Lanes, eqn: Any, kind: Any, name: str, x: Any, places: Any) ->
 
 def _bitcast(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
     return lanes.builder.bitcast(x, lanes.type(eqn.params["new_dtype"]))
-
-
-def _rsqrt(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
-    return lanes.inverse(lanes.intrinsic("sqrt", x))
 
 
 def _sign(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
@@ -304,22 +280,22 @@ FORMS: dict[str, Callable[..., Any]] = {
     "abs": _abs,
     "arithmetic": _arithmetic,
     "bitcast": _bitcast,
-    "bits": _bits,
+    "bits": lambda lanes, eqn, kind, name, *args: getattr(lanes.builder, name)(*args),
     "choice": _select,
     "comparison": _comparison,
     "conversion": _convert,
     "extreme": _extreme,
-    "intrinsic": _intrinsic,
+    "intrinsic": lambda lanes, eqn, kind, *args: lanes.intrinsic(eqn.primitive.name, *args),
     "is_finite": _is_finite,
     "negative": _negative,
     "pow": _pow,
     "power": _integer_pow,
     "quotient": _quotient,
-    "rsqrt": _rsqrt,
-    "same": _same,
+    "rsqrt": lambda lanes, eqn, kind, x: lanes.inverse(lanes.intrinsic("sqrt", x)),
+    "same": lambda lanes, eqn, kind, x: x,
     "shift": _shift,
     "sign": _sign,
-    "square": _square,
+    "square": lambda lanes, eqn, kind, x: _product(lanes, eqn, kind, x, x),
 }
 """Forms of operations (`primitives.py`): (lanes, equation, type of the first operand, the words of
 the form, operands) → result."""

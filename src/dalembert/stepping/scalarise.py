@@ -83,8 +83,9 @@ class _Writer:
         if (inner := called(eqn)) is not None:
             return self.run(inner, args)
         name = name_of(eqn)
-        if name == "cond" and is_known(args[0][()]):
-            return self.run(_taken(eqn.params["branches"], args[0][()]), args[1:])
+        if name == "cond" and _all_known(args[0]):
+            branches = eqn.params["branches"]
+            return self.run(branches[int(np.clip(args[0][()], 0, len(branches) - 1))], args[1:])
         if all(map(_all_known, args)):
             return _evaluate(eqn, args)
         _check_types(eqn)
@@ -96,11 +97,6 @@ class _Writer:
             raise NotScalarError(name)
         found = FORMS[form](eqn, args, *words)
         return found if isinstance(found, list) else [found]
-
-
-def _taken(branches: Any, which: Any) -> Any:
-    """The branch that is taken; where that is not known there is no straight line."""
-    return branches[int(np.clip(which, 0, len(branches) - 1))]
 
 
 def _all_known(array: np.ndarray) -> bool:
@@ -147,10 +143,6 @@ def _typed(args: list[np.ndarray], variables: Any) -> list[np.ndarray]:
 
 def _each(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
     return _elementwise(_of_primitive(eqn), args)
-
-
-def _fold(eqn: Any, args: list[np.ndarray], rule: str) -> np.ndarray:
-    return _elementwise(_RULES[rule], args)
 
 
 def _move(eqn: Any, args: list[np.ndarray], operands: str) -> list[np.ndarray]:
@@ -255,10 +247,6 @@ def _select_n(which: Any, *cases: Any) -> Any:
     return lax.select_n(which, *(lax.convert_element_type(x, cases[0].dtype) for x in cases))
 
 
-def _integer_pow(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
-    return _elementwise(lambda x: ex.power(x, eqn.params["y"]), args)
-
-
 def _polynomial(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
     """a_0 + x (a_1 + x (a_2 + …)); the operands are x, a_0, a_1, …"""
 
@@ -329,10 +317,10 @@ FORMS: dict[str, Callable[..., np.ndarray | list[np.ndarray]]] = {
     "cumsum": _cumsum,
     "dot": _dot_general,
     "each": _each,
-    "fold": _fold,
+    "fold": lambda eqn, args, rule: _elementwise(_RULES[rule], args),
     "move": _move,
     "polynomial": _polynomial,
-    "power": _integer_pow,
+    "power": lambda eqn, args: _elementwise(lambda x: ex.power(x, eqn.params["y"]), args),
     "reduce": _reduce,
     "scatter_add": _scatter_add,
 }
