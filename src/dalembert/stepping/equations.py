@@ -208,8 +208,20 @@ def increment_values(
     """What the entries of a step are multiplied by, given the factors that some of them have."""
     dt = jnp.asarray(dt, dtype)
 
+    def number_of(increment: Increment) -> Any:
+        # What it does not declare is out of its reach: one that reads noise differs between paths.
+        fields = noise._asdict().items()
+        given = {name: x if name in increment.reads else None for name, x in fields}
+        try:
+            return increment.value(dt, Increments(**given))
+        except (TypeError, AssertionError) as error:
+            raise TypeError(
+                f"{increment!r} cannot be computed from dt and {sorted(increment.reads)}, which is "
+                f"all that it reads ({error}): write what else it needs into its `reads`."
+            ) from error
+
     def value(increment: Increment) -> Any:
-        number = increment.value(dt, noise)
+        number = number_of(increment)
         if increment.factor is None:
             return number
         factor = factors[increment.factor]
