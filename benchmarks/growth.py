@@ -79,9 +79,9 @@ def points(sweep: str, quick: bool) -> Iterator[Point]:
     elif sweep == "start":
         yield {"start": True, "paths": 100, "steps": 100}
     elif sweep == "methods":
-        import dalembert as da
+        from dalembert.theory.diagnose import FOR_EVERY_SYSTEM
 
-        for name in da.METHODS:
+        for name in FOR_EVERY_SYSTEM:
             yield {"method": name, "paths": 2**13, "steps": 100}
 
 

@@ -70,7 +70,7 @@ def core_seconds_per_step(method: Any) -> float:
 
 
 def of_dalembert(name: str) -> list[Row]:
-    method = (da.METHODS | da.BEYOND)[name]()
+    method = da.METHODS[name]()
     cost = core_seconds_per_step(method)
     if name in IN_THE_MEAN:
         found = da.weak_order(pendulum(), method, START, t_end=MEANS_END)

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 import dalembert as da
+from dalembert.theory.diagnose import FOR_EVERY_SYSTEM
 
 PATHS, STEPS, DT, REPEAT = 8192, 1000, 0.1, 5
 
@@ -40,7 +41,7 @@ Case = tuple[str, da.System]
 def seconds(case: Case) -> float:
     """The time of one run."""
     name, system = case
-    method = (da.METHODS | da.BEYOND)[name]()
+    method = da.METHODS[name]()
     start = [0.5] * system.dim, [0.2] * system.dim
     began = time.perf_counter()
     da.simulate(
@@ -60,8 +61,10 @@ def measure(cases: list[Case]) -> list[float]:
 
 def main(target: Path) -> None:
     """Measure all methods and write one file."""
-    paper = [(name, da.systems.pendulum()) for name in da.METHODS]
-    beyond = [(name, OTHERS.get(name, HEAT_BATH)) for name in da.BEYOND]
+    paper = [(name, da.systems.pendulum()) for name in FOR_EVERY_SYSTEM]
+    beyond = [
+        (name, OTHERS.get(name, HEAT_BATH)) for name in da.METHODS if name not in FOR_EVERY_SYSTEM
+    ]
     systems = {system.name: system for _, system in beyond}
     times = measure([*paper, *beyond, *(("midpoint", system) for system in systems.values())])
     midpoint = dict(zip(systems, times[len(paper) + len(beyond) :], strict=True))

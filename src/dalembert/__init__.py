@@ -9,7 +9,7 @@ run = da.simulate(da.systems.damped_kubo(), da.midpoint(), ([2.0], [0.0]),
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dalembert import statistics, systems
+from dalembert import methods, statistics, systems
 from dalembert.caches import clear_caches
 from dalembert.ensemble.checkpoint import Checkpoint
 from dalembert.ensemble.explain import explain
@@ -19,38 +19,7 @@ from dalembert.ensemble.processes import connect
 from dalembert.ensemble.run import Run, load
 from dalembert.ensemble.simulate import simulate
 from dalembert.ensemble.traced import TracedRun
-from dalembert.methods import (
-    BEYOND,
-    METHODS,
-    AdditiveTableau,
-    BracketTableau,
-    ExplicitTableau,
-    ExplicitWeakTableau,
-    LangevinSplitting,
-    MeanSquareTableau,
-    NinomiyaVictoirTableau,
-    WeakTableau,
-    aboba,
-    additive_dirk,
-    additive_gauss,
-    additive_midpoint,
-    baoab,
-    bracket_gauss,
-    bracket_midpoint,
-    dirk,
-    e1,
-    heun,
-    midpoint,
-    ninomiya_victoir,
-    obabo,
-    quasi_symplectic,
-    r2,
-    rs1,
-    rs2,
-    srkw1,
-    srkw2,
-    stormer_verlet,
-)
+from dalembert.methods import *  # noqa: F403
 from dalembert.noise import (
     Gaussian,
     Increments,
@@ -94,28 +63,19 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "BEYOND",
-    "METHODS",
     "SYSTEMS",
-    "AdditiveTableau",
     "Autocorrelation",
     "Axis",
     "Binned",
-    "BracketTableau",
     "Certificate",
     "Checkpoint",
     "Covariance",
     "Diagnosis",
-    "ExplicitTableau",
-    "ExplicitWeakTableau",
     "Gaussian",
     "Histogram",
     "Increments",
     "Interrupted",
-    "LangevinSplitting",
     "Mean",
-    "MeanSquareTableau",
-    "NinomiyaVictoirTableau",
     "Recorded",
     "Run",
     "SampleAutocorrelation",
@@ -127,50 +87,31 @@ __all__ = [
     "ThreePoint",
     "TimeAverage",
     "TracedRun",
-    "WeakTableau",
     "Zero",
     "__version__",
-    "aboba",
-    "additive_dirk",
-    "additive_gauss",
-    "additive_midpoint",
-    "baoab",
-    "bracket_gauss",
-    "bracket_midpoint",
     "brownian_path",
     "certify",
     "clear_caches",
     "coarsen",
     "connect",
     "diagnose",
-    "dirk",
     "discrete_hamiltonian",
-    "e1",
     "enumerate_three_point",
     "exact_moments",
     "explain",
-    "heun",
     "inverse_cdf_sampler",
     "load",
-    "midpoint",
-    "ninomiya_victoir",
-    "obabo",
-    "quasi_symplectic",
-    "r2",
+    "methods",
     "rejection_sampler",
-    "rs1",
-    "rs2",
     "simulate",
-    "srkw1",
-    "srkw2",
     "statistics",
     "step",
-    "stormer_verlet",
     "strong_order",
     "systems",
     "theory",
     "weak_order",
 ]
+__all__ += methods.__all__
 
 
 def __getattr__(name: str) -> Any:

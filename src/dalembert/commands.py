@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import jax
-import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -60,12 +59,12 @@ def list_everything() -> None:
     """Show the methods, systems and experiments."""
     orders = ("one noise", "additive", "any")
     methods = Table("method", "kind", "stages", "keeps", *orders, box=None)
-    for name, make in (da.METHODS | da.BEYOND).items():
+    for name, make in da.METHODS.items():
         certificate = da.certify(make())
         methods.add_row(
             name,
             certificate.convergence,
-            _stages(make()),
+            make().stages_in_words,
             _kept(certificate),
             *(_order(certificate.order[kind]) for kind in ("one", "additive", "general")),
         )
@@ -89,14 +88,6 @@ def list_everything() -> None:
     console.print(experiments)
 
 
-def _stages(method: Any) -> str:
-    """The stages of a method; those of a weak one by what they are for, if they enter at all."""
-    if not isinstance(method, da.WeakTableau):
-        return str(method.stages)
-    of_noise = np.any([method.beta, *method.b0, *method.b1, *method.b3], axis=0)
-    return f"{method.stages} + {np.count_nonzero(of_noise)}"
-
-
 def _kept(certificate: da.Certificate) -> str:
     if not certificate.keeps_structure:
         return "-"
@@ -112,7 +103,7 @@ def certify(
     method: Annotated[str | None, typer.Argument(help="A method's name; all if left out.")] = None,
 ) -> None:
     """Show which structure a method keeps. Every condition is listed with its residual."""
-    for name in [method] if method else (da.METHODS | da.BEYOND):
+    for name in [method] if method else da.METHODS:
         console.print(str(da.certify(_method(name))), markup=False, soft_wrap=True)
         console.print()
 
@@ -307,11 +298,10 @@ def _leave(status: int) -> None:
     raise typer.Exit(status) from None
 
 
-def _method(name: str) -> Any:
-    methods = da.METHODS | da.BEYOND
-    if name not in methods:
-        raise _fail(f"no method {name!r}; there are {', '.join(methods)}")
-    return methods[name]()
+def _method(name: str) -> da.Method:
+    if name not in da.METHODS:
+        raise _fail(f"no method {name!r}; there are {', '.join(da.METHODS)}")
+    return da.METHODS[name]()
 
 
 def _system(name: str) -> da.System:

@@ -24,7 +24,7 @@ def call(*arguments):
 def test_list_shows_every_method_and_system():
     result = call("list")
     assert result.exit_code == 0
-    for name in (*da.METHODS, *da.BEYOND, *da.SYSTEMS):
+    for name in (*da.METHODS, *da.SYSTEMS):
         assert re.search(rf"\b{name}\b", result.output), name
 
 
@@ -33,7 +33,7 @@ def test_certify_one_and_all():
     assert one.exit_code == 0 and "Lagrange–d'Alembert structure: kept" in one.output
     every = call("certify")
     assert every.exit_code == 0
-    assert every.output.count("Certificate of") == len(da.METHODS) + len(da.BEYOND)
+    assert every.output.count("Certificate of") == len(da.METHODS)
     assert "structure: not kept" in every.output or "NOT" in every.output.upper()
 
 

@@ -136,7 +136,7 @@ def test_areas_that_diffrax_does_not_give_are_asked_for_in_words():
 
 
 def test_what_cannot_work_says_why():
-    with pytest.raises(TypeError, match="no mean-square tableau"):
+    with pytest.raises(TypeError, match="no mean-square method"):
         dd.Solver(da.srkw2())
     with pytest.raises(ValueError, match=r"needs \(1,\)"):
         dd.terms(KUBO, tree(TWO_NOISE))

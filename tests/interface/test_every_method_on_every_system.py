@@ -1,4 +1,7 @@
-"""Every method takes steps on every ready-made system, with and without its shortcuts."""
+"""Every method for every system takes steps on the ready-made ones, with and without shortcuts.
+
+Those that ask more of a system are in `unit/test_beyond.py`.
+"""
 
 from functools import cache
 
@@ -6,6 +9,7 @@ import numpy as np
 import pytest
 
 import dalembert as da
+from dalembert.theory.diagnose import FOR_EVERY_SYSTEM
 
 DT = 0.05
 
@@ -21,7 +25,7 @@ def is_slow(method, system, i, j):
 
 PAIRS = [
     pytest.param(method, system, marks=[pytest.mark.slow] if is_slow(method, system, i, j) else [])
-    for i, method in enumerate(da.METHODS)
+    for i, method in enumerate(FOR_EVERY_SYSTEM)
     for j, system in enumerate(da.SYSTEMS)
     if (method, system) not in REFUSED
 ]
@@ -50,7 +54,7 @@ COMPARED = [
         system,
         marks=[] if (method, system) in REPRESENTATIVE else [pytest.mark.slow],
     )
-    for method in da.METHODS
+    for method in FOR_EVERY_SYSTEM
     for system in da.SYSTEMS
     if (method, system) not in REFUSED
 ]
@@ -120,5 +124,5 @@ def test_refused_pairs_say_why(method, system):
 
 def test_the_lists_above_name_methods_and_systems_that_exist():
     pairs = SLOW | REFUSED | REPRESENTATIVE
-    assert {method for method, _ in pairs} == set(da.METHODS)
+    assert {method for method, _ in pairs} == set(FOR_EVERY_SYSTEM)
     assert {system for _, system in pairs} == set(da.SYSTEMS)

@@ -1,4 +1,4 @@
-"""Methods beyond the paper: what they keep, what they refuse, their noise, and their orders."""
+"""Methods of higher order or for some systems: structure, refusals, noise, and orders."""
 
 from math import exp, sqrt
 
@@ -9,7 +9,7 @@ import pytest
 
 import dalembert as da
 from dalembert import theory
-from dalembert.methods.additive import gauss_coefficients
+from dalembert.methods.coefficients import gauss_coefficients
 from dalembert.theory.elementary_weights import expand
 from dalembert.theory.order_conditions import weak_order_of
 
@@ -64,7 +64,7 @@ EVERY = [
         if name in ("additive_midpoint", "ninomiya_victoir", "baoab")
         else pytest.mark.slow,
     )
-    for name in da.BEYOND
+    for name in NOISE_OF
 ]
 
 
@@ -90,11 +90,11 @@ def jacobian(system, method, dt=0.1):
     "name",
     [
         pytest.param(name, marks=pytest.mark.slow if name == "bracket_gauss" else ())
-        for name in da.BEYOND
+        for name in NOISE_OF
     ],
 )
 def test_steps_are_symplectic_without_forces(name):
-    method = da.BEYOND[name]()
+    method = da.METHODS[name]()
     assert da.certify(method).keeps_structure
     assert abs(np.linalg.det(jacobian(system_for(name, friction=0), method)) - 1) < 1e-13
     assert abs(np.linalg.det(jacobian(system_for(name), method)) - 1) > 1e-3
@@ -119,13 +119,13 @@ def test_a_tableau_that_breaks_the_condition_is_not_symplectic(method):
 
 @pytest.mark.parametrize("name", ["baoab", "aboba", "obabo", "quasi_symplectic"])
 def test_splittings_contract_volumes_at_the_exact_rate(name):
-    found = np.linalg.det(jacobian(system_for(name), da.BEYOND[name]()))
+    found = np.linalg.det(jacobian(system_for(name), da.METHODS[name]()))
     assert abs(found - exp(-0.5 * 0.1)) < 1e-14
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_shortcuts_change_nothing(name):
-    system, method = system_for(name), da.BEYOND[name]()
+    system, method = system_for(name), da.METHODS[name]()
     given = increments(method, system.noises)
     fast = da.step(system, method, [0.7], [0.3], 0.1, given)
     slow = da.step(system, method, [0.7], [0.3], 0.1, given, shortcuts=False)
@@ -137,12 +137,12 @@ def test_shortcuts_change_nothing(name):
 
 
 def test_orders_in_certificates():
-    orders = {name: da.certify(make()).order for name, make in da.BEYOND.items()}
+    orders = {name: da.certify(make()).order for name, make in da.METHODS.items()}
     assert orders["additive_midpoint"]["additive"] == 1
     assert orders["additive_dirk"]["additive"] == orders["additive_gauss"]["additive"] == 1.5
     assert orders["bracket_gauss"]["one"] == 1.5 and orders["bracket_gauss"]["general"] is None
     assert orders["bracket_midpoint"]["general"] == 1
-    weak = {name: da.certify(make()).weak_order for name, make in da.BEYOND.items()}
+    weak = {name: da.certify(make()).weak_order for name, make in da.METHODS.items()}
     assert weak["ninomiya_victoir"] == dict.fromkeys(("one", "additive", "commuting", "general"), 2)
     assert weak["additive_gauss"]["additive"] == 2 and weak["additive_midpoint"]["additive"] == 1
     assert weak["baoab"]["additive"] == weak["quasi_symplectic"]["additive"] == 2
@@ -353,7 +353,7 @@ def oscillator(friction, temperature=0.7):
 )
 def test_stationary_moments_of_splittings(name, position, momentum):
     for dt in (0.25, 0.5, 1.0):
-        found = theory.stationary_covariance(oscillator(1.3), da.BEYOND[name](), dt=dt)
+        found = theory.stationary_covariance(oscillator(1.3), da.METHODS[name](), dt=dt)
         exact = 0.7 * np.diag([position(dt**2 / 4), momentum(dt**2 / 4)])
         np.testing.assert_allclose(found, exact, atol=1e-12)
 
@@ -384,14 +384,14 @@ def test_without_friction_a_splitting_is_verlet():
         "quasi_symplectic": drift_first,
     }
     for name, end in expected.items():
-        found = da.step(system, da.BEYOND[name](), [q], [p], 0.1, given)[:2]
+        found = da.step(system, da.METHODS[name](), [q], [p], 0.1, given)[:2]
         np.testing.assert_allclose(np.ravel(found), end, atol=1e-15)
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_runs_take_the_steps_of_da_step(name):
     """Fast code and single steps agree, whatever the noise."""
-    system, method = system_for(name), da.BEYOND[name]()
+    system, method = system_for(name), da.METHODS[name]()
     dt, steps = 0.05, 11
     run = da.simulate(
         system, method, ([0.7], [0.3]), dt=dt, t_end=steps * dt, paths=5, seed=4, keep="final"
@@ -442,7 +442,7 @@ def test_order_two_where_the_drift_is_linear_along_the_noise(name):
     strong = da.systems.van_der_pol(nu=1.0, sigma=0.8)
     for system in (da.systems.van_der_pol(), strong, pendulum()):
         reference = da.additive_gauss() if name != "additive_gauss" else da.additive_dirk()
-        found = slope(system, da.BEYOND[name](), reference, refine=32)
+        found = slope(system, da.METHODS[name](), reference, refine=32)
         assert found.interval[0] > 1.8 and found.interval[1] < 2.2, found
 
 
@@ -532,7 +532,7 @@ def weak_slope_on_a_damped_pendulum(method):
     ],
 )
 def test_symmetric_splittings_are_of_weak_order_two(name):
-    low, high = weak_slope_on_a_damped_pendulum(da.BEYOND[name]()).interval
+    low, high = weak_slope_on_a_damped_pendulum(da.METHODS[name]()).interval
     assert 1.85 < low <= high < 2.15
 
 

@@ -293,6 +293,6 @@ def test_certificates_are_frozen_records():
         certificate.order = {}  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_only_tableaus_can_be_certified():
-    with pytest.raises(TypeError, match=r"certify needs a tableau, got .*; write .*midpoint\(\)"):
+def test_only_methods_can_be_certified():
+    with pytest.raises(TypeError, match=r"certify needs a method, got .*; write .*midpoint\(\)"):
         certify(midpoint)  # pyright: ignore[reportArgumentType]

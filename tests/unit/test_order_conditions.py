@@ -103,7 +103,7 @@ ORDERS = {
 }
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", ORDERS)
 def test_weak_order_of_every_method(name):
     method = METHODS[name]()
     assert {kind: weak_order(method, kind).order for kind in ORDERS[name]} == ORDERS[name]

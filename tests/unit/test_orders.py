@@ -394,7 +394,7 @@ LANGEVIN = da.systems.langevin()
 SLOW = pytest.mark.slow
 USUAL = [
     (order, name)
-    for name, make in (da.METHODS | da.BEYOND).items()
+    for name, make in da.METHODS.items()
     for order in ("strong", "weak")
     if order == "weak" or make().convergence == "mean-square"
 ]
@@ -417,7 +417,7 @@ def instruction(result):
     [pytest.param(*case, marks=[] if case in QUICK else [SLOW]) for case in USUAL],
 )
 def test_defaults_give_an_order_or_say_what_to_change(order, name):
-    method = (da.METHODS | da.BEYOND)[name]()
+    method = da.METHODS[name]()
     system = LANGEVIN if method.requires else PENDULUM
     measure = {"strong": strong_order, "weak": weak_order}[order]
     with warnings.catch_warnings(record=True) as told:
@@ -447,7 +447,7 @@ def test_gaussian_nodes_have_the_moments_of_increments():
 @pytest.mark.parametrize("name", ["bracket_gauss", "e1"])
 def test_methods_that_read_dZ_are_measured_without_sampling(name):
     """Weak order two of brackets with one multiplicative noise; E1 has one."""
-    method = (da.METHODS | da.BEYOND)[name]()
+    method = da.METHODS[name]()
     noisy = da.systems.pendulum(sigma=1.0, kappa=0.5)
     found = weak_order(noisy, method, START, t_end=0.25, observe=product_of_both, local=True)
     low, high = found.interval

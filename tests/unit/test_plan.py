@@ -10,7 +10,6 @@ import pytest
 import dalembert as da
 from dalembert.stepping import plan as planning
 from dalembert.stepping.plan import Node, make_plan
-from dalembert.stepping.stages import stage_system
 from dalembert.stepping.stepper import find_dependence, make_stepper
 
 # All conditions hold, with different weights of H, F, h and f (docs: the DIRK family is not the
@@ -66,7 +65,7 @@ def ready_made(name):
 def plan_of(system, method, shortcuts=True):
     z = jax.ShapeDtypeStruct((system.dim,), np.float64)
     dependence = find_dependence(system, (z, z, system.params))
-    return make_plan(stage_system(method, system.noises), dependence, shortcuts)
+    return make_plan(method.rows(system.noises), dependence, shortcuts)
 
 
 def equations(plan, dim):
@@ -351,7 +350,7 @@ def test_explanation_of_a_large_system():
 def test_explanation_refuses_what_a_step_refuses():
     with pytest.raises(ValueError, match=r"srkw2 takes at most 1 noise\(s\), the system has 2"):
         da.explain(ready_made("two_noise"), da.srkw2())
-    with pytest.raises(TypeError, match="Call the function to get its tableau"):
+    with pytest.raises(TypeError, match="Call the function to get the method"):
         da.explain(ready_made("two_noise"), da.midpoint)
 
 
@@ -375,4 +374,4 @@ def test_a_new_momentum_is_made_of_solved_ones(method, weights):
 def test_large_weights_of_solved_rows_are_not_used(monkeypatch):
     stepper = make_stepper(da.systems.lenard_bernstein(), da.midpoint(), np.float64)
     monkeypatch.setattr(planning, "MAX_WEIGHT", 1.5)
-    assert not make_plan(stage_system(da.midpoint(), 1), stepper.dependence).starts
+    assert not make_plan(da.midpoint().rows(1), stepper.dependence).starts

@@ -750,7 +750,7 @@ def test_brackets_of_fields_whose_second_derivatives_are_too_long():
         f=[lambda q, p: -0.2 * p],
         dim=1,
     )
-    method, start = da.BEYOND["bracket_gauss"](), ([0.3], [0.2])
+    method, start = da.METHODS["bracket_gauss"](), ([0.3], [0.2])
     _, _, info = da.step(system, method, *start, 0.1, da.Increments(dW=[0.1], dZ=[0.01]))
     assert info.converged
     run = da.simulate(system, method, start, dt=0.1, t_end=0.3, paths=3, progress=False)

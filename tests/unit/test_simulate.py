@@ -304,7 +304,7 @@ def test_merge_is_exact_for_split_samples():
         ({"observe": {"e": 1.0}}, r"observe\['e'\] must be a function"),
         ({"observe": {"e": lambda q: q}}, r"observe\['e'\] failed when called as"),
         ({"dtype": int}, "dtype must be float64 or float32"),
-        ({"method": da.midpoint}, "Call the function to get its tableau"),
+        ({"method": da.midpoint}, "Call the function to get the method"),
         ({"method": da.e1(), "noise": da.ThreePoint()}, r"e1 needs the increments \['dZ'\]"),
         ({"system": "kubo"}, "system must be a da.System"),
         (

@@ -530,9 +530,9 @@ REFUSED = {
     "method a function": (
         dict(method=da.midpoint),
         TypeError,
-        r"method must be a tableau such as da.midpoint\(\).*Call the function to get its tableau",
+        r"method must be a da.Method such as da.midpoint\(\).*Call the function to get the method",
     ),
-    "method a word": (dict(method="midpoint"), TypeError, "must be a tableau .*not 'midpoint'"),
+    "method a word": (dict(method="midpoint"), TypeError, "must be a da.Method .*not 'midpoint'"),
     "system a function": (
         dict(system=da.systems.pendulum),
         TypeError,

@@ -15,6 +15,7 @@ from scipy import linalg, stats
 
 import dalembert as da
 from dalembert.systems.kubo import kubo_energy
+from dalembert.theory.diagnose import FOR_EVERY_SYSTEM
 
 FALSE_ALARM = 1e-6
 PATHS = 30_000
@@ -152,7 +153,7 @@ def test_large_steps_against_the_method_itself():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(da.METHODS))
+@pytest.mark.parametrize("name", sorted(FOR_EVERY_SYSTEM))
 def test_large_steps_against_every_method_itself(name):
     """The control is the noise: 10 % more of it."""
     method = da.METHODS[name]()

@@ -200,7 +200,7 @@ ONCE_SHAKEN = da.System(H=LATTICE.H, F=LATTICE.F, h=(SHAKEN.h or ())[:1], dim=2,
     ids=lambda case: case if isinstance(case, str) else case.name,
 )
 def test_methods_beyond_the_paper_are_symplectic_without_forces(name, system):
-    assert force_free_defect(system, da.BEYOND[name]()) < 1e-13
+    assert force_free_defect(system, da.METHODS[name]()) < 1e-13
 
 
 def test_a_tableau_for_additive_noise_that_is_not_symplectic():

@@ -1,4 +1,7 @@
-"""Methods: frozen tableaus of coefficients, and the named ones."""
+"""Methods: families of coefficients, one file each, and the named ones.
+
+What a family has to say is in `method.py`; what its stage equations are made of, in `stages.py`.
+"""
 
 from collections.abc import Callable
 
@@ -9,62 +12,25 @@ from dalembert.methods.additive import (
     additive_midpoint,
 )
 from dalembert.methods.bracket import BracketTableau, bracket_gauss, bracket_midpoint
-from dalembert.methods.dirk import dirk
-from dalembert.methods.e1 import e1
-from dalembert.methods.heun import heun
-from dalembert.methods.langevin import (
-    LangevinSplitting,
-    aboba,
-    baoab,
-    obabo,
-    quasi_symplectic,
-)
-from dalembert.methods.midpoint import midpoint
-from dalembert.methods.ninomiya_victoir import NinomiyaVictoirTableau, ninomiya_victoir
-from dalembert.methods.r2 import r2
-from dalembert.methods.rs1 import rs1
-from dalembert.methods.rs2 import rs2
-from dalembert.methods.srkw1 import srkw1
-from dalembert.methods.srkw2 import srkw2
-from dalembert.methods.stormer_verlet import stormer_verlet
-from dalembert.methods.tableau import (
-    ExplicitTableau,
-    ExplicitWeakTableau,
-    MeanSquareTableau,
-    Method,
-    WeakTableau,
-)
+from dalembert.methods.composition import NinomiyaVictoirTableau, ninomiya_victoir
+from dalembert.methods.explicit import ExplicitTableau, e1, heun, r2
+from dalembert.methods.explicit_weak import ExplicitWeakTableau, rs1, rs2
+from dalembert.methods.langevin import LangevinSplitting, aboba, baoab, obabo, quasi_symplectic
+from dalembert.methods.mean_square import MeanSquareTableau, dirk, midpoint, stormer_verlet
+from dalembert.methods.method import Method, Promises
+from dalembert.methods.weak import WeakTableau, srkw1, srkw2
 
-#: The paper's methods and those it compares them with: name -> function that needs no arguments.
+#: The named methods: name -> function that needs no arguments.
 METHODS: dict[str, Callable[[], Method]] = {
-    "midpoint": midpoint,
-    "stormer_verlet": stormer_verlet,
-    "dirk": dirk,
-    "srkw1": srkw1,
-    "srkw2": srkw2,
-    "heun": heun,
-    "r2": r2,
-    "e1": e1,
-    "rs1": rs1,
-    "rs2": rs2,
-}
-
-#: Methods beyond the paper, of higher order or for some systems only, in the same way.
-BEYOND: dict[str, Callable[[], Method]] = {
-    "additive_midpoint": additive_midpoint,
-    "additive_dirk": additive_dirk,
-    "additive_gauss": additive_gauss,
-    "bracket_gauss": bracket_gauss,
-    "bracket_midpoint": bracket_midpoint,
-    "ninomiya_victoir": ninomiya_victoir,
-    "baoab": baoab,
-    "aboba": aboba,
-    "obabo": obabo,
-    "quasi_symplectic": quasi_symplectic,
+    make.__name__: make
+    for make in (
+        *(midpoint, stormer_verlet, dirk, srkw1, srkw2, heun, r2, e1, rs1, rs2),
+        *(additive_midpoint, additive_dirk, additive_gauss, bracket_gauss, bracket_midpoint),
+        *(ninomiya_victoir, baoab, aboba, obabo, quasi_symplectic),
+    )
 }
 
 __all__ = [
-    "BEYOND",
     "METHODS",
     "AdditiveTableau",
     "BracketTableau",
@@ -74,6 +40,7 @@ __all__ = [
     "MeanSquareTableau",
     "Method",
     "NinomiyaVictoirTableau",
+    "Promises",
     "WeakTableau",
     "aboba",
     "additive_dirk",

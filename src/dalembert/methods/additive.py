@@ -5,9 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from math import sqrt
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from dalembert.methods.coefficients import Convergence, Matrix, Tableau, Vector
+import numpy as np
+
+from dalembert.methods.coefficients import Matrix, Number, Tableau, Vector, gauss_coefficients
+from dalembert.methods.conditions import (
+    Array,
+    Residuals,
+    classical_conditions,
+    failing,
+    one_conjugacy_residual,
+    residual,
+)
+from dalembert.methods.method import LAGRANGE_DALEMBERT, Convergence, Promises, orders
+from dalembert.methods.stages import DT, DW, DZ, Field, StageSystem, along, along_noises, assemble
 
 _HALF = Fraction(1, 2)
 
@@ -37,12 +49,57 @@ class AdditiveTableau(Tableau):
     _matrices = ("a",)
     _vectors = ("alpha", "omega", "zeta")
     _sums: ClassVar = {"alpha": 1.0}
-    _symbols: ClassVar = {"a": "a", "alpha": "α", "omega": "ω", "zeta": "ζ"}
     _layout = ((("a", "alpha"),), ((None, "omega"), (None, "zeta")))
 
-    def needs(self, noises: int = 1) -> frozenset[str]:
-        """Increments that one step reads: "dW", and "dZ" unless ζ vanishes."""
-        return super().needs(noises) | ({"dZ"} if self.zeta.any() else set())
+    def rows(self, noises: int) -> StageSystem:
+        """Stages shared by all noises, whose constant fields are taken at any one of them."""
+
+        def fields(a: Any, stage: int, omega: float, zeta: float) -> list[Field]:
+            noise = along_noises(noises, DW, [omega], stage) + along_noises(
+                noises, DZ, [zeta], stage
+            )
+            return along(None, DT, a) + noise
+
+        stages = map(fields, self.a, range(self.stages), self.omega, self.zeta)
+        return assemble([*stages, fields(self.alpha, 0, 1.0, 0.0)])
+
+    def promises(self) -> Promises:
+        """Conditions 1 and 5 of the structure, and those of order 3/2."""
+        sums = self._sums_of_order()
+        found = failing(sums)
+        notes = ["its noise must be additive: the fields of the noises must not depend on (q, p)"]
+        if found:
+            notes.append(f"mean-square order 3/2 is stopped by {'; '.join(found)}")
+        # Mixed second derivatives are of mean zero: they cost half an order, curvature a whole one.
+        straight = None if set(found) - {SPREAD} else (1.5, 2.0)
+        if straight:
+            where = "the drift is linear along all sums of the noises"
+            notes.append(f"mean-square order 2 where {where}")
+        structure = one_conjugacy_residual(self.alpha, self.a)
+        return Promises(
+            LAGRANGE_DALEMBERT,
+            {f"1 and 5: {label}": value for label, value in structure.items()},
+            sums=sums,
+            order=orders(additive=1.0 if found else 1.5),
+            straight=straight,
+            notes=tuple(notes),
+        )
+
+    def _sums_of_order(self) -> Residuals:
+        def spread(alpha: Array, omega: Array, zeta: Array) -> Any:
+            # E[ΔW²] = h, E[ΔW ΔZ/h] = h/2 and E[(ΔZ/h)²] = h/3.
+            return alpha @ (omega**2 + omega * zeta + zeta**2 / 3)
+
+        alpha, omega, zeta = self.alpha, self.omega, self.zeta
+        means = (residual(np.dot, 0, alpha, omega), residual(np.dot, 1, alpha, zeta))
+        return classical_conditions(alpha, self.a, 2) | {
+            "Σ α_i η_i = ΔZ/h": max(means),
+            SPREAD: residual(spread, 0.5, alpha, omega, zeta),
+        }
+
+
+SPREAD = "E Σ α_i η_i² = h/2"
+"""The condition of order 3/2 that a drift makes superfluous which is linear along the noises."""
 
 
 def additive_midpoint() -> AdditiveTableau:
@@ -69,7 +126,7 @@ def additive_midpoint() -> AdditiveTableau:
     return AdditiveTableau([[_HALF]], [1], [0], [1], name="additive_midpoint")
 
 
-def _two_stages(a: list[list[float | Fraction]], name: str) -> AdditiveTableau:
+def _two_stages(a: list[list[Number]], name: str) -> AdditiveTableau:
     """η = ΔZ/h ∓ ΔW/√6: the mean is ΔZ/h and the mean square is h/2."""
     shift = 1 / sqrt(6)
     return AdditiveTableau(a, [_HALF, _HALF], [-shift, shift], [1, 1], name=name)
@@ -114,9 +171,3 @@ def additive_gauss() -> AdditiveTableau:
     Reference: KrausTyranowski2021, the conditions; the choice of the stage noise is our own.
     """
     return _two_stages(gauss_coefficients(), "additive_gauss")
-
-
-def gauss_coefficients() -> list[list[float | Fraction]]:
-    """The matrix of Gauss' method of two stages; its weights are (½, ½)."""
-    quarter, shift = Fraction(1, 4), sqrt(3) / 6
-    return [[quarter, 0.25 - shift], [0.25 + shift, quarter]]

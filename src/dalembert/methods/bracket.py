@@ -3,10 +3,59 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any, ClassVar, Literal
 
-from dalembert.methods.additive import gauss_coefficients
-from dalembert.methods.coefficients import Convergence, Matrix, Tableau, Vector
+from dalembert.methods.coefficients import Matrix, Tableau, Vector, gauss_coefficients
+from dalembert.methods.conditions import classical_conditions, failing, one_conjugacy_residual
+from dalembert.methods.method import NOISE_KINDS, SYMPLECTIC, Convergence, Promises
+from dalembert.methods.stages import (
+    DT,
+    DW,
+    Field,
+    Increment,
+    StageSystem,
+    along,
+    along_noises,
+    assemble,
+)
+from dalembert.noise import Increments
+
+
+@dataclass(frozen=True)
+class DriftBracket(DW):
+    """Δt ΔW/2 − ΔZ."""
+
+    name = "drift bracket"
+    reads = frozenset({"dW", "dZ"})
+
+    def value(self, dt: Any, noise: Increments) -> Any:
+        assert noise.dZ is not None, "the method has asked for it"
+        return dt * noise.dW[self.noise] / 2 - noise.dZ[self.noise]
+
+
+@dataclass(frozen=True)
+class DoubleBracket(Increment):
+    """Δt²/12."""
+
+    name = "double bracket"
+
+    def value(self, dt: Any, noise: Increments) -> Any:
+        return dt * dt / 12
+
+
+@dataclass(frozen=True)
+class Area(Increment):
+    """The Lévy area A_ij."""
+
+    i: int
+    j: int
+    name = "area"
+    reads = frozenset({"area"})
+
+    def value(self, dt: Any, noise: Increments) -> Any:
+        assert noise.area is not None, "the method has asked for it"
+        return noise.area[self.i, self.j]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -32,7 +81,6 @@ class BracketTableau(Tableau):
     _matrices = ("a",)
     _vectors = ("alpha",)
     _sums: ClassVar = {"alpha": 1.0}
-    _symbols: ClassVar = {"a": "a", "alpha": "α"}
     _layout = ((("a", "alpha"),),)
 
     def __post_init__(self) -> None:
@@ -41,11 +89,6 @@ class BracketTableau(Tableau):
             raise ValueError(
                 f'{self._who()}: brackets must be "drift" or "noise", not {self.brackets!r}'
             )
-
-    def needs(self, noises: int = 1) -> frozenset[str]:
-        """Increments that one step reads: "dW", and "dZ" or, of several noises, "area"."""
-        more = {"dZ"} if self.brackets == "drift" else {"area"} if noises > 1 else set[str]()
-        return super().needs(noises) | (more if noises else set())
 
     def check_noises(self, noises: int) -> None:
         """Raise ``ValueError`` if the method cannot take this number of noises."""
@@ -56,12 +99,48 @@ class BracketTableau(Tableau):
                 "integrals of three Wiener processes. Use bracket_midpoint() instead"
             )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything needed to write the tableau down again, in types that JSON knows."""
-        return {**super().to_dict(), "brackets": self.brackets}
+    def rows(self, noises: int) -> StageSystem:
+        """Stages shared by all fields and their brackets."""
 
-    def _key(self) -> tuple[Any, ...]:
-        return (*super()._key(), self.brackets)
+        def fields(a: Any) -> list[Field]:
+            found = along(None, DT, a) + along_noises(noises, DW, a)
+            if self.brackets == "drift" and noises:
+                found += along((0, 1), DriftBracket(0), a) + along((1, (1, 0)), DoubleBracket(), a)
+            if self.brackets == "noise":
+                for i, j in combinations(range(noises), 2):
+                    found += along((i + 1, j + 1), Area(i, j), a)
+            return found
+
+        return assemble([*map(fields, self.a), fields(self.alpha)])
+
+    def promises(self) -> Promises:
+        """The condition of a symplectic Runge–Kutta method, and those of its classical order."""
+        along_drift = self.brackets == "drift"
+        conditions = [classical_conditions(self.alpha, self.a, order) for order in (1, 2, 3, 4)]
+        classical = sum(not failing(residuals) for residuals in conditions)
+        is_complete = along_drift and classical == 4
+        strong = None if classical < 2 else 1.5 if is_complete else 1.0
+        notes = ["brackets of Hamiltonian fields are Hamiltonian, those of forces are not forces"]
+        if along_drift:
+            notes.append(
+                "takes one noise; mean-square order 3/2 asks for classical order 4, 1 for 2"
+            )
+        if is_complete:
+            # Its field is the logarithm of the flow with the term of weight 2, [V₁, [V₁, V₀]],
+            # replaced by its mean; what is missing has weight 5/2, and is odd in the noise like
+            # all of it.
+            notes.append("weak order 2: what its field leaves out has the mean zero up to h³")
+        else:
+            notes.append("weak orders: at least, because expectations converge as fast as paths do")
+        return Promises(
+            SYMPLECTIC,
+            one_conjugacy_residual(self.alpha, self.a),
+            sums=conditions[3 if along_drift else 1],
+            order=dict.fromkeys(NOISE_KINDS, strong),
+            weak_order=dict.fromkeys(NOISE_KINDS, 2.0 if is_complete else strong),
+            without_noise=float(classical),
+            notes=tuple(notes),
+        )
 
 
 def bracket_gauss() -> BracketTableau:

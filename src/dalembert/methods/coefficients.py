@@ -5,14 +5,15 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from math import sqrt
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from dalembert.methods.conditions import Array
+from dalembert.methods.method import Convergence, Method
+
 Number = float | Fraction | np.floating[Any]
-Convergence = Literal["mean-square", "weak"]
 
 if TYPE_CHECKING:
 
@@ -30,6 +31,13 @@ if TYPE_CHECKING:
 
 else:
     Matrix = Vector = Array
+
+#: How the paper writes an array; those that are not here are written by their names.
+SYMBOLS = {
+    **{"alpha": "α", "alpha_hat": "α̂", "beta": "β", "beta_hat": "β̂", "omega": "ω", "zeta": "ζ"},
+    **{"a_bar": "ā", "a_hat": "â", "b_bar": "b̄", "b_hat": "b̂", "beta1": "β1", "beta2": "β2"},
+    **{"a0": "a⁰", "a1": "a¹", "b0": "b⁰", "b1": "b¹", "b3": "b³"},
+}
 
 #: Sums of weights may miss their value by this much, relative to what is added up: rounding of
 #: any sensible tableau, not more.
@@ -70,29 +78,14 @@ def columns(text: str) -> int:
     return sum(not unicodedata.combining(character) for character in text)
 
 
-class Named:
-    """What every method says of itself, whatever it is made of."""
-
-    name: str
-    #: The family in words.
-    family: ClassVar[str]
-    #: The sense in which it converges; families of tableaus have one for all.
-    convergence: Any
-    #: What a system must be for the method, beyond the number of noises.
-    requires: ClassVar[frozenset[str]] = frozenset()
-
-    def check_noises(self, noises: int) -> None:
-        """Raise ``ValueError`` if the method cannot take this number of noises."""
-        if noises < 0:
-            raise ValueError(f"the number of noises cannot be negative, got {noises}")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything needed to write the method down again, in types that JSON knows."""
-        return {"name": self.name, "family": self.family, "convergence": self.convergence}
+def gauss_coefficients() -> list[list[Number]]:
+    """The matrix of Gauss' method of two stages; its weights are (½, ½)."""
+    quarter, shift = Fraction(1, 4), sqrt(3) / 6
+    return [[quarter, 0.25 - shift], [0.25 + shift, quarter]]
 
 
-class Tableau(Named):
-    """Base of the families; a subclass is a frozen dataclass that names its arrays.
+class Tableau(Method):
+    """Base of families of coefficients; a subclass is a frozen dataclass that names its arrays.
 
     Two tableaus are equal, and hash alike, when type, name and every coefficient agree bit for
     bit, so a tableau can be a cache key or a static argument of ``jax.jit``.
@@ -105,8 +98,6 @@ class Tableau(Named):
     _matrices: ClassVar[tuple[str, ...]]
     _vectors: ClassVar[tuple[str, ...]]
     _sums: ClassVar[dict[str, float]]
-    # How the paper writes an array: name -> symbol, for printing.
-    _symbols: ClassVar[dict[str, str]]
     # Rows of the printed tableau: pairs (matrix, weights below it), None where nothing is printed.
     _layout: ClassVar[tuple[tuple[tuple[str | None, str | None], ...], ...]]
     _explicit: ClassVar[bool] = False
@@ -134,15 +125,11 @@ class Tableau(Named):
         """All arrays by name."""
         return {key: getattr(self, key) for key in self._matrices + self._vectors}
 
-    def needs(self, noises: int = 1) -> frozenset[str]:
-        """Increments that one step reads: "dW", and others where the family uses them."""
-        del noises
-        return frozenset({"dW"})
-
     def to_dict(self) -> dict[str, Any]:
         """Everything needed to write the tableau down again, in types that JSON knows."""
         arrays = {key: array.tolist() for key, array in self.coefficients.items()}
-        return super().to_dict() | {"stages": self.stages, "coefficients": arrays}
+        others = {k: value for k, value in super().to_dict().items() if k not in arrays}
+        return others | {"stages": self.stages, "coefficients": arrays}
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Tableau):
@@ -163,7 +150,8 @@ class Tableau(Named):
         return "\n".join(lines)
 
     def _key(self) -> tuple[Any, ...]:
-        return (type(self), self.name, *(a.tobytes() for a in self.coefficients.values()))
+        others = {k: value for k, value in vars(self).items() if k not in self.coefficients}
+        return (type(self), *others.values(), *(a.tobytes() for a in self.coefficients.values()))
 
     def _who(self) -> str:
         return f"{type(self).__name__} {self.name!r}"
@@ -234,7 +222,7 @@ class Tableau(Named):
         cells = [[number_text(float(x)) for x in line] for line in (*body, *foot)]
         width = max(len(text) for line in cells for text in line)
         lines = [" ".join(text.rjust(width) for text in line) for line in cells]
-        head = " over ".join(self._symbols[key] for key in (matrix, weights) if key is not None)
+        head = " over ".join(SYMBOLS.get(key, key) for key in (matrix, weights) if key is not None)
         across = max(columns(head), len(lines[0]))
         rule = ["-" * across] if matrix is not None and weights is not None else []
         split = len(body)

@@ -3,14 +3,109 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any, ClassVar, get_args
 
-from dalembert.methods.coefficients import Convergence, Named
+import jax.numpy as jnp
+
+from dalembert.methods.method import Convergence, Method, Promises, orders
+from dalembert.methods.stages import DT, DW, Entry, Increment, Row, StageSystem
+from dalembert.noise import Increments
+from dalembert.system import DRIFT_TERMS, NOISE_TERMS, System, Term
+
+CONFORMAL = "symplectic map but for the friction, which contracts volumes at its exact rate"
+
+
+@dataclass(frozen=True, order=True)
+class Damping:
+    """What a friction γ does in an n-th of a step τ, for each momentum.
+
+    Forces act for the time (1 − e^{−γτ})/γ. Noise of variance τ is multiplied so that its variance
+    becomes (1 − e^{−2γτ})/2γ.
+    """
+
+    parts: int
+    of_noise: bool
+
+    def __call__(self, system: System, dt: Any, params: Any) -> Any:
+        force = system.term(("F", 0))
+        zero = jnp.zeros(system.dim, jnp.result_type(dt))
+        friction = zero
+        if force is not None:
+            friction = force(zero, zero, params) - force(zero, jnp.ones_like(zero), params)
+        x = friction * (dt / self.parts)
+        if self.of_noise:
+            return jnp.sqrt(_mean_decay(2 * x))
+        return dt / self.parts * _mean_decay(x)
+
+
+def _mean_decay(x: Any) -> Any:
+    """(1 − e^{−x})/x, which is 1 at x = 0; by a hyperbolic tangent, without cancellation."""
+    divisor = jnp.where(x == 0, jnp.ones_like(x), x)
+    tangent = jnp.tanh(x / 2)
+    return jnp.where(x == 0, jnp.ones_like(x), 2 * tangent / ((1 + tangent) * divisor))
 
 
 @dataclass(frozen=True)
-class LangevinSplitting(Named):
+class Friction(Increment):
+    """What friction makes of a force in the n-th part of a step."""
+
+    parts: int
+    name = "friction"
+
+    @property
+    def factor(self) -> Damping:
+        return Damping(self.parts, of_noise=False)
+
+    def value(self, dt: Any, noise: Increments) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class Thermostat(DW):
+    """One noise while there is friction, in all of a step."""
+
+    name = "thermostat"
+
+    @property
+    def factor(self) -> Damping:
+        return Damping(1, of_noise=True)
+
+
+@dataclass(frozen=True)
+class FirstHalf(DW):
+    """One noise while there is friction, in the first half of a step.
+
+    Both halves are independent, and as near to those of the path as ΔZ tells.
+    """
+
+    name = "thermostat 1"
+    reads = frozenset({"dW", "dZ"})
+    sign: ClassVar[int] = 1
+
+    @property
+    def factor(self) -> Damping:
+        return Damping(2, of_noise=True)
+
+    def value(self, dt: Any, noise: Increments) -> Any:
+        assert noise.dZ is not None, "the method has asked for it"
+        dW, dZ = noise.dW[self.noise], noise.dZ[self.noise]
+        difference = sqrt(3) * (dZ / dt - dW / 2)
+        return dW / 2 + (difference if self.sign > 0 else -difference)
+
+
+@dataclass(frozen=True)
+class SecondHalf(FirstHalf):
+    """One noise while there is friction, in the second half of a step."""
+
+    name = "thermostat 2"
+    sign: ClassVar[int] = -1
+
+
+@dataclass(frozen=True)
+class LangevinSplitting(Method):
     """Exact flows of the parts of a Langevin equation, in the order of a word.
 
     For H = T(p) + U(q), a linear friction F = −γ p and noise that does not depend on (q, p):
@@ -57,14 +152,54 @@ class LangevinSplitting(Named):
         """Number of flows."""
         return len(self.word)
 
-    def needs(self, noises: int = 1) -> frozenset[str]:
-        """Increments that one step reads: "dW", and "dZ" if friction and noise come in halves."""
-        is_halved = noises and self.word.count("O") == 2
-        return frozenset({"dW", "dZ"} if is_halved else {"dW"})
+    def rows(self, noises: int) -> StageSystem:
+        """A row of positions for every A, one of momenta for every other letter."""
+        velocity, gradient, force = ((kind, 0) for kind in DRIFT_TERMS)
+        q_rows: list[Row] = [()]
+        p_rows: list[Row] = [()]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything needed to write the method down again, in types that JSON knows."""
-        return super().to_dict() | {"word": self.word}
+        def entry(term: Term, increment: Increment, weight: float = 1.0) -> Entry:
+            return Entry(term, len(q_rows) - 1, len(p_rows) - 1, increment, weight)
+
+        def noise(kind: Callable[[int], Increment]) -> Row:
+            return tuple(entry((k, r), kind(r)) for k in NOISE_TERMS[1:] for r in range(noises))
+
+        def of_letter(letter: str, number: int, count: int) -> Row:
+            match letter:
+                case "A":
+                    return (entry(velocity, DT, 1 / count),)
+                case "B":
+                    return (entry(gradient, DT, 1 / count),)
+                case "C":
+                    return (entry(gradient, DT), *noise(DW))
+                case "D":
+                    return (entry(force, Friction(count)),)
+            kind = Thermostat if count == 1 else (FirstHalf, SecondHalf)[number - 1]
+            return (entry(force, Friction(count)), *noise(kind))
+
+        for place, letter in enumerate(self.word):
+            rows = q_rows if letter == "A" else p_rows
+            number = self.word[: place + 1].count(letter)
+            rows.append((*rows[-1], *of_letter(letter, number, self.word.count(letter))))
+        return StageSystem(tuple(q_rows), tuple(p_rows))
+
+    def promises(self) -> Promises:
+        """Its flows are exact: nothing but their order decides."""
+        weak = 2.0 if self.is_symmetric else 1.0
+        notes = [
+            "takes Langevin equations: H = T(p) + U(q), F = −γ p, and noise that is constant",
+            "its flows are exact, so that nothing but their order decides what it keeps",
+        ]
+        if self.is_symmetric:
+            notes.append("weak order 2, because the word reads the same in both directions")
+        return Promises(
+            CONFORMAL,
+            sums={},
+            order=orders(additive=1.0) if self.convergence == "mean-square" else None,
+            weak_order=orders(additive=weak),
+            without_noise=weak,
+            notes=tuple(notes),
+        )
 
     def __str__(self) -> str:
         return f"{self.name}: {self.family} {self.word}"

@@ -16,13 +16,12 @@ import numpy as np
 from jax import lax
 
 from dalembert.elementary import absolute
+from dalembert.methods.stages import Increment
 from dalembert.stepping import newton
 from dalembert.stepping.dependence import Degree, degree, has_rules
 from dalembert.stepping.equations import (
-    LANGEVIN_INCREMENTS,
     OLD_P,
     OLD_Q,
-    SHARED_INCREMENTS,
     RowEquations,
     Surroundings,
     increment_names,
@@ -32,7 +31,6 @@ from dalembert.stepping.newton import Report
 from dalembert.stepping.plan import Block, Dependence, Node, Plan
 from dalembert.stepping.root import implicit_root
 from dalembert.stepping.scalarise import NotScalarError, scalarise, stack, written_out
-from dalembert.stepping.stages import Increment
 from dalembert.system import System, Term
 
 __all__ = ["BlockSolver", "Solver", "block_solvers"]
@@ -290,9 +288,9 @@ def block_solvers(
     return tuple(solvers)
 
 
-def _type_of(name: Increment, z: Any) -> Any:
-    kind = Shared if name[0] in SHARED_INCREMENTS else jax.ShapeDtypeStruct
-    return kind(z.shape if name[0] in LANGEVIN_INCREMENTS else (), z.dtype)
+def _type_of(increment: Increment, z: Any) -> Any:
+    kind = jax.ShapeDtypeStruct if increment.reads else Shared
+    return kind(z.shape if increment.factor else (), z.dtype)
 
 
 def _programs(

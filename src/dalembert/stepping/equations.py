@@ -3,26 +3,22 @@
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import groupby
-from math import sqrt
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.methods.stages import Entry, Increment, Row
 from dalembert.noise import Increments
 from dalembert.stepping.dependence import Degree
 from dalembert.stepping.expressions import vector
-from dalembert.stepping.friction import Damping
 from dalembert.stepping.plan import Block, Dependence, Node, Plan
-from dalembert.stepping.stages import Entry, Increment, Row
 from dalembert.system import System, Term
 
 __all__ = [
-    "LANGEVIN_INCREMENTS",
     "OLD_P",
     "OLD_Q",
-    "SHARED_INCREMENTS",
     "RowEquations",
     "Surroundings",
     "increment_names",
@@ -30,11 +26,6 @@ __all__ = [
 ]
 
 OLD_Q, OLD_P = Node("q", 0), Node("p", 0)
-SHARED_INCREMENTS = frozenset({"dt", "sqrt_dt", "double bracket", "friction"})
-"""Those that are the same for all paths and steps."""
-
-LANGEVIN_INCREMENTS = frozenset({"friction", "thermostat"})
-"""Those that depend on the friction of a system, one number for every momentum."""
 
 
 class Surroundings(NamedTuple):
@@ -210,49 +201,33 @@ def increment_names(plan: Plan) -> set[Increment]:
 def increment_values(
     names: set[Increment],
     dt: Any,
-    increments: Increments,
+    noise: Increments,
     dtype: Any,
-    damping: Mapping[int, Damping] | None = None,
+    factors: Mapping[Callable[..., Any], Any],
 ) -> dict[Increment, Any]:
-    """What the entries of a step are multiplied by; `damping` serves Langevin equations."""
+    """What the entries of a step are multiplied by, given the factors that some of them have."""
     dt = jnp.asarray(dt, dtype)
 
-    def value(name: Increment) -> Any:
-        match name:
-            case ("dt",):
-                return dt
-            case ("sqrt_dt",):
-                return jnp.sqrt(dt)
-            case ("dW", r):
-                return increments.dW[r]
-            case ("dZ/dt", r) if increments.dZ is not None:
-                return increments.dZ[r] / dt
-            case ("mixed", k, other) if increments.mixed is not None:
-                return increments.mixed[k, other] / jnp.sqrt(dt)
-            case ("drift bracket", r) if increments.dZ is not None:
-                return dt * increments.dW[r] / 2 - increments.dZ[r]
-            case ("double bracket",):
-                return dt * dt / 12
-            case ("area", i, j) if increments.area is not None:
-                return increments.area[i, j]
-            case ("heads" | "tails" as side, r) if increments.coin is not None:
-                coin = increments.coin if side == "heads" else -increments.coin
-                return increments.dW[r] * ((1 + coin) / 2)
-            case ("friction", n) if damping is not None:
-                return damping[n].time
-            case ("thermostat", k, r) if damping is not None:
-                return _scaled(damping[2 if k else 1].noise, part_of_noise(k, r))
-        raise ValueError(f"the increments lack {name}.")
+    def number_of(increment: Increment) -> Any:
+        # What it does not declare is out of its reach: one that reads noise differs between paths.
+        fields = noise._asdict().items()
+        given = {name: x if name in increment.reads else None for name, x in fields}
+        try:
+            return increment.value(dt, Increments(**given))
+        except (TypeError, AssertionError) as error:
+            raise TypeError(
+                f"{increment!r} cannot be computed from dt and {sorted(increment.reads)}, which is "
+                f"all that it reads ({error}): write what else it needs into its `reads`."
+            ) from error
 
-    def part_of_noise(k: int, r: int) -> Any:
-        """Independent halves of a Wiener increment, as near to those of the path as ΔZ tells."""
-        if k == 0:
-            return increments.dW[r]
-        assert increments.dZ is not None, "the method has asked for it"
-        difference = sqrt(3) * (increments.dZ[r] / dt - increments.dW[r] / 2)
-        return increments.dW[r] / 2 + (difference if k == 1 else -difference)
+    def value(increment: Increment) -> Any:
+        number = number_of(increment)
+        if increment.factor is None:
+            return number
+        factor = factors[increment.factor]
+        return factor if number is None else _scaled(factor, number)
 
-    return {name: value(name) for name in sorted(names)}
+    return {increment: value(increment) for increment in sorted(names)}
 
 
 def _scaled(values: Any, factor: Any) -> Any:

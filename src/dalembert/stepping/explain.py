@@ -5,7 +5,6 @@ from typing import Any
 from dalembert.stepping.block_solver import MAX_DENSE_UNKNOWNS, BlockSolver
 from dalembert.stepping.dependence import Degree
 from dalembert.stepping.plan import Node
-from dalembert.stepping.stages import stage_system
 from dalembert.stepping.stepper import Stepper
 from dalembert.system import Term
 
@@ -15,7 +14,7 @@ __all__ = ["describe"]
 def describe(stepper: Stepper) -> str:
     """The findings about the system, the simplified stages and the order of work."""
     system, plan = stepper.system, stepper.plan
-    stages = stage_system(stepper.method, system.noises)
+    stages = stepper.method.rows(system.noises)
     before = len(stages.q_rows) + len(stages.p_rows) - 4
     used = {node for block in plan.blocks for node in (*block.unknowns, *block.explicit)}
     after = len(used - {plan.new_q, plan.new_p})

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.caches import kept
+from dalembert.methods import Method
 from dalembert.noise import Increments
 from dalembert.precision import as_dtype, cast, check_dt, is_traced, vector, with_precision
 from dalembert.stepping.requirements import check_requirements
@@ -75,9 +76,9 @@ def check_method(system: System, method: Any) -> None:
     """Refuse, with the reason, a method that cannot take the system's noise."""
     if not isinstance(system, System):
         raise TypeError(f"system must be a da.System, not {type(system).__name__}.")
-    if not hasattr(method, "check_noises"):
-        hint = " Call the function to get its tableau." if callable(method) else ""
-        raise TypeError(f"method must be a tableau such as da.midpoint(), not {method!r}.{hint}")
+    if not isinstance(method, Method):
+        hint = " Call the function to get the method." if callable(method) else ""
+        raise TypeError(f"method must be a da.Method such as da.midpoint(), not {method!r}.{hint}")
     method.check_noises(system.noises)
     check_requirements(system, method)
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from dalembert.caches import Kept, kept
 from dalembert.elementary import absolute
+from dalembert.methods import Method
 from dalembert.noise import Increments
 from dalembert.stepping import newton
 from dalembert.stepping.block_solver import BlockSolver, Solver, block_solvers
@@ -28,11 +29,9 @@ from dalembert.stepping.equations import (
     increment_values,
 )
 from dalembert.stepping.expressions import Shared, components, vector
-from dalembert.stepping.friction import damping
 from dalembert.stepping.plan import Dependence, Node, Plan, make_plan
 from dalembert.stepping.requirements import find_dependence
 from dalembert.stepping.scalarise import NotScalarError, scalarise
-from dalembert.stepping.stages import stage_system
 from dalembert.system import System, Term
 
 __all__ = ["StepInfo", "Stepper", "make_stepper"]
@@ -61,11 +60,11 @@ class Stepper:
     """One step of a method on a system, for values in the representation of its regime."""
 
     system: System
-    method: Any
+    method: Method
     plan: Plan
     dependence: Mapping[Term, Dependence]
     solvers: tuple[BlockSolver, ...]
-    damping: Callable[[Any, Any], Any] | None
+    factors: Callable[[Any, Any], Any] | None
     notice: str
     dtype: np.dtype
     _kept: Any = field(init=False, repr=False, default_factory=Kept)
@@ -114,8 +113,8 @@ class Stepper:
     ) -> tuple[Any, Any, StepInfo]:
         """One step of one path, for states that have been entered."""
         names = increment_names(self.plan)
-        damping = self.damping(dt, params) if self.damping else None
-        values = increment_values(names, dt, increments, self.dtype, damping)
+        factors = self.factors(dt, params) if self.factors else {}
+        values = increment_values(names, dt, increments, self.dtype, factors)
         around = Surroundings({OLD_Q: q, OLD_P: p}, values, params)
         if self.is_scalar:
             rows = {OLD_Q: vector(q), OLD_P: vector(p)}
@@ -141,7 +140,7 @@ class Stepper:
 
 def make_stepper(
     system: System,
-    method: Any,
+    method: Method,
     dtype: Any,
     shortcuts: bool = True,
     known_by: Hashable = None,
@@ -172,13 +171,13 @@ def _make_stepper(
     types: tuple[Any, ...],
     tree: Any,
     known_by: Hashable,
-    method: Any,
+    method: Method,
     dtype: np.dtype,
     shortcuts: bool,
 ) -> Stepper:
     system = system.typed(jax.tree.unflatten(tree, types))
-    stages = stage_system(method, system.noises)
     method.check_noises(system.noises)
+    stages = method.rows(system.noises)
     z = jax.ShapeDtypeStruct((system.dim,), dtype)
     terms = {entry.term for row in (*stages.q_rows, *stages.p_rows) for entry in row}
     dependence = find_dependence(system, (z, z, system.params), terms)
@@ -190,33 +189,28 @@ def _make_stepper(
 
     def forms(scalar: bool) -> tuple[tuple[BlockSolver, ...], Any]:
         solvers = block_solvers(system, plan, dependence, z, shortcuts, scalar)
-        return solvers, _damping(system, plan, z, scalar)
+        return solvers, _factors(system, plan, z, scalar)
 
-    solvers, damping = (), None
+    solvers, factors = (), None
     if not notice:
         try:
-            solvers, damping = forms(scalar=True)
+            solvers, factors = forms(scalar=True)
         except NotScalarError as error:
             notice = f"no straight-line form for: {error}"
     if notice:
-        solvers, damping = forms(scalar=False)
-    return Stepper(system, method, plan, dependence, solvers, damping, notice, dtype)
+        solvers, factors = forms(scalar=False)
+    return Stepper(system, method, plan, dependence, solvers, factors, notice, dtype)
 
 
-def _damping(system: System, plan: Plan, z: Any, scalar: bool) -> Callable[[Any, Any], Any] | None:
-    """What friction does in the parts of a step that the plan of a Langevin equation names."""
-    parts: set[int] = set()
-    for name in increment_names(plan):
-        match name:
-            case ("friction", n):
-                parts.add(n)
-            case ("thermostat", k, _):
-                parts.add(2 if k else 1)
-    if not parts:
+def _factors(system: System, plan: Plan, z: Any, scalar: bool) -> Callable[[Any, Any], Any] | None:
+    """What the increments of a plan are multiplied by for each momentum, if any are."""
+    found = dict.fromkeys(increment.factor for increment in sorted(increment_names(plan)))
+    found.pop(None, None)
+    if not found:
         return None
 
     def run(dt: Any, params: Any) -> Any:
-        return damping(system, dt, params, tuple(sorted(parts)))
+        return {factor: factor(system, dt, params) for factor in found if factor}
 
     params = jax.tree.map(lambda x: Shared(x.shape, x.dtype), system.params)
     types = Shared((), z.dtype), params

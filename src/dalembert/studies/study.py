@@ -22,7 +22,7 @@ from dalembert.ensemble.run import Run
 from dalembert.ensemble.settings import make_settings
 from dalembert.ensemble.simulate import prepare
 from dalembert.ensemble.stopping import Terminated, ending_on_sigterm
-from dalembert.methods import BEYOND, METHODS
+from dalembert.methods import METHODS
 from dalembert.noise import Noise
 from dalembert.statistics import Histogram
 from dalembert.studies.claims import Claim
@@ -39,7 +39,7 @@ class Case:
     """One curve: a method at a step size.
 
     Attributes:
-        method: a name in `da.METHODS` or `da.BEYOND`, or a tableau.
+        method: a name in `da.METHODS`, or a method.
         dt: step size.
         name: what to call the method; by default its own name.
     """
@@ -52,10 +52,9 @@ class Case:
     def tableau(self) -> Any:
         if not isinstance(self.method, str):
             return self.method
-        known = METHODS | BEYOND
-        if self.method not in known:
-            raise ValueError(f"no method {self.method!r}; there are {', '.join(known)}")
-        return known[self.method]()
+        if self.method not in METHODS:
+            raise ValueError(f"no method {self.method!r}; there are {', '.join(METHODS)}")
+        return METHODS[self.method]()
 
     @property
     def family(self) -> str:

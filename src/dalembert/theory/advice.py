@@ -1,17 +1,17 @@
 """What to expect of each method on one system, and which to take for what."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
 
-from dalembert.methods import MeanSquareTableau, WeakTableau, baoab
+from dalembert.methods import METHODS, Method
 from dalembert.methods.coefficients import number_text
 from dalembert.stepping.step import check_method
 from dalembert.stepping.stepper import make_stepper
-from dalembert.system import System
 from dalembert.theory.certify import certify
+from dalembert.theory.elementary_weights import treats_all_alike
 from dalembert.theory.expected import expected_orders
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class Verdict:
     """What a method does on a system.
 
     Attributes:
-        method: the tableau.
+        method: the method.
         refused: why it cannot take the system's noise; None if it can.
         strong: expected mean-square order; None for weak methods and where nothing is promised.
         weak: expected weak order, up to two.
@@ -33,7 +33,7 @@ class Verdict:
         equations: the systems solved in each step: number of equations, and whether linear.
     """
 
-    method: Any
+    method: Method
     refused: str | None
     strong: float | None
     weak: float | None
@@ -78,11 +78,11 @@ class Advice:
     reasons: tuple[str, ...]
 
 
-def judge(d: "Diagnosis", method: Any) -> Verdict:
+def judge(d: "Diagnosis", method: Method) -> Verdict:
     """Whether it takes the system, the orders to expect there, and the cost."""
     certificate = certify(method)
     kept = certificate.lagrange_dalembert
-    quadratic = kept and _treats_all_alike(method)
+    quadratic = kept and treats_all_alike(method)
     try:
         check_method(d.system, method)
     except ValueError as error:
@@ -94,16 +94,6 @@ def judge(d: "Diagnosis", method: Any) -> Verdict:
         (len(s.block.unknowns) * d.system.dim, s.affine) for s in solvers if s.block.unknowns
     )
     return Verdict(method, None, strong, weak, kept, quadratic, equations)
-
-
-def _treats_all_alike(method: Any) -> bool:
-    if not isinstance(method, MeanSquareTableau):
-        return isinstance(method, WeakTableau)
-    m = method
-    matrices = (m.a, m.a_bar, m.a_hat), (m.b, m.b_bar, m.b_hat)
-    weights = (m.alpha, m.alpha_hat), (m.beta, m.beta_hat)
-    groups = (*matrices, *weights)
-    return all(np.array_equal(first, other) for first, *others in groups for other in others)
 
 
 def advise(d: "Diagnosis") -> tuple[Advice, ...]:
@@ -127,34 +117,39 @@ def advise(d: "Diagnosis") -> tuple[Advice, ...]:
     return tuple(advice)
 
 
-def advise_beyond(d: "Diagnosis") -> tuple[Advice, ...]:
-    """Methods beyond the paper's, where they have something to offer."""
+def advise_special(d: "Diagnosis") -> list[tuple[Advice, Verdict]]:
+    """Methods that are made for such systems, as far as they take this one, with what they do."""
+    offers = {
+        "additive": [
+            ("accurate paths", "additive_midpoint" if d.straight_together else "additive_dirk"),
+            ("sampling", "baoab"),
+        ],
+        "one": [("accurate paths", "bracket_gauss")],
+        "general": [
+            ("accurate paths", "bracket_midpoint"),
+            ("accurate expectations", "ninomiya_victoir"),
+        ],
+    }
     found = []
-    if d.noise_kind == "additive" and d.straight_together:
-        why = "mean-square order 2: the drift is affine along the additive noise"
-        found.append(("accurate paths", "additive_midpoint", why))
-    elif d.noise_kind == "additive":
-        found.append(("accurate paths", "additive_dirk", "mean-square order 3/2, structure kept"))
-    elif d.noise_kind == "one":
-        why = "mean-square order 3/2, symplectic without forces"
-        found.append(("accurate paths", "bracket_gauss", why))
-    elif d.noise_kind == "general":
-        why = "mean-square order 1 where others have 1/2, with Lévy areas"
-        found.append(("accurate paths", "bracket_midpoint", why))
-        why = "weak order 2 although the noises do not commute"
-        found.append(("accurate expectations", "ninomiya_victoir", why))
-    if d.noise_kind == "additive" and _is_langevin(d.system):
-        why = "no equations, and exact variances of positions of harmonic oscillators"
-        found.append(("sampling", "baoab", why))
-    return tuple(Advice(purpose, method, (why,)) for purpose, method, why in found)
+    for purpose, name in offers.get(d.noise_kind, []):
+        verdict = judge(d, METHODS[name]())
+        if not verdict.refused:
+            found.append((Advice(purpose, name, (_offer(d, purpose, verdict),)), verdict))
+    return found
 
 
-def _is_langevin(system: System) -> bool:
-    try:
-        check_method(system, baoab())
-    except ValueError:
-        return False
-    return True
+def _offer(d: "Diagnosis", purpose: str, v: Verdict) -> str:
+    """What a method has to offer that is made for a kind of system."""
+    if purpose == "sampling":
+        return "no equations, and exact variances of positions of harmonic oscillators"
+    if purpose == "accurate expectations":
+        return f"weak order {number_text(v.weak or 0)} although the noises do not commute"
+    order = f"mean-square order {number_text(v.strong or 0)}"
+    if d.noise_kind == "general":
+        return f"{order} where others have 1/2, with Lévy areas"
+    if d.straight_together:
+        return f"{order}: the drift is affine along the additive noise"
+    return f"{order}, {'structure kept' if v.lagrange_dalembert else 'symplectic without forces'}"
 
 
 def _is_multiplicative(d: "Diagnosis") -> bool:

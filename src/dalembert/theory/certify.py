@@ -1,29 +1,17 @@
-"""Certificates: what a tableau provably keeps and how fast it converges, from its numbers alone."""
+"""Certificates: what a method provably keeps and how fast it converges, from its numbers alone."""
 
 from dataclasses import dataclass
 from html import escape
 
-from dalembert.methods.coefficients import Convergence, number_text
-from dalembert.methods.tableau import (
-    ClassicMethod,
-    ExplicitTableau,
-    ExplicitWeakTableau,
-    MeanSquareTableau,
-    Method,
-    WeakTableau,
-)
-from dalembert.theory.certify_beyond import LAGRANGE_DALEMBERT, BeyondMethod, Orders, findings
-from dalembert.theory.elementary_weights import expand
-from dalembert.theory.order_conditions import TOLERANCE, WeakOrder, order_conditions, weak_order
-from dalembert.theory.structure_conditions import (
-    WEAK_CONDITION_4,
-    mean_square_residuals,
-    structure_residuals,
-)
+from dalembert.methods import Method
+from dalembert.methods.coefficients import number_text
+from dalembert.methods.conditions import TOLERANCE, Residuals
+from dalembert.methods.method import LAGRANGE_DALEMBERT, NOISE_KINDS, Convergence, Orders
+from dalembert.stepping.requirements import REQUIREMENTS
+from dalembert.theory.elementary_weights import expand, is_series
+from dalembert.theory.order_conditions import WeakOrder, order_conditions, weak_order
 from dalembert.theory.text import table
 
-#: Kinds of noise, from the easiest for a method to the hardest.
-NOISE_KINDS = ("one", "additive", "commuting", "general")
 #: Residuals up to this are rounding.
 STRUCTURE_TOLERANCE = 1e-14
 
@@ -35,7 +23,7 @@ class Certificate:
     """What the coefficients of a method decide; ``str()`` is a table.
 
     Attributes:
-        method: the tableau.
+        method: the method.
         residuals: largest residual of each condition of the structure, by its formula.
         not_counted: conditions that are shown but do not apply.
         convergence_residuals: the sums of the mean-square convergence theorem, or the conditions
@@ -46,7 +34,7 @@ class Certificate:
             "commuting" and "general" are any number of them.
         weak_order: the same for weak convergence, up to two.
         notes: what the numbers do not say.
-        structure: what the residuals are about.
+        structure: what the residuals are about; "" if no structure is known to be kept.
     """
 
     method: Method
@@ -60,14 +48,20 @@ class Certificate:
 
     @property
     def keeps_structure(self) -> bool:
-        """Whether every condition that applies holds to rounding (1e-14)."""
+        """Whether there is a structure whose conditions, as far as they apply, hold to rounding."""
         counted = (v for label, v in self.residuals.items() if label not in self.not_counted)
-        return all(value <= STRUCTURE_TOLERANCE for value in counted)
+        return bool(self.structure) and all(value <= STRUCTURE_TOLERANCE for value in counted)
 
     @property
     def lagrange_dalembert(self) -> bool:
         """Whether the method is a Lagrange–d'Alembert integrator."""
         return self.keeps_structure and self.structure == LAGRANGE_DALEMBERT
+
+    @property
+    def takes(self) -> str:
+        """What the method is made for, in words."""
+        wanted = [REQUIREMENTS[requirement] for requirement in self.method.requires]
+        return " and ".join(wanted) or ("any noises" if self.method.takes(2) else "one noise")
 
     @property
     def convergence(self) -> Convergence:
@@ -116,7 +110,7 @@ class Certificate:
         orders.append(("weak", *texts(self.weak_order)))
         structure, sums = self.residuals, self.convergence_residuals
         return [
-            (f"{self.structure}: {kept}", rows(structure, STRUCTURE_TOLERANCE)),
+            (f"{self.structure or 'Structure'}: {kept}", rows(structure, STRUCTURE_TOLERANCE)),
             *([(f"Convergence ({self.convergence})", rows(sums, TOLERANCE))] if sums else []),
             ("Order by kind of noise", orders),
         ]
@@ -125,91 +119,48 @@ class Certificate:
 def certify(method: Method) -> Certificate:
     """Decide from the coefficients of ``method`` what it keeps and its orders of convergence.
 
-    Works for the named methods and for tableaus of your own alike.
+    Works for the named methods and for your own alike.
     """
-    if isinstance(method, BeyondMethod):
-        return _certify_beyond(method)
-    if not isinstance(method, ClassicMethod):
+    if not isinstance(method, Method):
         raise TypeError(
-            f"certify needs a tableau, got {method!r}; write for example certify(midpoint()) "
+            f"certify needs a method, got {method!r}; write for example certify(midpoint()) "
             "or certify(MeanSquareTableau(...))"
         )
-    residuals = structure_residuals(method)
-    not_counted = frozenset({WEAK_CONDITION_4} if _is_for_one_noise(method) else ())
-    weak, weak_notes = _weak_orders(method)
-    if isinstance(method, (MeanSquareTableau, ExplicitTableau)):
-        sums = mean_square_residuals(method)
-        order, notes = _mean_square_orders(sums)
-    else:
+    promised = method.promises()
+    weak, notes = promised.weak_order, ()
+    if weak is None:
+        weak, notes = _weak_orders(method)
+    sums = promised.sums
+    if sums is None:
         sums = _weak_sums(method)
-        order, notes = dict(weak), ()
+    order = weak if method.convergence == "weak" else promised.order or {}
     return Certificate(
         method=method,
-        residuals=residuals,
-        not_counted=not_counted,
+        residuals=promised.residuals or {},
+        not_counted=promised.not_counted,
         convergence_residuals=sums,
         order=_taken(method, order),
         weak_order=_taken(method, weak),
-        notes=(*_structure_notes(method, not_counted), *notes, *weak_notes),
-    )
-
-
-def _certify_beyond(method: BeyondMethod) -> Certificate:
-    found = findings(method)
-    return Certificate(
-        method=method,
-        residuals=found.residuals,
-        not_counted=frozenset(),
-        convergence_residuals=found.sums,
-        order=_taken(method, found.order),
-        weak_order=_taken(method, found.weak_order),
-        notes=found.notes,
-        structure=found.structure,
+        notes=(*promised.notes, *notes),
+        structure=promised.structure,
     )
 
 
 def takes(method: Method, kind: str) -> bool:
     """Whether a method takes every system with this kind of noise, as far as noise decides."""
-    try:
-        method.check_noises(1 if kind == "one" else 2)
-    except ValueError:
-        return False
-    return kind == "additive" or not method.requires
+    return method.takes(1 if kind == "one" else 2) and (kind == "additive" or not method.requires)
 
 
 def _taken(method: Method, orders: Orders) -> Orders:
     """The orders for the kinds of noise that a method takes: for others it has none."""
-    return {kind: orders[kind] if takes(method, kind) else None for kind in NOISE_KINDS}
+    return {kind: orders.get(kind) if takes(method, kind) else None for kind in NOISE_KINDS}
 
 
-def _is_for_one_noise(method: Method) -> bool:
-    return isinstance(method, WeakTableau) and method.max_noises == 1
-
-
-def _structure_notes(method: ClassicMethod, not_counted: frozenset[str]) -> tuple[str, ...]:
-    if not_counted:
-        return (f"condition 4 couples different noises; {method.name} takes one noise only",)
-    if isinstance(method, (ExplicitTableau, ExplicitWeakTableau)):
-        return ("no explicit method meets condition 1: 0 = α_i² for every i, but Σ α_i = 1",)
-    return ()
-
-
-def _mean_square_orders(sums: dict[str, float]) -> tuple[Orders, tuple[str, ...]]:
-    """The convergence theorem; 1.0 is the most that it promises, also to methods that read ΔZ."""
-    failing = [label for label, value in sums.items() if value > TOLERANCE]
-    if not failing:
-        return {"one": 1.0, "additive": 1.0, "commuting": 1.0, "general": 0.5}, ()
-    note = (
-        "does not converge to the Stratonovich solution unless the noise is additive: "
-        + "; ".join(failing)
-        + (" fails" if len(failing) == 1 else " fail")
-    )
-    return {"one": None, "additive": 1.0, "commuting": None, "general": None}, (note,)
-
-
-def _weak_sums(method: WeakTableau | ExplicitWeakTableau) -> dict[str, float]:
+def _weak_sums(method: Method) -> Residuals:
     """The conditions for weak order one, with two noises where the method takes them."""
-    noises = 1 if _is_for_one_noise(method) else 2
+    noises = 2 if method.takes(2) else 1
+    if method.convergence != "weak" or not is_series(method, noises):
+        return {}
     conditions = list(order_conditions(expand(method, noises), "general", 1))
     sums = {f"E[{c.forest}] = {number_text(c.exact)}": c.residual for c in conditions if c.exact}
     others = [c.residual for c in conditions if not c.exact]
@@ -218,22 +169,25 @@ def _weak_sums(method: WeakTableau | ExplicitWeakTableau) -> dict[str, float]:
     return sums
 
 
-def _weak_orders(method: ClassicMethod) -> tuple[Orders, tuple[str, ...]]:
-    found = {"one": weak_order(method, "one"), "additive": weak_order(method, "additive")}
-    notes: list[str] = []
-    if not _is_for_one_noise(method):
-        found["general"] = general = weak_order(method, "general")
-        if general.order < found["one"].order:
-            notes.append(
-                f"weak order for commuting noises: at least {general.order}, as for general ones, "
-                f"and at most {found['one'].order}, as for one; the coefficients alone do not "
-                "decide"
-            )
+def _weak_orders(method: Method) -> tuple[Orders, tuple[str, ...]]:
+    """Those that the series of the rows shows, by kind of noise, and what stops the next ones."""
+    found: dict[str, WeakOrder] = {}
+    for kind in ("one", "additive", "general"):
+        noises = 1 if kind == "one" else 2
+        if takes(method, kind) and is_series(method, noises, additive=kind == "additive"):
+            found[kind] = weak_order(method, kind)
     orders: Orders = {kind: float(result.order) or None for kind, result in found.items()}
     # Commuting noises lie between one noise and general ones.
-    orders["commuting"] = orders.setdefault("general", None)
-    notes += [_obstacle(kind, result) for kind, result in found.items() if result.violations]
-    return {kind: orders[kind] for kind in NOISE_KINDS}, tuple(notes)
+    orders["commuting"] = orders.get("general")
+    notes = [_obstacle(kind, result) for kind, result in found.items() if result.violations]
+    if "general" in found and found["general"].order < found["one"].order:
+        notes.insert(
+            0,
+            f"weak order for commuting noises: at least {found['general'].order}, as for general "
+            f"ones, and at most {found['one'].order}, as for one; the coefficients alone do not "
+            "decide",
+        )
+    return orders, tuple(notes)
 
 
 def _obstacle(kind: str, result: WeakOrder) -> str:

@@ -5,13 +5,19 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
-from dalembert.methods import BEYOND, METHODS
+from dalembert.methods import METHODS, Method
 from dalembert.methods.coefficients import Array
 from dalembert.system import System
-from dalembert.theory.advice import Advice, Verdict, advise, advise_beyond, judge
+from dalembert.theory.advice import Advice, Verdict, advise, advise_special, judge
 from dalembert.theory.diagnosis_text import KIND_IN_WORDS, page
 from dalembert.theory.facts import TRACED, Evidence, Fact, Gap, Invariant, Probe, Spot, every
 from dalembert.theory.linear import nonlinear_terms
+
+FOR_EVERY_SYSTEM = (
+    *("midpoint", "stormer_verlet", "dirk", "srkw1", "srkw2"),
+    *("heun", "r2", "e1", "rs1", "rs2"),
+)
+"""Methods that every diagnosis compares: they ask little of a system, and compile quickly."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,7 +86,7 @@ class Diagnosis:
 
 
 def diagnose(
-    system: System, points: Any = None, seed: int = 0, methods: Iterable[Any] | None = None
+    system: System, points: Any = None, seed: int = 0, methods: Iterable[Method] | None = None
 ) -> Diagnosis:
     """Find out what kind of system this is, and what each method can be expected to do on it.
 
@@ -89,27 +95,21 @@ def diagnose(
         points: states `(q, p)`, each of shape (count, dim), at which to try what the functions
             leave open; by default the origin and 96 random ones at the scales 0.1, 1 and 3.
         seed: of the random states.
-        methods: tableaus to judge; by default all of the paper, and those beyond it that the system
-            is made for.
+        methods: those to judge; by default the paper's, for every system, and those among the
+            others that are made for such a system.
     """
     if not isinstance(system, System):
         hint = " Call the function to get the system." if callable(system) else ""
         raise TypeError(f"system must be a da.System, not {system!r}.{hint}")
     found = _facts(system, Probe(system, points, seed))
-    chosen = [build() for build in METHODS.values()] if methods is None else methods
+    chosen = [METHODS[name]() for name in FOR_EVERY_SYSTEM] if methods is None else methods
     found = replace(found, methods=tuple(judge(found, method) for method in chosen))
     found = replace(found, recommendation=advise(found))
-    return _and_beyond(found) if methods is None else found
-
-
-def _and_beyond(found: Diagnosis) -> Diagnosis:
-    """The same with those methods beyond the paper that the system is made for."""
-    judged = [(one, judge(found, BEYOND[one.method]())) for one in advise_beyond(found)]
-    taken = [(one, verdict) for one, verdict in judged if not verdict.refused]
+    special = advise_special(found) if methods is None else []
     return replace(
         found,
-        methods=(*found.methods, *(verdict for _, verdict in taken)),
-        recommendation=(*found.recommendation, *(one for one, _ in taken)),
+        methods=(*found.methods, *(verdict for _, verdict in special)),
+        recommendation=(*found.recommendation, *(advice for advice, _ in special)),
     )
 
 

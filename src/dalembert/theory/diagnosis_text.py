@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dalembert.methods import METHODS, Method
 from dalembert.methods.coefficients import number_text
 from dalembert.theory.text import table
 
@@ -127,7 +128,8 @@ def _notes(d: "Diagnosis") -> list[str]:
     if d.noise_kind == "none":
         notes.append("without noise both columns are the order of the differential equation")
     if not d.commutative:
-        notes.append("a strong order above 1/2 needs Lévy areas here, which bracket_midpoint reads")
+        able = [name for name, make in METHODS.items() if _reads_areas(make(), d.system.noises)]
+        notes.append(f"a strong order above 1/2 needs Lévy areas here: {', '.join(able)}")
     if d.noise_kind in ("one", "commuting", "general"):
         notes.append(
             "implicit methods with Gaussian increments may need bounded ones: a run says when, and "
@@ -149,6 +151,10 @@ def _notes(d: "Diagnosis") -> list[str]:
     if d.linear:
         notes.append("linear: da.exact_moments gives every method's own moments without sampling")
     return notes
+
+
+def _reads_areas(method: Method, noises: int) -> bool:
+    return method.takes(noises) and "area" in method.needs(noises)
 
 
 def _some(texts: Sequence[str]) -> str:

@@ -1,16 +1,12 @@
 """The orders to expect of a method on one system: its certificate, read with the system's facts."""
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dalembert.methods import AdditiveTableau, BracketTableau, MeanSquareTableau
+from dalembert.methods import Method
+from dalembert.methods.method import Orders
 from dalembert.theory.certify import Certificate
-from dalembert.theory.certify_beyond import (
-    Orders,
-    is_of_order_two_on_straight_drift,
-    order_without_noise,
-)
-from dalembert.theory.elementary_weights import SeriesMethod
+from dalembert.theory.elementary_weights import is_series
 from dalembert.theory.order_conditions import weak_order
 
 if TYPE_CHECKING:
@@ -21,23 +17,23 @@ _CURVATURE_ALONG_NOISE = re.compile(r"0(\([^)]*\))?\[(\d+)(\([^)]*\))? \2(\([^)]
 
 
 def expected_orders(
-    d: "Diagnosis", method: Any, certificate: Certificate
+    d: "Diagnosis", method: Method, certificate: Certificate
 ) -> tuple[float | None, float | None]:
     """Mean-square and weak order of a method that takes the system; None where it has none."""
+    promised = method.promises()
     if d.noise_kind == "none":
-        is_series = isinstance(method, SeriesMethod)
-        order = weak_order(method, "none").order if is_series else order_without_noise(method)
-        return float(order), float(order)
+        order = promised.without_noise
+        if order is None:
+            order = float(weak_order(method, "none").order) if is_series(method, 0) else None
+        return order, order
     weak = _best(d, certificate.weak_order)
     if d.additive:
         weak = max(weak or 0.0, _weak_for_additive(method, d.straight_drift)) or None
     if method.convergence == "weak":
         return None, weak
     strong = _best(d, certificate.order)
-    if d.straight_drift and isinstance(method, AdditiveTableau):
-        # Mixed second derivatives are of mean zero: they cost half an order, curvature a whole one.
-        gain = 2.0 if d.straight_together else 1.5
-        strong = gain if is_of_order_two_on_straight_drift(method) else strong
+    if d.straight_drift and promised.straight:
+        strong = promised.straight[d.straight_together]
     return strong, weak
 
 
@@ -48,16 +44,12 @@ def _best(d: "Diagnosis", orders: Orders) -> float | None:
     return max(promised, default=None)
 
 
-def _weak_for_additive(method: Any, is_straight: bool) -> float:
+def _weak_for_additive(method: Method, is_straight: bool) -> float:
     """The weak order for as many additive noises as a method takes, zero if no series says it.
 
     Where only the drift's curvature along single noises stops order two, straight drifts have it.
     """
-    if isinstance(method, BracketTableau) and method.brackets == "noise":
-        # Constant fields have no brackets.
-        a, alpha = method.a, method.alpha
-        method = MeanSquareTableau(a, a, a, a, a, a, alpha, alpha, alpha, alpha)
-    if not isinstance(method, SeriesMethod):
+    if not is_series(method, 2 if method.takes(2) else 1, additive=True):
         return 0.0
     found = weak_order(method, "additive")
     curved = (_CURVATURE_ALONG_NOISE.fullmatch(condition.forest) for condition in found.violations)

@@ -18,12 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.caches import kept
-from dalembert.methods import AdditiveTableau, ExplicitTableau, MeanSquareTableau, WeakTableau
+from dalembert.methods import Method
+from dalembert.methods.stages import DT, DW, Entry, Increment
 from dalembert.noise import Increments
-from dalembert.stepping.stages import stage_system
 from dalembert.stepping.step import check_method
 from dalembert.stepping.stepper import StepInfo
-from dalembert.system import DRIFT_TERMS, System, Term
+from dalembert.system import DRIFT_TERMS, NOISE_TERMS, System, Term
+from dalembert.theory.elementary_weights import is_series
 from dalembert.theory.solving import find_root, relative_size, trusted
 
 POSITION_TERMS = ("H_p", "h_p")
@@ -38,12 +39,12 @@ class Weights(NamedTuple):
 
     Attributes:
         terms: of every term, a row for each stage, and a last one for the new state.
-        kicks: of additive noise, by the name of the increment: a number for each stage, and a last
-            one for the new state.
+        kicks: of every term of additive noise and every increment: a number for each stage, and a
+            last one for the new state.
     """
 
     terms: dict[Term, Any]
-    kicks: dict[str, Any]
+    kicks: dict[tuple[Term, Increment], Any]
 
 
 class Generated(NamedTuple):
@@ -160,22 +161,19 @@ class MixedStep:
         The fields of the noise are the same everywhere: they are taken at rest in the origin.
         """
         rows = self.weights.terms["H_p", 0].shape[0]
-        amounts = {"dW": self.increments.dW}
-        if self.increments.dZ is not None:
-            amounts["dZ/dt"] = self.increments.dZ / self.dt
         origin = jnp.zeros_like(q)
-
-        def total(*kinds: str) -> Any:
-            found = jnp.zeros((rows, q.size), q.dtype)
-            for name, numbers in self.weights.kicks.items():
-                for term in ((kind, i) for kind in kinds for i in range(self.system.noises)):
-                    field = self.system.term(term)
-                    if field is not None:
-                        amount = numbers * amounts[name][term[1]]
-                        found = found + jnp.outer(amount, field(origin, origin, self.params))
-            return found
-
-        return total("h_p"), total("h_q", "f")
+        kick_q = kick_p = jnp.zeros((rows, q.size), q.dtype)
+        for (term, increment), numbers in self.weights.kicks.items():
+            field = self.system.term(term)
+            if field is None:
+                continue
+            amount = numbers * increment.value(self.dt, self.increments)
+            kick = jnp.outer(amount, field(origin, origin, self.params))
+            if term[0] in POSITION_TERMS:
+                kick_q = kick_q + kick
+            else:
+                kick_p = kick_p + kick
+        return kick_q, kick_p
 
 
 @kept
@@ -196,39 +194,42 @@ def hamiltonian(system: System, noise: int | None) -> Callable[[Any, Any, Any], 
     return value
 
 
-def weights_of(system: System, method: Any) -> Weights:
+def weights_of(system: System, method: Method) -> Weights:
     """The weights of a method's stage equations, as arrays."""
-    rows = stage_system(method, system.noises)
+    rows = method.rows(system.noises)
     stages = len(rows.q_rows) - 2
-    kicks = _kicks_of(method) if isinstance(method, AdditiveTableau) else {}
-    # What is left out has zero weight in the methods that `check_variational` takes.
-    increments = ("dt",) if kicks else ("dt", "dW")
     terms: dict[Term, Any] = {}
+    kicks: dict[tuple[Term, Increment], Any] = {}
     for kind in (rows.q_rows, rows.p_rows):
         for i, row in enumerate(kind[1:]):
             for entry in row:
-                if entry.increment[0] in increments:
+                if _is_kick(method, entry):
+                    key = entry.term, entry.increment
+                    kicks.setdefault(key, np.zeros(stages + 1))[i] += entry.weight
+                else:
                     table = terms.setdefault(entry.term, np.zeros((stages + 1, stages)))
                     table[i, entry.q_row - 1] += entry.weight
-    return Weights(terms, kicks)
+    return Weights(terms, {key: numbers for key, numbers in kicks.items() if numbers.any()})
 
 
-def _kicks_of(method: AdditiveTableau) -> dict[str, Any]:
-    kicks = {"dW": np.append(method.omega, 1.0)}
-    if method.zeta.any():
-        kicks["dZ/dt"] = np.append(method.zeta, 0.0)
-    return kicks
+def _is_kick(method: Method, entry: Entry) -> bool:
+    """Whether an entry is the same wherever it is evaluated: additive noise."""
+    return "additive noise" in method.requires and entry.term[0] not in DRIFT_TERMS
 
 
-def check_variational(system: System, method: Any) -> None:
+def check_variational(system: System, method: Method) -> None:
     """Refuse, with the reason, a method for which no discrete Hamiltonian is defined."""
     check_method(system, method)
-    if isinstance(method, MeanSquareTableau | WeakTableau | AdditiveTableau):
-        return
-    if isinstance(method, ExplicitTableau) and method.needs(system.noises) == {"dW"}:
-        return
-    raise ValueError(
-        f"no discrete Hamiltonian is known here for {method.name}, a method of the family "
-        f"{method.family}: take a MeanSquareTableau, a WeakTableau or an AdditiveTableau, e.g. "
-        "da.midpoint(), or da.heun() as an explicit method to compare with."
-    )
+
+    def is_known(entry: Entry) -> bool:
+        kind, which = entry.term
+        wanted = DW(which) if kind in NOISE_TERMS and isinstance(which, int) else DT
+        return _is_kick(method, entry) or (entry.increment == wanted and entry.q_row > 0)
+
+    entries = method.rows(system.noises).entries
+    if not is_series(method, system.noises) or not all(map(is_known, entries)):
+        raise ValueError(
+            f"no discrete Hamiltonian is known here for {method.name}, a method of the family "
+            f"{method.family}: take a MeanSquareTableau, a WeakTableau or an AdditiveTableau, e.g. "
+            "da.midpoint(), or da.heun() as an explicit method to compare with."
+        )

@@ -22,25 +22,23 @@ from functools import cache
 from math import factorial
 from typing import Literal
 
+from dalembert.methods import Method
 from dalembert.methods.coefficients import number_text
-from dalembert.methods.tableau import ExplicitWeakTableau, WeakTableau
-from dalembert.theory.elementary_weights import Expansion, Forest, SeriesMethod, Tree, expand
-from dalembert.theory.residuals import relevant_size
+from dalembert.methods.conditions import TOLERANCE, relevant_size
+from dalembert.theory.elementary_weights import Expansion, Forest, Tree, expand
 
 NoiseKind = Literal["none", "one", "additive", "general"]
 Word = tuple[int, ...]
 
 #: Orders above two are not examined: the random variables would need more moments.
 HIGHEST_ORDER = 2
-#: Largest difference of expectations, relative to what is added up, that is put down to rounding.
-TOLERANCE = 1e-12
 
 # Two noises are enough where odd trees vanish: forests of weight two have at most four noise
 # nodes, in which every noise occurs an even number of times, iijj at worst. Rößler's stages Ĥᵏ
 # give an expectation to forests with an odd number of nodes of noise k: kiijj at worst, three
 # noises.
 _NOISES: dict[NoiseKind, int] = {"none": 0, "one": 1, "additive": 2, "general": 2}
-_NOISES_OF_ROSSLER = 3
+_NOISES_IF_ODD = 3
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ class WeakOrder:
         return "\n".join(lines)
 
 
-def weak_order(method: SeriesMethod, noise: NoiseKind = "general") -> WeakOrder:
+def weak_order(method: Method, noise: NoiseKind = "general") -> WeakOrder:
     """Find the weak order of ``method`` from its coefficients.
 
     ``noise`` is "one" (a single noise), "additive" (several, with constant fields), "general"
@@ -95,13 +93,14 @@ def weak_order(method: SeriesMethod, noise: NoiseKind = "general") -> WeakOrder:
     if noise not in _NOISES:
         raise ValueError(f"noise must be one of {', '.join(_NOISES)}; got {noise!r}")
     noises = _NOISES[noise]
-    if isinstance(method, ExplicitWeakTableau) and noise == "general":
-        noises = _NOISES_OF_ROSSLER
-    if isinstance(method, WeakTableau) and method.max_noises is not None:
-        if noise == "general":
-            method.check_noises(noises)
-        noises = min(noises, method.max_noises)
-    return weak_order_of(expand(method, noises), noise)
+    if noise == "general":
+        method.check_noises(noises)
+    elif not method.takes(noises):
+        noises = 1
+    expansion = expand(method, noises, additive=noise == "additive")
+    if noise == "general" and not expansion.odd_vanish:
+        expansion = expand(method, _NOISES_IF_ODD)
+    return weak_order_of(expansion, noise)
 
 
 def weak_order_of(expansion: Expansion, noise: NoiseKind) -> WeakOrder:

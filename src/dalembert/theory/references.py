@@ -4,17 +4,9 @@ A method that is compared with one of its own family may share its faults. The r
 be more accurate than the method at its smallest step, or nothing is seen of the method's order.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from dalembert.methods import (
-    ExplicitTableau,
-    MeanSquareTableau,
-    additive_gauss,
-    bracket_gauss,
-    e1,
-    heun,
-    midpoint,
-)
+from dalembert.methods import Method, additive_gauss, bracket_gauss, e1, heun, midpoint
 from dalembert.stepping.step import check_method
 from dalembert.system import System
 
@@ -29,29 +21,34 @@ class Comparison(NamedTuple):
     own accuracy takes the system, a much finer reference.
     """
 
-    reference: Any
+    reference: Method
     refine: int
     steps: tuple[int, ...]
 
 
-def usual_comparison(system: System, method: Any) -> Comparison:
+def usual_comparison(system: System, method: Method) -> Comparison:
     """A method of another family that converges to the Stratonovich solution."""
     if method.needs(system.noises) == {"dW"}:
-        reference = e1() if isinstance(method, MeanSquareTableau) else midpoint()
+        (reference, *_) = _others(method, midpoint(), e1())
         return Comparison(reference, 16, (16, 32, 64, 128, 256, 512))
     has_brackets = system.dim <= MOST_DIM_OF_BRACKETS
     accurate = (bracket_gauss(), additive_gauss()) if has_brackets else (additive_gauss(),)
-    others = [r for r in (*accurate, e1(), midpoint()) if not isinstance(r, type(method))]
+    others = _others(method, *accurate, e1(), midpoint())
     reference = next(r for r in others if _takes(system, r))
     return Comparison(reference, 16 if reference in accurate else 64, (8, 16, 32, 64, 128))
 
 
-def extrapolated_reference(method: Any) -> Any:
+def extrapolated_reference(method: Method) -> Method:
     """A method of another family, driven by ΔW, whose expectations are extrapolated to dt = 0."""
-    return midpoint() if isinstance(method, ExplicitTableau) else heun()
+    return _others(method, heun(), midpoint())[0]
 
 
-def _takes(system: System, method: Any) -> bool:
+def _others(method: Method, *references: Method) -> list[Method]:
+    """The references that are of another family than the method."""
+    return [r for r in references if not isinstance(r, type(method))]
+
+
+def _takes(system: System, method: Method) -> bool:
     try:
         check_method(system, method)
     except ValueError:

@@ -1,0 +1,127 @@
+"""What a family of methods has to say, in one class: `Method`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any, ClassVar, Literal
+
+from dalembert.methods.conditions import Residuals
+from dalembert.methods.stages import StageSystem
+
+Convergence = Literal["mean-square", "weak"]
+Orders = dict[str, float | None]
+
+#: Kinds of noise, from the easiest for a method to the hardest.
+NOISE_KINDS = ("one", "additive", "commuting", "general")
+
+LAGRANGE_DALEMBERT = "Lagrange–d'Alembert structure"
+SYMPLECTIC = "symplectic map when the forces vanish"
+
+
+def orders(
+    one: float | None = None,
+    additive: float | None = None,
+    commuting: float | None = None,
+    general: float | None = None,
+) -> Orders:
+    """Orders by kind of noise; None where there is none."""
+    return {"one": one, "additive": additive, "commuting": commuting, "general": general}
+
+
+@dataclass(frozen=True)
+class Promises:
+    """What a method keeps and how fast it converges, as far as its family knows.
+
+    Attributes:
+        structure: what is kept if all residuals vanish to rounding; "" if nothing is.
+        residuals: of the conditions of the structure, by their formulas.
+        not_counted: conditions that are shown but do not apply.
+        sums: residuals of the conditions of convergence; None: those of weak order one, from the
+            series of the stage rows.
+        order: mean-square order by kind of noise; None: that of a weak method is its weak order,
+            others promise nothing.
+        weak_order: None: from the series of the stage rows, up to two.
+        without_noise: the order without noise; None: from the series, up to two.
+        straight: mean-square orders for additive noise where the drift is affine along each noise,
+            and where it is along all sums of them; None: no other than `order`.
+        notes: what the numbers do not say.
+    """
+
+    structure: str = ""
+    residuals: Residuals | None = None
+    not_counted: frozenset[str] = frozenset()
+    sums: Residuals | None = None
+    order: Orders | None = None
+    weak_order: Orders | None = None
+    without_noise: float | None = None
+    straight: tuple[float, float] | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Method(ABC):
+    """A method of any family: one step as stage rows, and what is known about it.
+
+    A family is a frozen dataclass that inherits from this class. It has to say its name, family,
+    convergence and stages, and to write its `rows`; the rest has defaults. Methods are equal, and
+    hash alike, when all of their fields are: they are keys of caches, and two that differ must not
+    be equal.
+    """
+
+    name: str
+    #: The family in words.
+    family: ClassVar[str]
+    #: The sense in which it converges, "mean-square" or "weak", which also decides its usual noise.
+    convergence: Any
+    #: Number of stages.
+    stages: Any
+    #: What a system must be for the method, beyond the number of noises: a key of REQUIREMENTS.
+    requires: ClassVar[frozenset[str]] = frozenset()
+
+    @abstractmethod
+    def rows(self, noises: int) -> StageSystem:
+        """The stage equations for a number of noises."""
+
+    def promises(self) -> Promises:
+        """What it keeps and its orders, beyond what the series of its rows says."""
+        return Promises()
+
+    def needs(self, noises: int = 1) -> frozenset[str]:
+        """Increments that one step reads: "dW", and others where the rows use them."""
+        return _needs(self, noises)
+
+    def check_noises(self, noises: int) -> None:
+        """Raise ``ValueError`` if the method cannot take this number of noises."""
+        if noises < 0:
+            raise ValueError(f"the number of noises cannot be negative, got {noises}")
+
+    def takes(self, noises: int) -> bool:
+        """Whether the method can take this number of noises."""
+        try:
+            self.check_noises(noises)
+        except ValueError:
+            return False
+        return True
+
+    @property
+    def stages_in_words(self) -> str:
+        """The number of stages, by what they are for where that matters."""
+        return str(self.stages)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything needed to write the method down again, in types that JSON knows."""
+        said = {"name": self.name, "family": self.family, "convergence": self.convergence}
+        return said | {key: getattr(self, key) for key in _own_fields(self)}
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.family}"
+
+
+def _own_fields(method: Any) -> list[str]:
+    return [field.name for field in fields(method)]
+
+
+@lru_cache(maxsize=256)
+def _needs(method: Method, noises: int) -> frozenset[str]:
+    return frozenset({"dW"}).union(*(e.increment.reads for e in method.rows(noises).entries))
