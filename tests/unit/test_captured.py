@@ -456,6 +456,7 @@ def test_runs_and_steps_follow_a_global(monkeypatch):
     assert np.all(np.abs(np.subtract(stiff, soft)) > 1e-3)
 
 
+@pytest.mark.slow
 def test_theory_follows_a_global_too(monkeypatch):
     def results(system):
         moments = da.exact_moments(system, da.midpoint(), ([2.0], [0.0]), dt=0.1, steps=10)

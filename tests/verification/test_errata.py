@@ -100,6 +100,7 @@ def test_8_the_printed_dirk_family_is_not_the_most_general():
     assert not da.certify(spoiled).lagrange_dalembert
 
 
+@pytest.mark.slow
 def test_9_srkw2_has_no_structure_with_two_noises():
     system = without_forces(da.systems.two_noise())
     q, p, dt, dW = np.array([0.7]), np.array([-0.4]), 0.1, np.array([0.3, -0.2])
