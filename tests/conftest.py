@@ -46,6 +46,9 @@ def _be_strict() -> None:
 
 _be_strict()
 
+# Tracing makes many small objects, and few of them in circles.
+gc.set_threshold(20_000, 50, 100)
+
 # Compiling takes longer than any deadline; random examples must not depend on the day.
 hypothesis.settings.register_profile("dalembert", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("dalembert")

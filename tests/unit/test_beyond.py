@@ -394,6 +394,7 @@ def test_runs_take_the_steps_of_da_step(name):
     np.testing.assert_allclose(run.p[3], walk.p[-1], atol=1e-12)
 
 
+@pytest.mark.slow
 def test_gaussian_noise_may_drive_ninomiya_and_victoir():
     system = pendulum("two")
     settings = {"dt": 0.1, "t_end": 1.0, "paths": 20_000, "observe": {"q": lambda q, p: q[0]}}

@@ -445,10 +445,8 @@ def test_runs_and_steps_follow_a_global(monkeypatch):
     options = {"dt": 0.1, "t_end": 1.0, "paths": 8, "keep": "final", "save_every": 10}
 
     def results(system):
-        run = da.simulate(
-            system, da.midpoint(), ([2.0], [0.0]), observe={"H": by_global}, **options
-        )
-        step = da.step(system, da.midpoint(), [2.0], [0.0], 0.1, [0.1])
+        run = da.simulate(system, da.heun(), ([2.0], [0.0]), observe={"H": by_global}, **options)
+        step = da.step(system, da.heun(), [2.0], [0.0], 0.1, [0.1])
         return run.q[0, 0], run.mean["H"][-1], step[1][0]
 
     soft, stiff, expected = before_and_after(results, monkeypatch)

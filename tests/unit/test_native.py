@@ -263,7 +263,7 @@ def test_runs_agree_with_xla_to_rounding(case):
     assert vector.residual < 1e-14
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
 def test_a_path_has_the_same_bits_in_every_width(dtype):
     system, method = da.systems.lorentz(), da.midpoint()
     with jax.enable_x64(dtype == np.float64):

@@ -99,7 +99,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", tiered(CASES, fast=["sine", "nonlinear", "no noise"]))
+@pytest.mark.parametrize("name", tiered(CASES, fast=["nonlinear", "no noise"]))
 def test_registers_take_the_steps_of_march_fast(name):
     system, method, dt, noise = CASES[name]
     stepper, state, block = prepare(system, method, dt, noise)
@@ -389,7 +389,7 @@ def test_kernels_can_be_made_without_a_gpu(name, monkeypatch):
     assert "triton" in lowered(march, state, jnp.int32(0), jnp.int32(8))
 
 
-@pytest.mark.parametrize("case", ["truncated", "maps"])
+@pytest.mark.parametrize("case", tiered(["truncated", "maps"], fast=["truncated"]))
 def test_runs_through_registers_are_those_through_xla(case, monkeypatch):
     """All of `da.simulate` with the kernel in the place of the fast steps of the CPU."""
     by_maps = da.systems.damped_kubo(), da.srkw1(), 0.5, da.ThreePoint()

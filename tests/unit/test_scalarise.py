@@ -46,12 +46,14 @@ def jacobian(fun):
     return jax.jacfwd(fun, argnums=(0, 1))
 
 
+FAST_JACOBIANS = ("slices", "roll", "gather", "scatter-add", "einsum")
+SLOW_JACOBIANS = tuple(name for name in DIFFERENTIABLE if name not in FAST_JACOBIANS)
+
+
 @cache
-def values(kind):
-    """Values of all functions, or of all their Jacobians: straight-line code and ordinary."""
-    functions = FUNCTIONS
-    if kind == "jacobian":
-        functions = {name: jacobian(FUNCTIONS[name]) for name in DIFFERENTIABLE}
+def values(of_jacobians=()):
+    """Values of all functions, or of some Jacobians: straight-line code and ordinary."""
+    functions = {name: jacobian(FUNCTIONS[name]) for name in of_jacobians} or FUNCTIONS
     straight = {name: straighten(fun) for name, fun in functions.items()}
     return evaluate(straight), evaluate(functions)
 
@@ -87,13 +89,14 @@ def operations(fun, *args):
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_straight_line_code_has_the_values_of_the_function(name):
-    straight, ordinary = values("function")
+    straight, ordinary = values()
     assert_same(straight[name], ordinary[name])
 
 
-@pytest.mark.parametrize("name", DIFFERENTIABLE)
+@pytest.mark.parametrize("name", tiered(DIFFERENTIABLE, fast=FAST_JACOBIANS))
 def test_straight_line_code_has_the_values_of_the_jacobian(name):
-    straight, ordinary = values("jacobian")
+    together = FAST_JACOBIANS if name in FAST_JACOBIANS else SLOW_JACOBIANS
+    straight, ordinary = values(together)
     assert_same(straight[name], ordinary[name])
 
 
@@ -738,17 +741,28 @@ def pendulum(q, p):
     return p[0] ** 2 / 2 - jnp.cos(q[0])
 
 
+def systems_without_and_with_second_derivatives():
+    drags = [lambda q, p, f=f: -0.1 * f(p) for f in (sine, jnp.sin)]
+    return [da.System(H=pendulum, F=drag, h=[noise], dim=1) for drag in drags]
+
+
 def test_without_second_derivatives_newtons_method_takes_the_steps():
-    drag = {name: lambda q, p, f=f: -0.1 * f(p) for name, f in {"own": sine, "": jnp.sin}.items()}
-    own, plain = (da.System(H=pendulum, F=F, h=[noise], dim=1) for F in drag.values())
+    own, plain = systems_without_and_with_second_derivatives()
     start, method = (np.array([0.3]), np.array([0.2])), da.midpoint()
     q, p, info = da.step(own, method, *start, 0.1, [0.1])
     assert info.converged and 0 < info.iterations < 10
     expected = da.step(plain, method, *start, 0.1, [0.1])
     np.testing.assert_allclose([q, p], expected[:2], rtol=1e-14)
+    assert "scalars, written out" in da.explain(own, method)
+
+
+@pytest.mark.slow
+def test_without_second_derivatives_inside_jit_and_in_runs():
+    own, plain = systems_without_and_with_second_derivatives()
+    start, method = (np.array([0.3]), np.array([0.2])), da.midpoint()
+    expected = da.step(plain, method, *start, 0.1, [0.1])
     inside = jax.jit(lambda q, p: da.step(own, method, q, p, 0.1, [0.1]))(*start)
     np.testing.assert_allclose(inside[:2], expected[:2], rtol=1e-14)
-    assert "scalars, written out" in da.explain(own, method)
     options = dict(dt=0.1, t_end=0.3, paths=3, keep="final", progress=False)
     runs = [da.simulate(system, method, start, **options) for system in (own, plain)]
     np.testing.assert_allclose(runs[0].q, runs[1].q, rtol=1e-14)
