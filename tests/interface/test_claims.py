@@ -14,6 +14,7 @@ import dalembert as da
 from dalembert.stepping.step import check_method
 from dalembert.theory.advice import advise_special
 from dalembert.theory.diagnose import FOR_EVERY_SYSTEM
+from tiers import tiered
 
 ALL = da.METHODS
 README = (Path(__file__).parents[2] / "README.md").read_text()
@@ -73,7 +74,10 @@ def test_a_method_has_an_order_where_it_takes_the_noise(name, kind):
     assert (certificate.order[kind] is None) == refused
 
 
-@pytest.mark.parametrize("kind", SYSTEMS)
+by_kind = pytest.mark.parametrize("kind", tiered(SYSTEMS, fast=["commuting", "general"]))
+
+
+@by_kind
 def test_a_diagnosis_says_what_certificates_say(kind):
     for name, verdict in verdicts(kind).items():
         certificate = da.certify(verdict.method)
@@ -83,7 +87,7 @@ def test_a_diagnosis_says_what_certificates_say(kind):
         assert verdict.strong == (certificate.order[kind] if is_strong else None), name
 
 
-@pytest.mark.parametrize("kind", SYSTEMS)
+@by_kind
 def test_solvers_of_diffrax_say_what_certificates_say(kind, monkeypatch):
     diffrax = pytest.importorskip("diffrax")
     from dalembert import diffrax as dd
