@@ -19,7 +19,7 @@ MARK = "<!-- public names -->"
 SECTIONS = (
     (
         "Simulating",
-        ("system", "ensemble", "stepping"),
+        ("system", "ensemble", "stepping", "caches"),
         (
             "System",
             "simulate",

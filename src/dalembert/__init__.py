@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dalembert import methods, statistics, systems
+from dalembert.caches import clear_caches
 from dalembert.ensemble.checkpoint import Checkpoint
 from dalembert.ensemble.explain import explain
 from dalembert.ensemble.initial import inverse_cdf_sampler, rejection_sampler
@@ -90,6 +91,7 @@ __all__ = [
     "__version__",
     "brownian_path",
     "certify",
+    "clear_caches",
     "coarsen",
     "connect",
     "diagnose",

@@ -1,16 +1,16 @@
 """What a function reads from outside itself, as a key under which compiled code is kept.
 
-A function remains the same object when a number that it reads changes, so what it reads is
-compared as well: globals, also those of modules of the user's own, closures, defaults, attributes
-of functions, objects and their classes, and what is in containers and arrays, however deep. The
-search follows references; it runs no code of the user's. Where it finds something that it cannot
-look into, such as a `ContextVar`, or more than `BUDGET` things, the function is traced again
-instead, and its trace is compared (`digest.py`). Runs compare traces in any case.
-
-Not noticed by `da.step` and the theory: what a function gets by calling something that is no
-function written in Python, such as the content of a file, the clock or a variable of the
-environment, and changes of Python's, NumPy's and JAX's own modules. Not noticed by anything: what a
-function inside `jax.jit` reads has the value of its first call, because JAX keeps its trace.
+A function is known by its identity and by what it reads. Promised: a change is noticed of whatever
+can be reached from the function by references, however deep: globals, also those of modules of the
+user's own, closures, defaults, attributes of functions, objects and their classes, what is in
+containers and arrays. The search runs no code of the user's. Where it finds something that it
+cannot look into, such as a `ContextVar`, or more than `BUDGET` things, the function is traced again
+instead, and its trace is compared (`digest.py`); runs compare traces in any case, and so notice
+every change of what functions compute. Not promised by `da.step` and the theory: to notice a change
+of what a function gets by calling something that is not written in Python, such as the content of a
+file, the clock or a variable of the environment, or of Python's, NumPy's and JAX's own modules. Not
+promised by anything: to notice what a function inside `jax.jit` reads after its first call, because
+JAX keeps its trace.
 """
 
 import array
@@ -20,7 +20,7 @@ import sys
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from types import (
     BuiltinFunctionType,
     CodeType,
@@ -40,6 +40,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from dalembert.caches import Kept, bounded
 from dalembert.precision import read_outside
 
 __all__ = ["Keyed", "captured"]
@@ -158,6 +159,8 @@ def _look(name: str, x: Any) -> tuple[Hashable, Inside | None]:
             raise read_outside(repr(name))
         case ModuleType() | jax.Array():
             return _Same(x), None
+        case Kept():
+            return kind, None
         case np.ndarray() | np.generic():
             content = ("entries", x.tolist()) if x.dtype.hasobject else None
             digest = () if content else hashlib.sha1(x.tobytes()).digest()
@@ -231,7 +234,7 @@ def _of_object(x: Any) -> Iterator[tuple[str, Any]]:
         yield "class", kind
 
 
-@lru_cache(maxsize=1024)
+@bounded(1024)
 def _members(kind: type) -> tuple[tuple[str, Any], ...]:
     """The slots of a class and of those it inherits from."""
     return tuple(
@@ -242,7 +245,7 @@ def _members(kind: type) -> tuple[tuple[str, Any], ...]:
     )
 
 
-@lru_cache(maxsize=1024)
+@bounded(1024)
 def _is_hidden(kind: type) -> bool:
     """Whether a thing without attributes may have something inside that changes.
 
@@ -252,7 +255,7 @@ def _is_hidden(kind: type) -> bool:
     return not (is_constant or kind in CLOSED or hasattr(kind, "__get__") or _members(kind))
 
 
-@lru_cache(maxsize=4096)
+@bounded(4096)
 def _names(code: CodeType) -> frozenset[str]:
     """Names that the code, and functions inside it, look up outside."""
     inner = (_names(part) for part in code.co_consts if isinstance(part, CodeType))

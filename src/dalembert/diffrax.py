@@ -5,13 +5,13 @@
 
 The state is the pair (q, p), each of shape (dim,). Any Stratonovich solver of diffrax takes the
 same terms. `args`, if given, are the parameters of the system in place of its own; so solutions can
-be differentiated with respect to them. The Brownian motion has shape (noises,); E1 needs one with
-`levy_area=diffrax.SpaceTimeLevyArea`.
+be differentiated with respect to them. The Brownian motion has shape (noises,); methods that read
+∫W dt, such as E1, need one with `levy_area=diffrax.SpaceTimeLevyArea`.
 
 Needs diffrax: `pip install '.[diffrax]'` in a copy of the source.
 """
 
-from functools import lru_cache
+from collections.abc import Hashable
 from typing import Any, ClassVar
 
 import jax
@@ -27,9 +27,9 @@ except ImportError as error:
     ) from error
 
 from dalembert import methods
-from dalembert.captured import Keyed
+from dalembert.caches import kept
 from dalembert.noise import Increments
-from dalembert.stepping.step import step
+from dalembert.stepping.step import check_method, step
 from dalembert.system import System
 from dalembert.theory.diagnose import diagnose
 
@@ -73,13 +73,13 @@ def terms(system: System, control: diffrax.AbstractPath) -> diffrax.MultiTerm:
 
 
 class Solver(diffrax.AbstractStratonovichSolver):
-    """A mean-square tableau, yours too, as a solver.
+    """A mean-square method, yours too, as a solver.
 
     A step whose stage equations were not solved ends the solution with
     `diffrax.RESULTS.nonlinear_divergence`.
     """
 
-    method: Any = eqx.field(static=True)
+    method: methods.Method = eqx.field(static=True)
 
     term_structure: ClassVar = diffrax.MultiTerm[tuple[diffrax.ODETerm, diffrax.ControlTerm]]
     interpolation_cls: ClassVar = diffrax.LocalLinearInterpolation
@@ -87,17 +87,17 @@ class Solver(diffrax.AbstractStratonovichSolver):
     def __check_init__(self) -> None:
         if getattr(self.method, "convergence", None) != "mean-square":
             raise TypeError(
-                f"{self.method!r} is no mean-square tableau: diffrax drives solvers along Brownian "
+                f"{self.method!r} is no mean-square method: diffrax drives solvers along Brownian "
                 "paths, which weak methods do not follow; write Solver(da.midpoint()), for example"
             )
 
     def strong_order(self, terms: Any) -> float | None:
         """The mean-square order to expect on the system, as `da.diagnose` says."""
-        system = _system(terms, None)
-        return _strong_order(Keyed(system, (system, system.key)), self.method)
+        system = self._system(terms, None)
+        return _strong_order(system, system.key, self.method)
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: State, args: Any) -> None:
-        _system(terms, args)
+        self._system(terms, args)
 
     def step(
         self,
@@ -109,7 +109,7 @@ class Solver(diffrax.AbstractStratonovichSolver):
         solver_state: None,
         made_jump: Any,
     ) -> tuple[Any, ...]:
-        system = _system(terms, args)
+        system = self._system(terms, args)
         increments = _increments(terms.terms[1], t0, t1, "dZ" in self.method.needs(system.noises))
         q, p, info = step(system, self.method, *y0, t1 - t0, increments)
         y1 = (jnp.asarray(q), jnp.asarray(p))
@@ -120,14 +120,23 @@ class Solver(diffrax.AbstractStratonovichSolver):
     def func(self, terms: Any, t0: Any, y0: State, args: Any) -> Any:
         return terms.vf(t0, y0, args)
 
+    def _system(self, terms: Any, args: Any) -> System:
+        system = _system(terms, args)
+        check_method(system, self.method)
+        missing = sorted(self.method.needs(system.noises) - {"dW", "dZ"})
+        if missing:
+            raise ValueError(
+                f"{self.method.name} needs the increments {missing} of {system.name!r}, which "
+                "Brownian motions of diffrax do not have: take da.simulate, or another method"
+            )
+        return system
 
-@lru_cache(maxsize=64)
-def _strong_order(keyed: Keyed, method: Any) -> float | None:
+
+@kept
+def _strong_order(system: System, key: Hashable, method: methods.Method) -> float | None:
     # Diffrax may ask for it while it is traced.
     with jax.ensure_compile_time_eval():
-        (verdict,) = diagnose(keyed.value, methods=[method]).methods
-    if verdict.refused:
-        raise ValueError(verdict.refused)
+        (verdict,) = diagnose(system, methods=[method]).methods
     return verdict.strong
 
 

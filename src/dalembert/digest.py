@@ -10,23 +10,24 @@ the rules written out. Code that is called back in Python has no trace: it is re
 """
 
 import hashlib
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from itertools import count
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.extend import core as jcore
 
 from dalembert.precision import read_outside
+from dalembert.primitives import CALLBACKS, LEFT_OUT, PRINTING, RULES
+from dalembert.traces import closed, contains, is_trace, literal, walk
 
 __all__ = [
     "ORDERS",
     "NotComparableError",
-    "contains",
     "derivative",
     "digest",
     "digest_or_reason",
@@ -36,22 +37,6 @@ __all__ = [
 
 ORDERS = 4
 """Derivatives of H that a method can take: three in nested brackets of fields, and Newton's."""
-
-RULES = ("custom_jvp_call", "custom_vjp_call")
-
-# Rules are written out in traces of derivatives. Where `custom_lin` is left there, a derivative is
-# not defined, and a run that takes it ends with an error.
-LEFT_OUT = {
-    "custom_jvp_call": {"jvp_jaxpr_fun"},
-    "custom_vjp_call": {"fwd_jaxpr_thunk", "bwd", "out_trees"},
-    "custom_lin": {"bwd"},
-    "jit": {"name"},
-    "remat2": {"policy"},
-    "checkpoint": {"policy"},
-}
-"""Parameters of equations that say nothing, or nothing more, about the numbers."""
-
-PRINTING = ("debug_callback", "debug_print")
 
 TEXTS = frozenset(
     ["AbstractMesh", "Mesh", "PRNGImpl", "PRNGSpec", "PyTreeDef", "ShapedArray", "UnspecifiedValue"]
@@ -84,7 +69,7 @@ def digest(fun: Callable[..., Any], *like: Any, orders: int = 0) -> str:
                 raise
             raise NotComparableError(f"its derivative of order {order} fails: {error}") from error
         forms.append(_form(trace))
-        if order == orders or not contains(trace.jaxpr, RULES):
+        if order == orders or not contains(trace, RULES):
             break
         fun, like = derivative(fun, like, is_number=order == 0 and out.shape == ())
     return _short(forms)
@@ -128,22 +113,6 @@ def derivative(
     return along, (*like[:2], like[:2], *like[2:])
 
 
-def contains(jaxpr: Any, primitives: tuple[str, ...]) -> bool:
-    """Whether a trace, or one inside it, has one of these operations."""
-    return any(
-        eqn.primitive.name in primitives
-        or any(contains(inner, primitives) for inner in _inner(list(eqn.params.values())))
-        for eqn in jaxpr.eqns
-    )
-
-
-def _inner(values: Any) -> Iterator[Any]:
-    kinds = (jcore.ClosedJaxpr, jcore.Jaxpr)
-    for found in jax.tree.leaves(values, is_leaf=lambda x: isinstance(x, kinds)):
-        if isinstance(found, kinds):
-            yield found.jaxpr if isinstance(found, jcore.ClosedJaxpr) else found
-
-
 def _form(x: Any) -> Any:
     """A thing in a trace as tuples of texts and whole numbers."""
     kind = type(x)
@@ -152,10 +121,8 @@ def _form(x: Any) -> Any:
         return kind.__name__, x
     if isinstance(x, float | complex) and not isinstance(x, np.generic):
         return kind.__name__, repr(x)
-    if isinstance(x, jcore.ClosedJaxpr):
-        return _trace(x.jaxpr, x.consts)
-    if isinstance(x, jcore.Jaxpr):
-        return _trace(x, ())
+    if is_trace(x):
+        return _trace(closed(x))
     if isinstance(x, Tracer):
         raise read_outside(x)
     if kind.__name__ in TEXTS and kind.__module__.partition(".")[0] in ("jax", "jaxlib"):
@@ -190,29 +157,27 @@ def _array(x: Any) -> Any:
     return "array", str(array.dtype), array.shape, hashlib.sha256(array.tobytes()).hexdigest()
 
 
-def _trace(jaxpr: Any, consts: Any) -> Any:
+def _trace(trace: Any) -> Any:
     """A trace: variables are known by the order in which they come."""
-    numbers: dict[Any, int] = {}
+    numbers, equations = count(), []
 
-    def made(var: Any) -> Any:
-        return numbers.setdefault(var, len(numbers)), str(var.aval)
+    def made(var: Any) -> tuple[int, str]:
+        return next(numbers), str(var.aval)
 
-    def read(var: Any) -> Any:
-        if isinstance(var, jcore.Literal):
-            aval: Any = var.aval
-            return str(aval), _array(np.asarray(var.val, aval.dtype))
-        return numbers[var]
-
-    def equation(eqn: Any) -> Any:
+    def equation(eqn: Any, inputs: list[Any]) -> list[int]:
         primitive, params = eqn.primitive.name, eqn.params
         if primitive in PRINTING:
             params = {}
-        if primitive in ("pure_callback", "io_callback"):
+        if primitive in CALLBACKS:
             raise NotComparableError(f"it calls Python back ({primitive})")
         left_out = LEFT_OUT.get(primitive, ())
         given = tuple((n, _form(x)) for n, x in sorted(params.items()) if n not in left_out)
-        return primitive, given, *map(read, eqn.invars), "=", *map(made, eqn.outvars)
+        outputs = list(map(made, eqn.outvars))
+        equations.append((primitive, given, *inputs, "=", *outputs))
+        return [number for number, _ in outputs]
 
-    begin = [made(var) for var in (*jaxpr.constvars, *jaxpr.invars)]
-    equations = [equation(eqn) for eqn in jaxpr.eqns]
-    return "trace", begin, list(map(_form, consts)), equations, list(map(read, jaxpr.outvars))
+    begin = [made(var) for var in (*trace.jaxpr.constvars, *trace.jaxpr.invars)]
+    results = walk(
+        trace, [n for n, _ in begin], equation, lambda v: (str(v.aval), _array(literal(v)))
+    )
+    return "trace", begin, list(map(_form, trace.consts)), equations, results

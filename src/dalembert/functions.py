@@ -4,17 +4,17 @@ The function is traced once on states of the right shape. JAX does not refuse an
 of bounds but takes the nearest entry instead, so the indices are read off the trace.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend import core as jcore
 
-from dalembert.digest import contains, derivative
+from dalembert.digest import derivative
 from dalembert.precision import float_hint, is_traced, warn_if_rounded
+from dalembert.traces import called, compute, contains, facts, inside, literal, numbers, walk
 
 __all__ = ["Checked", "arguments_like", "check_function", "check_linear"]
 
@@ -78,13 +78,12 @@ def check_function(
                 f"{name} failed when called as {name}{arguments} with q and p of shape "
                 f"{states}: {type(error).__name__}: {_first_line(error)}"
             ) from error
-        unknown = [None] * len(trace.jaxpr.invars)
-        for index, length in _indices_out_of_bounds(trace.jaxpr, [*trace.consts, *unknown]):
+        for index, length in _indices_out_of_bounds(trace):
             raise ValueError(
                 f"{name} takes entry {index} of an axis of length {length}, counted from 0. "
                 f"q and p have shape {states}: is dim={_as_given(states)} right?"
             )
-    warn_if_rounded(name, [*trace.consts, *_literals(trace.jaxpr)])
+    warn_if_rounded(name, list(numbers(trace)))
     if not jnp.issubdtype(out.dtype, np.floating):
         raise TypeError(
             f"{name} returns {out.dtype} values; floating-point numbers are needed. "
@@ -97,7 +96,7 @@ def check_function(
             else ("a scalar, shape ()", "Sum over the components or take one, e.g. p[0]**2 / 2.")
         )
         raise ValueError(f"{name} must return {wanted}, but it returns shape {out.shape}. {hint}")
-    has_rules = contains(trace.jaxpr, ("custom_vjp_call",))
+    has_rules = contains(trace, ("custom_vjp_call",))
     if shape is not None and has_rules:
         _check_rules(name, call, given, shape)
     return Checked(out.shape, has_rules)
@@ -153,20 +152,11 @@ def _check_rules(name: str, call: Any, given: tuple[Any, ...], shape: tuple[int,
     along, like = derivative(fun, like, is_number=False)
     with jax.enable_x64(True):
         slope = jax.make_jaxpr(along)(*like)
-    if contains(slope.jaxpr, ("custom_lin",)):
+    if contains(slope, ("custom_lin",)):
         raise TypeError(
             f"{name} has a derivative rule by jax.custom_vjp that can only be used backwards, and "
             "derivatives along a direction are needed: write the rule with jax.custom_jvp."
         )
-
-
-def _literals(jaxpr: Any) -> Iterator[np.ndarray]:
-    """Numbers that a trace has in it."""
-    for eqn in jaxpr.eqns:
-        yield from (_literal(v) for v in eqn.invars if isinstance(v, jcore.Literal))
-        for inner, consts in _inner_traces(eqn):
-            yield from (c for c in consts if c is not None)
-            yield from _literals(inner)
 
 
 def _first_line(error: Exception) -> str:
@@ -174,24 +164,23 @@ def _first_line(error: Exception) -> str:
     return text.splitlines()[0] if text else type(error).__name__
 
 
-def _indices_out_of_bounds(jaxpr: Any, given: list[Any]) -> Iterator[tuple[int, int]]:
-    """Indices that a trace knows to be out of bounds, each with the length of its axis.
+def _indices_out_of_bounds(trace: Any) -> list[tuple[int, int]]:
+    """Indices that a trace knows to be out of bounds, each with the length of its axis."""
+    found: list[tuple[int, int]] = []
 
-    `given` has the constants and the arguments of the trace, None for what is not known.
-    """
-    known = dict(zip([*jaxpr.constvars, *jaxpr.invars], given, strict=True))
-    for eqn in jaxpr.eqns:
-        values = [_literal(v) if isinstance(v, jcore.Literal) else known[v] for v in eqn.invars]
-        yield from _read_out_of_bounds(eqn, values)
-        for inner, consts in _inner_traces(eqn):
-            # A loop or a branch does not hand its operands on as they are.
-            handed_on = values if eqn.primitive.name == "jit" else [None] * len(inner.invars)
-            yield from _indices_out_of_bounds(inner, [*consts, *handed_on])
-        known.update(zip(eqn.outvars, _index_arithmetic(eqn, values), strict=True))
+    def look(eqn: Any, values: list[Any]) -> Sequence[Any]:
+        found.extend(_read_out_of_bounds(eqn, values))
+        if (inner := called(eqn)) is not None:
+            return look_at_all(inner, values)
+        for inner in inside(eqn):  # a loop or a branch, whose operands it does not hand on
+            look_at_all(inner, [None] * len(inner.jaxpr.invars))
+        return _index_arithmetic(eqn, values)
 
+    def look_at_all(trace: Any, args: list[Any]) -> list[Any]:
+        return walk(trace, [*trace.consts, *args], look, literal)
 
-def _literal(var: Any) -> np.ndarray:
-    return np.asarray(var.val, var.aval.dtype)
+    look_at_all(trace, [None] * len(trace.jaxpr.invars))
+    return found
 
 
 def _read_out_of_bounds(eqn: Any, values: list[Any]) -> Iterator[tuple[int, int]]:
@@ -217,23 +206,12 @@ def _read_out_of_bounds(eqn: Any, values: list[Any]) -> Iterator[tuple[int, int]
                 yield first + size - 1, length
 
 
-def _inner_traces(eqn: Any) -> Iterator[tuple[Any, list[Any]]]:
-    """The bodies of calls, loops and branches, each with its constants."""
-    kinds = (jcore.ClosedJaxpr, jcore.Jaxpr)
-    for found in jax.tree.leaves(eqn.params, is_leaf=lambda x: isinstance(x, kinds)):
-        if isinstance(found, jcore.ClosedJaxpr):
-            yield found.jaxpr, list(found.consts)
-        elif isinstance(found, jcore.Jaxpr):
-            yield found, [None] * len(found.constvars)
-
-
-def _index_arithmetic(eqn: Any, values: list[Any]) -> list[Any]:
-    """The result of a simple operation on known whole numbers; None for that of any other."""
-    is_simple = eqn.primitive.name in _SIMPLE and all(_is_known(v) for v in values)
+def _index_arithmetic(eqn: Any, values: list[Any]) -> Sequence[Any]:
+    """The result of a simple operation on what is known, if it is whole; None for any other."""
+    is_simple = facts(eqn).index and all(_is_known(v) for v in values)
     if not is_simple or not _is_whole(eqn.outvars[0].aval.dtype):
         return [None] * len(eqn.outvars)
-    with jax.ensure_compile_time_eval():
-        return [eqn.primitive.bind(*values, **eqn.params)]
+    return compute(eqn, values)
 
 
 def _is_whole(dtype: Any) -> bool:
@@ -242,12 +220,3 @@ def _is_whole(dtype: Any) -> bool:
 
 def _is_known(value: Any) -> bool:
     return value is not None and not is_traced(value)
-
-
-# fmt: off
-_SIMPLE = frozenset([
-    "add", "broadcast_in_dim", "concatenate", "convert_element_type", "eq", "expand_dims", "ge",
-    "gt", "iota", "le", "lt", "mul", "ne", "neg", "reshape", "rev", "select_n", "slice", "squeeze",
-    "stack", "sub", "transpose",
-])
-# fmt: on

@@ -7,6 +7,7 @@ A `System` holds the functions and derives the rest by automatic differentiation
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
@@ -16,7 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.captured import captured
+from dalembert.caches import Kept, shared
+from dalembert.captured import Keyed, captured
 from dalembert.digest import ORDERS, traced_key
 from dalembert.functions import check_function, check_linear
 from dalembert.joint import joint_terms
@@ -74,6 +76,7 @@ class System:
     shape: tuple[int, ...] = field(init=False, default=())
     noise_shape: tuple[int, ...] | None = field(init=False, default=None)
     _backwards: frozenset[str] = field(init=False, default=frozenset())
+    _kept: Any = field(init=False, default_factory=Kept)
 
     def __post_init__(self) -> None:
         hint = " It has to be given, e.g. dim=1." if np.array_equal(self.dim, 0) else ""
@@ -126,8 +129,27 @@ class System:
         """What a compiled step depends on: functions and what they read, not the parameters."""
         functions = (self.H, self.F)
         functions += (self.h.fun, self.f.fun) if self.is_joint else (*self.h, *self.f)
-        keys = (captured(fun, partial(self.retraced, fun)) for fun in functions)
+        keys = (self.known(fun).key for fun in functions)
         return (*keys, self.shape, self.noise_shape, self.params is not None)
+
+    def known(self, fun: Any) -> Keyed:
+        """A function of (q, p), or (q, p, params), and what it is known by."""
+        return Keyed(fun, captured(fun, partial(self.retraced, fun)))
+
+    @property
+    def shared(self) -> "System":
+        """The system, without parameters, that stands for all with these functions as they are now.
+
+        On it hangs what serves them all, such as compiled steps.
+        """
+        return shared(self, self.key, lambda: self.typed(None if self.params is None else ()))
+
+    def typed(self, params: Any) -> "System":
+        """The system with types in place of parameters; it has been checked, so not again."""
+        typed = copy(self)
+        object.__setattr__(typed, "params", params)
+        object.__setattr__(typed, "_kept", Kept())
+        return typed
 
     def retraced(self, fun: Any) -> Hashable:
         """What a function of (q, p), or (q, p, params), is known by if what it reads is hidden."""
@@ -147,8 +169,13 @@ class System:
 
     def with_params(self, params: Any = None, **changes: Any) -> "System":
         """The same system with other parameters, e.g. `system.with_params(nu=0.1)`."""
-        if params is not None:
-            return self.changed(params=params)
+        if params is None:
+            params = self._changed(changes)
+        other = self.changed(params=params)
+        other._kept.shared = self._kept.shared
+        return other
+
+    def _changed(self, changes: Mapping[str, Any]) -> Any:
         if not isinstance(self.params, Mapping):
             raise TypeError(
                 f"{self.name!r} has no named parameters; pass the whole of `params` instead."
@@ -158,7 +185,7 @@ class System:
             raise ValueError(
                 f"{self.name!r} has no parameter {unknown}; it has {sorted(self.params)}."
             )
-        return self.changed(params={**self.params, **changes})
+        return {**self.params, **changes}
 
     def changed(self, **changes: Any) -> "System":
         """The same system with some arguments replaced."""

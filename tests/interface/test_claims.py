@@ -12,7 +12,9 @@ import pytest
 
 import dalembert as da
 from dalembert.stepping.step import check_method
+from dalembert.theory.advice import advise_special
 from dalembert.theory.diagnose import FOR_EVERY_SYSTEM
+from tiers import tiered
 
 ALL = da.METHODS
 README = (Path(__file__).parents[2] / "README.md").read_text()
@@ -44,10 +46,14 @@ SYSTEMS = {
 
 
 @cache
-def verdicts(kind):
+def diagnosis(kind):
     found = da.diagnose(SYSTEMS[kind], methods=[make() for make in ALL.values()])
     assert found.noise_kind == kind and not found.straight_drift
-    return dict(zip(ALL, found.methods, strict=True))
+    return found
+
+
+def verdicts(kind):
+    return dict(zip(ALL, diagnosis(kind).methods, strict=True))
 
 
 def refuses(kind, method):
@@ -68,7 +74,10 @@ def test_a_method_has_an_order_where_it_takes_the_noise(name, kind):
     assert (certificate.order[kind] is None) == refused
 
 
-@pytest.mark.parametrize("kind", SYSTEMS)
+by_kind = pytest.mark.parametrize("kind", tiered(SYSTEMS, fast=["commuting", "general"]))
+
+
+@by_kind
 def test_a_diagnosis_says_what_certificates_say(kind):
     for name, verdict in verdicts(kind).items():
         certificate = da.certify(verdict.method)
@@ -78,7 +87,7 @@ def test_a_diagnosis_says_what_certificates_say(kind):
         assert verdict.strong == (certificate.order[kind] if is_strong else None), name
 
 
-@pytest.mark.parametrize("kind", SYSTEMS)
+@by_kind
 def test_solvers_of_diffrax_say_what_certificates_say(kind, monkeypatch):
     diffrax = pytest.importorskip("diffrax")
     from dalembert import diffrax as dd
@@ -90,12 +99,63 @@ def test_solvers_of_diffrax_say_what_certificates_say(kind, monkeypatch):
     for name, verdict in verdicts(kind).items():
         if verdict.method.convergence == "weak":
             continue
-        if verdict.refused:
+        reads = verdict.method.needs(SYSTEMS[kind].noises) if not verdict.refused else set()
+        if verdict.refused or reads - {"dW", "dZ"}:
             with pytest.raises(ValueError, match=re.escape(verdict.name)):
                 dd.Solver(verdict.method).strong_order(terms)
         else:
             found = dd.Solver(verdict.method).strong_order(terms)
             assert found == verdict.strong == da.certify(verdict.method).order[kind], name
+
+
+def test_solvers_of_diffrax_with_names_are_the_named_methods():
+    pytest.importorskip("diffrax")
+    from dalembert import diffrax as dd
+
+    named = {name: getattr(dd, name) for name in dd.__all__ if name not in ("Solver", "terms")}
+    for name, make in named.items():
+        method = make().method
+        assert method == ALL[method.name.partition("(")[0]]()
+        assert method.name.partition("(")[0].replace("_", "") == name.lower()
+        assert "order" not in (inspect.getdoc(make) or ""), "da.diagnose says it, by system"
+
+
+@pytest.mark.parametrize("kind", SYSTEMS)
+def test_a_recommendation_says_what_the_method_does_there(kind):
+    found = diagnosis(kind)
+    for advice, verdict in advise_special(found):
+        (reason,) = advice.reasons
+        assert not verdict.refused and ALL[advice.method]() == verdict.method
+        said = re.findall(r"(mean-square|weak) order ([\d/]+)", reason)
+        assert advice.purpose == "sampling" or said, reason
+        for sense, order in said:
+            stated = {"mean-square": verdict.strong, "weak": verdict.weak}[sense]
+            assert float(Fraction(order)) == stated, reason
+        assert ("Lévy areas" in reason) == ("area" in verdict.method.needs(found.system.noises))
+
+
+@pytest.mark.parametrize("kind", SYSTEMS)
+def test_a_diagnosis_names_the_methods_that_read_areas(kind):
+    """Those, and no others, where noises do not commute; nothing is said elsewhere."""
+    noises = SYSTEMS[kind].noises
+    readers = [v.name for v in verdicts(kind).values() if "area" in needs_of(v, noises)]
+    notes = re.search(r"needs Lévy areas here: ([\w, ]+)", " ".join(str(diagnosis(kind)).split()))
+    assert (notes is None) == (kind != "general")
+    if notes:
+        assert notes[1].strip().split(", ") == readers == ["bracket_midpoint"]
+
+
+def needs_of(verdict, noises):
+    return set() if verdict.refused else verdict.method.needs(noises)
+
+
+def test_families_say_what_they_take():
+    taken = {name: da.certify(make()).takes for name, make in ALL.items()}
+    assert taken["midpoint"] == "any noises" and taken["srkw2"] == "one noise"
+    for name, words in taken.items():
+        method = ALL[name]()
+        assert ("noises" in words) == (method.takes(2) and not method.requires)
+        assert bool(method.requires) == (words not in ("any noises", "one noise")), name
 
 
 class Only:

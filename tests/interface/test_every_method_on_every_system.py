@@ -10,53 +10,25 @@ import pytest
 
 import dalembert as da
 from dalembert.theory.diagnose import FOR_EVERY_SYSTEM
+from tiers import tiered
 
 DT = 0.05
 
-# SRKw2 in the plane solves for 12 or 16 numbers at once: it compiles for longer than all others.
-SLOW = {("srkw2", "planar"), ("srkw2", "lorentz")}
 REFUSED = {("srkw2", "two_noise")}
+PAIRS = [(m, s) for m in FOR_EVERY_SYSTEM for s in da.SYSTEMS if (m, s) not in REFUSED]
 
-
-def is_slow(method, system, i, j):
-    """All but a diagonal in five: every method and every system keeps one or more."""
-    return (method, system) in SLOW or (i + j) % 5 != 0
-
-
-PAIRS = [
-    pytest.param(method, system, marks=[pytest.mark.slow] if is_slow(method, system, i, j) else [])
-    for i, method in enumerate(FOR_EVERY_SYSTEM)
-    for j, system in enumerate(da.SYSTEMS)
-    if (method, system) not in REFUSED
-]
-
-# Together they show every shortcut: stages dropped, merged and ordered, linear equations, halves
-# of separable systems, and every family with one noise, two noises, forces of every kind.
-REPRESENTATIVE = {
-    ("midpoint", "damped_kubo"),
-    ("midpoint", "lorentz"),
-    ("midpoint", "two_noise"),
-    ("stormer_verlet", "van_der_pol"),
-    ("stormer_verlet", "lorentz"),
-    ("dirk", "lenard_bernstein"),
-    ("srkw1", "two_noise"),
-    ("srkw2", "damped_kubo"),
-    ("heun", "planar"),
-    ("r2", "lorentz"),
-    ("e1", "pendulum"),
-    ("rs1", "van_der_pol"),
-    ("rs2", "langevin"),
-}
-
-COMPARED = [
-    pytest.param(
-        method,
-        system,
-        marks=[] if (method, system) in REPRESENTATIVE else [pytest.mark.slow],
-    )
-    for method in FOR_EVERY_SYSTEM
-    for system in da.SYSTEMS
-    if (method, system) not in REFUSED
+# Every method and every system once, in pairs that compile quickly.
+FAST = [
+    "midpoint-pendulum",
+    "stormer_verlet-van_der_pol",
+    "dirk-damped_kubo",
+    "srkw1-lenard_bernstein",
+    "srkw2-van_der_pol",
+    "heun-planar",
+    "r2-lorentz",
+    "e1-langevin",
+    "rs1-two_noise",
+    "rs2-two_noise",
 ]
 
 
@@ -80,6 +52,7 @@ def increments(system, method, number):
     return record._replace(dW=dW)
 
 
+@cache
 def two_steps(method, system, shortcuts=True):
     method, system = made(method), made(system)
     q, p = start(system)
@@ -91,7 +64,7 @@ def two_steps(method, system, shortcuts=True):
     return np.asarray(q), np.asarray(p), reports
 
 
-@pytest.mark.parametrize(("method", "system"), PAIRS)
+@pytest.mark.parametrize(("method", "system"), tiered(PAIRS, fast=FAST))
 def test_two_steps(method, system):
     q, p, reports = two_steps(method, system)
     q0, p0 = start(made(system))
@@ -107,7 +80,10 @@ def test_two_steps(method, system):
         assert (info.iterations == 0) == explicit
 
 
-@pytest.mark.parametrize(("method", "system"), COMPARED)
+@pytest.mark.parametrize(
+    ("method", "system"),
+    tiered(PAIRS, fast=["midpoint-pendulum", "stormer_verlet-van_der_pol"]),
+)
 def test_shortcuts_change_nothing(method, system):
     quick, general = two_steps(method, system), two_steps(method, system, shortcuts=False)
     size = max(np.max(np.abs(x)) for x in general[:2])
@@ -122,7 +98,6 @@ def test_refused_pairs_say_why(method, system):
         two_steps(method, system)
 
 
-def test_the_lists_above_name_methods_and_systems_that_exist():
-    pairs = SLOW | REFUSED | REPRESENTATIVE
-    assert {method for method, _ in pairs} == set(FOR_EVERY_SYSTEM)
-    assert {system for _, system in pairs} == set(da.SYSTEMS)
+def test_every_method_and_every_system_has_a_quick_case():
+    methods, systems = zip(*(pair.split("-") for pair in FAST), strict=True)
+    assert set(methods) == set(FOR_EVERY_SYSTEM) and set(systems) == set(da.SYSTEMS)

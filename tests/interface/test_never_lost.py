@@ -58,6 +58,7 @@ def wait_for(path):
 
 
 @pytest.mark.parametrize("times", [3, 20])
+@pytest.mark.slow
 def test_killed_and_still_the_same_bits(times, tmp_path, environment, undisturbed):
     checkpoint, result = tmp_path / "run.ckpt", tmp_path / "run.npz"
     moments = random.Random(7)

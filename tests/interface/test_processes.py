@@ -73,6 +73,7 @@ def test_one_of_two_is_killed_and_one_goes_on(tmp_path, undisturbed):
     assert not differences(simulate(tmp_path / "run.ckpt"), undisturbed)
 
 
+@pytest.mark.slow
 def test_the_program_starts_several_processes(tmp_path):
     script = tmp_path / "study.py"
     script.write_text(
@@ -185,7 +186,7 @@ ENDS = [
 
 @pytest.mark.parametrize(
     ("whom", "how", "status", "sentence"),
-    [ENDS[0], ENDS[1], *(pytest.param(*end, marks=pytest.mark.slow) for end in ENDS[2:])],
+    [ENDS[0], *(pytest.param(*end, marks=pytest.mark.slow) for end in ENDS[1:])],
     ids=[f"{whom}-{how.name}" for whom, how, *_ in ENDS],
 )
 def test_all_processes_end_soon_with_a_sentence_and_a_checkpoint(

@@ -9,6 +9,7 @@ import pytest
 
 import dalembert as da
 from dalembert.systems.kubo import kubo_energy
+from tiers import tiered
 
 KUBO = da.systems.damped_kubo()
 START = ([2.0], [0.0])
@@ -28,13 +29,7 @@ def simulate(params, method=None, system=KUBO, start=START, **options):
 
 @pytest.mark.parametrize(
     "method",
-    [
-        da.midpoint(),
-        da.heun(),
-        pytest.param(da.srkw1(), marks=pytest.mark.slow),
-        pytest.param(da.e1(), marks=pytest.mark.slow),
-    ],
-    ids=lambda m: m.name,
+    tiered([da.midpoint(), da.heun(), da.srkw1(), da.e1()], fast=["heun"], name=lambda m: m.name),
 )
 def test_a_compiled_run_is_the_same_run(method):
     """With a last save that is nearer than the others, and some of the paths alone."""
@@ -67,10 +62,10 @@ def test_a_sampler_and_an_array_of_states_can_be_used():
 
 def test_many_parameters_at_once():
     betas = jnp.array([0.1, 0.5, 0.9])
-    run = jax.vmap(lambda beta: simulate({"beta": beta}))(betas)
+    run = jax.jit(jax.vmap(lambda beta: simulate({"beta": beta}, da.heun())))(betas)
     assert run.mean["energy"].shape == (3, 6)
     for beta, mean in zip(betas, run.mean["energy"], strict=True):
-        alone = simulate({"beta": float(beta)})
+        alone = simulate({"beta": float(beta)}, da.heun())
         np.testing.assert_allclose(mean, alone.mean["energy"], rtol=1e-10)
 
 
@@ -95,6 +90,7 @@ def test_derivatives_of_the_mean_energy_are_those_of_the_closed_formula():
         assert abs(exact) > 10 * error[k], "anything would pass"
 
 
+@pytest.mark.slow
 def test_gradients_backwards_and_forwards_agree():
     def mean(x):
         return simulate({"beta": x[0], "nu": x[1]}).mean["energy"][-1]
@@ -126,34 +122,39 @@ def potential(x):
     return (waves + growing + bounded + jnp.sqrt(2 + x) + (2 + x) ** 1.7 + jnp.abs(x) ** 3) / 10
 
 
-ANHARMONIC = da.System(
-    H=lambda q, p, c: p[0] ** 2 / 2 + c * potential(q[0]), dim=1, params=jnp.asarray(1.0)
-)
+def anharmonic(potential):
+    return da.System(
+        H=lambda q, p, c: p[0] ** 2 / 2 + c * potential(q[0]), dim=1, params=jnp.asarray(1.0)
+    )
+
+
+POTENTIALS = {"all functions": potential, "cosine": jnp.cos}
+SYSTEMS = {name: anharmonic(potential) for name, potential in POTENTIALS.items()}
 STEPS = 3
 
 
-def end_of_a_run(x):
+def end_of_a_run(system, x):
     run = da.simulate(
-        ANHARMONIC.with_params(x[2]), da.midpoint(), (x[:1], x[1:2]), dt=0.2, t_end=0.2 * STEPS,
+        system.with_params(x[2]), da.midpoint(), (x[:1], x[1:2]), dt=0.2, t_end=0.2 * STEPS,
         paths=1, keep="final", progress=False,
     )  # fmt: skip
     return run.q[0, 0] + 2 * run.p[0, 0]
 
 
-def end_of_a_scan(x):
+def end_of_a_scan(system, x):
     def body(z, _):
-        return da.step(ANHARMONIC.with_params(x[2]), da.midpoint(), *z, 0.2, [])[:2], None
+        return da.step(system.with_params(x[2]), da.midpoint(), *z, 0.2, [])[:2], None
 
     (q, p), _ = jax.lax.scan(body, (x[:1], x[1:2]), None, length=STEPS)
     return q[0] + 2 * p[0]
 
 
-def end_of_one_step(x):
-    q, p, _ = da.step(ANHARMONIC.with_params(x[2]), da.midpoint(), x[:1], x[1:2], 0.2, [])
+def end_of_one_step(system, x):
+    q, p, _ = da.step(system.with_params(x[2]), da.midpoint(), x[:1], x[1:2], 0.2, [])
     return q[0] + 2 * p[0]
 
 
-def midpoint_by_iteration(steps):
+def midpoint_by_iteration(potential, steps):
     """The same numbers from plain operations of JAX."""
 
     def end(x):
@@ -180,27 +181,30 @@ def nested(fun, ways):
 
 
 @functools.cache
-def expected_derivatives(steps, order):
-    return np.asarray(jax.jit(nested(midpoint_by_iteration(steps), "f" * order))(POINT))
+def expected_derivatives(forces, steps, order):
+    end = midpoint_by_iteration(POTENTIALS[forces], steps)
+    return np.asarray(jax.jit(nested(end, "f" * order))(POINT))
 
 
 POINT = np.array([0.6, 0.4, 1.2])
 SECOND = ["ff", "fr", "rf", "rr"]
 THIRD = [way + ways for way in "fr" for ways in SECOND]
-QUICK = {("a run", "rf"), ("a scan", "rr")}
 
 
 @pytest.mark.parametrize(
-    ("kind", "ways"),
-    [
-        pytest.param(kind, ways, marks=[] if (kind, ways) in QUICK else pytest.mark.slow)
-        for kind in WAYS
-        for ways in ["f", "r", *SECOND, *THIRD]
-    ],
+    ("forces", "kind", "ways"),
+    tiered(
+        [
+            *(("cosine", kind, "rf") for kind in WAYS),
+            *(("all functions", kind, w) for kind in WAYS for w in ["f", "r", *SECOND, *THIRD]),
+        ],
+        fast=["cosine-a run-rf", "all functions-one step-r"],
+    ),
 )
-def test_derivatives_of_every_order_in_every_nesting(kind, ways):
-    expected = expected_derivatives(1 if kind == "one step" else STEPS, len(ways))
-    found = jax.jit(nested(WAYS[kind], ways))(jnp.asarray(POINT))
+def test_derivatives_of_every_order_in_every_nesting(forces, kind, ways):
+    expected = expected_derivatives(forces, 1 if kind == "one step" else STEPS, len(ways))
+    fun = functools.partial(WAYS[kind], SYSTEMS[forces])
+    found = jax.jit(nested(fun, ways))(jnp.asarray(POINT))
     np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-11)
     assert np.abs(expected).max() > 0.01, "nothing to be seen"
 

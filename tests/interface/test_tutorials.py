@@ -9,18 +9,11 @@ from pathlib import Path
 import pytest
 
 import dalembert as da
+from tiers import tiered
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "tutorials"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
-# They compile several methods, or start several programs.
-LONG = set(NAMES) - {"your_own_system"}
-# One notebook shows that notebooks run; the code of all of them is that of the scripts.
-QUICK_NOTEBOOK = "first_ten_lines"
-
-
-def cases(slow):
-    return [pytest.param(name, marks=[pytest.mark.slow] * slow(name)) for name in NAMES]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +37,7 @@ def test_there_are_seven():
     assert len(NAMES) == 7
 
 
-@pytest.mark.parametrize("name", cases(lambda name: name in LONG))
+@pytest.mark.parametrize("name", tiered(NAMES, fast=["first_ten_lines"]))
 def test_script(name, tmp_path, environment):
     command = [sys.executable, "-W", "error", str(FOLDER / f"{name}.py")]
     done = subprocess.run(
@@ -54,8 +47,9 @@ def test_script(name, tmp_path, environment):
     assert "assert " in (FOLDER / f"{name}.py").read_text("utf-8").rpartition("# %%")[2]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # those of the notebook machinery are not ours
-@pytest.mark.parametrize("name", cases(lambda name: name != QUICK_NOTEBOOK))
+@pytest.mark.parametrize("name", NAMES)
 def test_notebook(name, tmp_path, environment, hook):
     notebook = hook.nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
     executed = hook.execute(notebook, tmp_path, environment | hook.INLINE)

@@ -24,6 +24,7 @@ from dalembert.studies.statements import (
     claim_unbounded_increments,
 )
 from dalembert.studies.study import _file_name, load_result
+from tiers import tiered
 
 FIGURES = {"kubo": 2, "vanderpol": 2, "lenard-bernstein": 5, "lorentz": 2}
 METHODS = {
@@ -43,7 +44,7 @@ def small(name):
     return override(study, t_end=10 * max(times.values()))
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("name", tiered(STUDIES, fast=["vanderpol"]))
 def test_every_study_runs_and_leaves_its_files(name, tmp_path):
     study = small(name)
     claims = reproduce(study, tmp_path)

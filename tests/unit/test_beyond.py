@@ -12,6 +12,7 @@ from dalembert import theory
 from dalembert.methods.coefficients import gauss_coefficients
 from dalembert.theory.elementary_weights import expand
 from dalembert.theory.order_conditions import weak_order_of
+from tiers import tiered
 
 HALVES = [0.5, 0.5]
 
@@ -56,16 +57,7 @@ NOISE_OF = {
 }
 
 
-# One of every family now, all of them in `make verify`.
-EVERY = [
-    pytest.param(
-        name,
-        marks=()
-        if name in ("additive_midpoint", "ninomiya_victoir", "baoab")
-        else pytest.mark.slow,
-    )
-    for name in NOISE_OF
-]
+EVERY = tiered(NOISE_OF, fast=["baoab"])
 
 
 def system_for(name, friction=0.5):
@@ -87,11 +79,7 @@ def jacobian(system, method, dt=0.1):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow if name == "bracket_gauss" else ())
-        for name in NOISE_OF
-    ],
+    "name", tiered(NOISE_OF, fast=["additive_midpoint", "bracket_midpoint", "baoab"])
 )
 def test_steps_are_symplectic_without_forces(name):
     method = da.METHODS[name]()
@@ -105,7 +93,10 @@ def test_steps_are_symplectic_without_forces(name):
     [
         da.AdditiveTableau([[0.0]], [1], [0], [1], name="Euler"),
         da.BracketTableau([[0.0]], [1], "noise", name="Euler along brackets"),
-        da.NinomiyaVictoirTableau([[0, 0], [1, 0]], HALVES, name="with Heun"),
+        pytest.param(
+            da.NinomiyaVictoirTableau([[0, 0], [1, 0]], HALVES, name="with Heun"),
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=lambda method: method.name,
 )
@@ -403,6 +394,7 @@ def test_runs_take_the_steps_of_da_step(name):
     np.testing.assert_allclose(run.p[3], walk.p[-1], atol=1e-12)
 
 
+@pytest.mark.slow
 def test_gaussian_noise_may_drive_ninomiya_and_victoir():
     system = pendulum("two")
     settings = {"dt": 0.1, "t_end": 1.0, "paths": 20_000, "observe": {"q": lambda q, p: q[0]}}
@@ -523,13 +515,7 @@ def weak_slope_on_a_damped_pendulum(method):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "baoab",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("aboba", "obabo", "quasi_symplectic")
-        ),
-    ],
+    tiered(["baoab", "aboba", "obabo", "quasi_symplectic"], fast=["baoab"]),
 )
 def test_symmetric_splittings_are_of_weak_order_two(name):
     low, high = weak_slope_on_a_damped_pendulum(da.METHODS[name]()).interval

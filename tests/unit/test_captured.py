@@ -17,6 +17,7 @@ import pytest
 
 import dalembert as da
 from dalembert.captured import BUDGET, captured
+from dalembert.theory.generator import expectation_series
 
 STIFFNESS = 1.0
 TABLE = np.array([1.0, 2.0])
@@ -445,10 +446,8 @@ def test_runs_and_steps_follow_a_global(monkeypatch):
     options = {"dt": 0.1, "t_end": 1.0, "paths": 8, "keep": "final", "save_every": 10}
 
     def results(system):
-        run = da.simulate(
-            system, da.midpoint(), ([2.0], [0.0]), observe={"H": by_global}, **options
-        )
-        step = da.step(system, da.midpoint(), [2.0], [0.0], 0.1, [0.1])
+        run = da.simulate(system, da.heun(), ([2.0], [0.0]), observe={"H": by_global}, **options)
+        step = da.step(system, da.heun(), [2.0], [0.0], 0.1, [0.1])
         return run.q[0, 0], run.mean["H"][-1], step[1][0]
 
     soft, stiff, expected = before_and_after(results, monkeypatch)
@@ -456,11 +455,13 @@ def test_runs_and_steps_follow_a_global(monkeypatch):
     assert np.all(np.abs(np.subtract(stiff, soft)) > 1e-3)
 
 
+@pytest.mark.slow
 def test_theory_follows_a_global_too(monkeypatch):
     def results(system):
         moments = da.exact_moments(system, da.midpoint(), ([2.0], [0.0]), dt=0.1, steps=10)
         H_d = da.discrete_hamiltonian(system, da.midpoint(), [2.0], [0.0], 0.1, [0.1]).H_d
-        return moments.energy, H_d
+        series = expectation_series(system, {"H": by_global}, ([2.0], [1.0]), terms=3)["H"]
+        return moments.energy, H_d, series.powers[0]
 
     soft, stiff, expected = before_and_after(results, monkeypatch)
     np.testing.assert_allclose(stiff, expected, rtol=1e-12)

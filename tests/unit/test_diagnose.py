@@ -11,13 +11,28 @@ import pytest
 import dalembert as da
 from dalembert.theory.diagnose import FOR_EVERY_SYSTEM, Diagnosis, diagnose
 from dalembert.theory.facts import Probe
+from tiers import tiered
+
+
+def ready_made(name):
+    """Langevin in two dimensions."""
+    return da.systems.langevin(dim=2) if name == "langevin" else da.SYSTEMS[name]()
 
 
 @cache
 def of(name):
-    """The diagnosis of a ready-made system; Langevin in two dimensions."""
-    system = da.systems.langevin(dim=2) if name == "langevin" else da.SYSTEMS[name]()
-    return diagnose(system)
+    """The whole diagnosis of a ready-made system, with every method."""
+    return diagnose(ready_made(name))
+
+
+@cache
+def structure(name):
+    """The diagnosis of the system alone, which is what most facts need."""
+    return diagnose(ready_made(name), methods=[])
+
+
+JUDGED = ["damped_kubo", "van_der_pol", "two_noise", "langevin"]
+"""Systems for which every method is judged in the fast tests."""
 
 
 def verdict(diagnosis, name):
@@ -43,7 +58,7 @@ def test_every_system_is_covered():
 
 @pytest.mark.parametrize("name", FACTS)
 def test_structure(name):
-    d = of(name)
+    d = structure(name)
     found = (
         d.separable,
         d.forcing_linear_in_p,
@@ -56,7 +71,7 @@ def test_structure(name):
     assert found == FACTS[name]
 
 
-@pytest.mark.parametrize("name", FACTS)
+@pytest.mark.parametrize("name", tiered(FACTS, fast=JUDGED))
 def test_the_page_is_readable(name):
     page = str(of(name))
     lines = page.splitlines()
@@ -72,29 +87,29 @@ def test_the_page_is_readable(name):
 
 def test_the_record_is_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
-        of("damped_kubo").separable = False
+        structure("damped_kubo").separable = False
 
 
 # Forces
 
 
 def test_rates_of_conformal_forces():
-    assert of("damped_kubo").rates == pytest.approx((0.001, 0.0005), rel=1e-12)
-    assert of("lenard_bernstein").rates == pytest.approx((0.01, 0.0), rel=1e-12)
-    assert of("langevin").rates == (1.0, 0.0, 0.0)
-    assert of("lorentz").rates is None
+    assert structure("damped_kubo").rates == pytest.approx((0.001, 0.0005), rel=1e-12)
+    assert structure("lenard_bernstein").rates == pytest.approx((0.01, 0.0), rel=1e-12)
+    assert structure("langevin").rates == (1.0, 0.0, 0.0)
+    assert structure("lorentz").rates is None
 
 
 def test_friction_matrices():
-    lorentz = of("lorentz").friction
+    lorentz = structure("lorentz").friction
     root = np.sqrt(2 * 0.005)
     np.testing.assert_allclose(lorentz[0], np.zeros((2, 2)))
     np.testing.assert_allclose(lorentz[1], [[0, -root], [root, 0]], rtol=1e-14)
-    assert of("lorentz").evidence["friction"] == "traced"
+    assert structure("lorentz").evidence["friction"] == "traced"
     # Linear in p, but with a coefficient that depends on q.
     for name in ("van_der_pol", "pendulum", "planar"):
-        assert of(name).friction is None
-        assert of(name).evidence["friction"] == "counterexample"
+        assert structure(name).friction is None
+        assert structure(name).evidence["friction"] == "counterexample"
 
 
 def test_a_constant_force_is_linear_but_not_conformal():
@@ -140,22 +155,27 @@ LOOKS_CONSTANT = {
 }
 
 
+FEW = (da.midpoint(), da.additive_midpoint())
+
+
+@pytest.mark.parametrize("methods", [FEW, pytest.param(None, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", LOOKS_CONSTANT)
-def test_what_is_recommended_is_taken(case):
+def test_what_is_recommended_is_taken(case, methods):
     """Noise that only looks constant: a method that a run refuses is not recommended."""
     h, params = LOOKS_CONSTANT[case]
     oscillator = da.System(H=lambda q, p, *_: (p @ p + q @ q) / 2, h=[h], dim=1, params=params)
-    d = diagnose(oscillator)
+    d = diagnose(oscillator, methods=methods)
     assert not d.additive and d.evidence["additive"] == "sampled" and d.noise_kind == "one"
     assert "constant at every sampled state, not as written" in str(d)
     taken = {v.name.partition("(")[0] for v in d.methods if not v.refused}
     assert {advice.method for advice in d.recommendation} <= taken
+    assert d.recommendation and "additive_midpoint" not in taken
     with pytest.raises(ValueError, match=r"h_q of noise 1 .*depends? on"):
         da.step(oscillator, da.additive_midpoint(), [0.1], [0.2], 0.1, [0.0])
 
 
 def test_parameters_count_with_their_values():
-    assert of("van_der_pol").linear is False
+    assert structure("van_der_pol").linear is False
     d = diagnose(da.systems.van_der_pol(nu=0.0), methods=[])
     assert d.linear
     assert d.conformal
@@ -242,7 +262,7 @@ def test_the_right_pair_of_three_is_named():
 
 
 def test_additive_noises_need_no_brackets():
-    d = of("langevin")
+    d = structure("langevin")
     assert d.evidence["additive"] == d.evidence["commutative"] == "traced"
     assert d.gamma_gap is None
     assert d.lam_gap is None
@@ -258,17 +278,26 @@ def test_noise_of_strength_zero_is_no_noise():
 
 
 def test_declared_invariants_hold():
-    energy = of("lorentz").invariants["energy"]
+    energy = structure("lorentz").invariants["energy"]
     assert energy.holds
     assert energy.declared
     assert not energy.quadratic
-    assert "H" not in of("lorentz").invariants
-    angular = of("planar").invariants["angular_momentum"]
+    assert "H" not in structure("lorentz").invariants
+    angular = structure("planar").invariants["angular_momentum"]
     assert angular.holds
     assert angular.quadratic
-    assert not of("planar").invariants["H"].holds
+    assert not structure("planar").invariants["H"].holds
+
+
+@pytest.mark.slow
+def test_methods_in_the_plane():
     page = str(of("planar"))
     assert "kept exactly by midpoint, dirk(0.5), srkw1(0.5), srkw2" in page
+    assert verdict(of("planar"), "midpoint").equations == ((4, False),)
+    assert verdict(of("planar"), "dirk").equations == ((4, False), (4, False))
+    assert verdict(of("planar"), "dirk").cost == "4 + 4 nonlinear"
+    assert verdict(of("planar"), "dirk").unknowns == 8
+    assert verdict(of("planar"), "heun").cost == "explicit"
 
 
 def test_a_wrong_invariant_is_caught():
@@ -315,18 +344,19 @@ def test_an_undeclared_energy_is_noticed():
 
 def test_orders_by_kind_of_noise():
     names = ("midpoint", "stormer_verlet", "dirk", "heun", "r2", "e1")
-    assert {verdict(of("pendulum"), name).strong for name in names} == {1.0}
+    assert {verdict(of("damped_kubo"), name).strong for name in names} == {1.0}
     assert {verdict(of("two_noise"), name).strong for name in names} == {0.5}
     for name in ("srkw1", "srkw2", "rs1", "rs2"):
-        assert verdict(of("pendulum"), name).strong is None
-    assert verdict(of("pendulum"), "srkw1").weak == 1.0
-    assert verdict(of("pendulum"), "srkw2").weak == 2.0
+        assert verdict(of("damped_kubo"), name).strong is None
+    assert verdict(of("damped_kubo"), "srkw1").weak == 1.0
+    assert verdict(of("damped_kubo"), "srkw2").weak == 2.0
     assert verdict(of("two_noise"), "rs1").weak == 2.0
 
 
 def test_weak_order_two_where_the_drift_is_straight_along_the_noise():
     """Langevin-like systems: SRKw1 with λ = ½ gains an order there, with λ = 0 it does not."""
-    for name in ("van_der_pol", "lenard_bernstein", "langevin"):
+    assert structure("lenard_bernstein").straight_drift
+    for name in ("van_der_pol", "langevin"):
         assert of(name).straight_drift
         for method in ("midpoint", "stormer_verlet", "srkw1"):
             assert verdict(of(name), method).weak == 2.0
@@ -345,23 +375,31 @@ def test_weak_order_one_where_it_is_not():
     assert [v.weak for v in d.methods] == [1.0, 2.0]
 
 
+MIXED_PAIRS = da.System(
+    H=lambda q, p: (p @ p + q @ q) / 2,
+    F=lambda q, p: jnp.stack([-0.8 * p[0] * p[1], 0.8 * p[0] * p[1] - 0.5 * p[1]]),
+    h=[lambda q, p: -0.7 * q[0], lambda q, p: -0.6 * q[1]],
+    dim=2,
+)
+"""The force is linear along each noise and not along their sum: measured orders are 3/2."""
+
+
+@pytest.mark.slow
+def test_with_mixed_pairs_another_method_is_recommended():
+    advice = diagnose(MIXED_PAIRS).recommendation
+    assert advice and "additive_midpoint" not in [each.method for each in advice]
+
+
 def test_mixed_pairs_of_noises_count():
-    """The force is linear along each noise and not along their sum: measured orders are 3/2."""
-    system = da.System(
-        H=lambda q, p: (p @ p + q @ q) / 2,
-        F=lambda q, p: jnp.stack([-0.8 * p[0] * p[1], 0.8 * p[0] * p[1] - 0.5 * p[1]]),
-        h=[lambda q, p: -0.7 * q[0], lambda q, p: -0.6 * q[1]],
-        dim=2,
-    )
     methods = [da.additive_midpoint(), da.additive_dirk(), da.additive_gauss(), da.midpoint()]
-    d = diagnose(system, methods=methods)
+    d = diagnose(MIXED_PAIRS, methods=methods)
     assert d.straight_drift and not d.straight_together
     assert [v.strong for v in d.methods] == [1.5, 1.5, 1.5, 1.0]
     assert d.methods[-1].weak == 2.0
     assert "and along their sums   no" in str(d)
-    assert "additive_midpoint" not in [advice.method for advice in diagnose(system).recommendation]
     together = diagnose(da.systems.langevin(), methods=methods)
     assert together.straight_together
+    assert "additive_midpoint" in [advice.method for advice in together.recommendation]
     assert [v.strong for v in together.methods] == [2.0, 2.0, 2.0, 1.0]
 
 
@@ -372,17 +410,16 @@ def test_a_method_that_cannot_take_the_noise_is_marked_with_the_reason():
         assert (srkw2.strong, srkw2.weak, srkw2.equations) == (None, None, ())
         assert "srkw2 takes at most 1 noise(s), the system has 2" in str(of(name))
         assert all(advice.method != "srkw2" for advice in of(name).recommendation)
-    assert verdict(of("pendulum"), "srkw2").refused is None
+    assert verdict(of("damped_kubo"), "srkw2").refused is None
 
 
 def test_equations_to_solve():
     assert verdict(of("van_der_pol"), "stormer_verlet").equations == ((1, True),)
     assert verdict(of("van_der_pol"), "midpoint").equations == ((1, False),)
-    assert verdict(of("planar"), "midpoint").equations == ((4, False),)
-    assert verdict(of("planar"), "dirk").equations == ((4, False), (4, False))
-    assert verdict(of("planar"), "dirk").cost == "4 + 4 nonlinear"
-    assert verdict(of("planar"), "dirk").unknowns == 8
-    assert verdict(of("planar"), "heun").cost == "explicit"
+    assert verdict(of("van_der_pol"), "dirk").equations == ((1, False), (1, False))
+    assert verdict(of("van_der_pol"), "dirk").cost == "1 + 1 nonlinear"
+    assert verdict(of("van_der_pol"), "dirk").unknowns == 2
+    assert verdict(of("van_der_pol"), "heun").cost == "explicit"
     assert verdict(of("langevin"), "midpoint").cost == "2 linear"
 
 
@@ -401,10 +438,21 @@ def test_a_tableau_of_ones_own_is_judged():
 # Recommendations
 
 
-def test_recommendations():
-    def advice(name):
-        return {a.purpose: a.method for a in of(name).recommendation}
+def advice(name):
+    return {a.purpose: a.method for a in of(name).recommendation}
 
+
+@pytest.mark.slow
+def test_recommendations_for_other_systems():
+    assert advice("lenard_bernstein")["paths, long runs"] == "stormer_verlet"
+    assert advice("pendulum")["expectations"] == "srkw2"
+    assert advice("planar")["paths, long runs"] == "midpoint"
+    assert "quasi-symplectic" in str(of("lenard_bernstein"))
+    assert "1 linear equation a step" in str(of("lenard_bernstein"))
+    assert "da.exact_moments" not in str(of("pendulum"))
+
+
+def test_recommendations():
     assert advice("damped_kubo") == {
         "paths, long runs": "midpoint",
         "large steps": "dirk",
@@ -412,29 +460,24 @@ def test_recommendations():
         "accurate paths": "bracket_gauss",
     }
     assert advice("van_der_pol")["paths, long runs"] == "stormer_verlet"
-    assert advice("lenard_bernstein")["paths, long runs"] == "stormer_verlet"
     assert advice("langevin") == {
         "paths, long runs": "midpoint",
         "expectations": "srkw1",
         "accurate paths": "additive_midpoint",
         "sampling": "baoab",
     }
-    assert advice("pendulum")["expectations"] == "srkw2"
     assert advice("two_noise")["expectations"] == "srkw1"
     assert advice("two_noise")["accurate paths"] == "bracket_midpoint"
     assert advice("two_noise")["accurate expectations"] == "ninomiya_victoir"
     assert "sampling" not in advice("van_der_pol")
-    assert advice("planar")["paths, long runs"] == "midpoint"
 
 
 def test_reasons_are_given():
-    assert "quasi-symplectic" in str(of("lenard_bernstein"))
     assert "quasi-symplectic" not in str(of("van_der_pol"))
-    assert "1 linear equation a step" in str(of("lenard_bernstein"))
     assert "Gaussian stationary law" in str(of("langevin"))
     assert "over short times also rs1 or rs2: weak order 2" in str(of("two_noise"))
     assert "da.exact_moments" in str(of("damped_kubo"))
-    assert "da.exact_moments" not in str(of("pendulum"))
+    assert "da.exact_moments" not in str(of("van_der_pol"))
 
 
 def test_without_noise():
@@ -475,7 +518,7 @@ def test_wrong_arguments():
 
 
 def test_methods_for_some_systems_are_judged_where_they_are_recommended():
-    found = da.diagnose(da.systems.van_der_pol())
+    found = of("van_der_pol")
     verdicts = {verdict.name: verdict for verdict in found.methods}
     names = [da.METHODS[name]().name for name in FOR_EVERY_SYSTEM]
     assert list(verdicts)[: len(names)] == names

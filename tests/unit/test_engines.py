@@ -24,13 +24,14 @@ class Verlet:
             raise RefusedError("it takes one oscillator by Störmer–Verlet only")
 
         def on_block(block):
+            @jax.jit
+            def draw(path, number):
+                one = steps.noise.draw
+                return jax.vmap(lambda w: one(block.seed, w, number, block.dt, 1, np.float64))(path)
+
             def noise(number):
-                draw = jax.vmap(
-                    lambda words: steps.noise.draw(
-                        block.seed, words, jnp.uint32(number), block.dt, 1, np.float64
-                    )
-                )
-                return np.asarray(draw(tuple(map(jnp.asarray, block.path))).dW)[:, 0]
+                path = tuple(map(jnp.asarray, block.path))
+                return np.asarray(draw(path, np.uint32(number)).dW)[:, 0]
 
             def march(state, first, count):
                 (q,), (p,), dt = map(np.asarray, state.q), map(np.asarray, state.p), block.dt

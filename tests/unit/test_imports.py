@@ -10,7 +10,8 @@ import dalembert
 ROOT = Path(dalembert.__file__).parent
 
 FLOORS = (
-    ("operations", "precision", "traces", "elementary", "digest", "captured", "functions", "joint"),
+    ("operations", "precision", "primitives", "traces", "caches", "elementary", "digest"),
+    ("captured", "functions", "joint"),
     ("system", "noise"),
     ("systems", "methods", "observables"),
     ("statistics", "stepping"),

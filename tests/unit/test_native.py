@@ -16,6 +16,7 @@ pytest.importorskip("llvmlite")
 
 from dalembert.ensemble.lanes import NoVectorFormError
 from dalembert.ensemble.native import NativeMarch, PathCode, compile_march, machine_code, trace_path
+from tiers import tiered
 from vector_code import on_lanes
 
 X = np.array([0.3, -0.7, 1.2, 0.0, -2.5, 7.25, 1e-3, 40.0])
@@ -248,7 +249,7 @@ def simulate(case, **options):
     return da.simulate(system, method, start, **settings)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", tiered(CASES, fast=["midpoint", "truncated"]))
 def test_runs_agree_with_xla_to_rounding(case):
     vector = simulate(case)
     xla = simulate(case, engine="XLA")
@@ -262,7 +263,7 @@ def test_runs_agree_with_xla_to_rounding(case):
     assert vector.residual < 1e-14
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
 def test_a_path_has_the_same_bits_in_every_width(dtype):
     system, method = da.systems.lorentz(), da.midpoint()
     with jax.enable_x64(dtype == np.float64):
@@ -344,15 +345,19 @@ def test_code_of_a_path_has_scalars_only():
         assert all(v.aval.shape == () for eqn in closed.jaxpr.eqns for v in eqn.outvars)
 
 
+WITH_FRICTION = da.System(
+    H=lambda q, p, friction: p[0] ** 2 / 2 + jnp.cos(q[0]),
+    F=lambda q, p, friction: -friction * p,
+    h=[lambda q, p, friction: q[0]],
+    dim=1,
+    params=1.0,
+)
+
+
 @pytest.mark.parametrize("friction", [1e-3, 1e3, 1e6])
 def test_linear_equations_of_stiff_friction_are_solved(friction):
     """One unknown momentum, far from where it was: the fast steps against those of XLA."""
-    system = da.System(
-        H=lambda q, p: p[0] ** 2 / 2 + jnp.cos(q[0]),
-        F=lambda q, p: -friction * p,
-        h=[lambda q, p: q[0]],
-        dim=1,
-    )
+    system = WITH_FRICTION.with_params(friction)
     options = dict(dt=1.0, t_end=4.0, paths=16, save_every=4, keep="final", progress=False)
     vector, xla = (
         da.simulate(system, da.stormer_verlet(), ([0.3], [1.0]), engine=engine, **options)

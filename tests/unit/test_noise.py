@@ -35,6 +35,7 @@ from dalembert.noise.philox import (
     seed_words,
     stream_words,
 )
+from tiers import tiered
 
 ONES = 0xFFFFFFFF
 SIGMAS = 5.0
@@ -391,8 +392,16 @@ def everywhere(draw, paths=13, steps=3):
     return eager, looped, mapped(jnp.arange(paths)), scanned(jnp.arange(paths))
 
 
-@pytest.mark.parametrize("noises", [1, 3])
-@pytest.mark.parametrize("noise", KINDS, ids=KIND_NAMES)
+@pytest.mark.parametrize("noises", tiered([1, 3], fast=["1"]))
+@pytest.mark.parametrize(
+    "noise",
+    [
+        pytest.param(Gaussian(), id="gaussian", marks=pytest.mark.slow),
+        pytest.param(Gaussian(truncation=1), id="truncated", marks=pytest.mark.slow),
+        pytest.param(ThreePoint(), id="three-point"),
+        pytest.param(Zero(), id="zero"),
+    ],
+)
 def test_eager_jit_vmap_scan_and_loop_agree_to_rounding(noise, noises):
     def draw(path, step):
         return noise.draw(3, path, step, DT, noises, np.float64)
@@ -434,7 +443,8 @@ def test_float32_draws_are_the_float64_draws_in_single_precision():
     difference = np.abs(double.dW - single.dW)
     # Where u is near 1, √(−2 ln u) magnifies the rounding of u: the largest error is far above ε.
     assert np.median(difference) < 1e-7 and difference.max() < 1e-3
-    tiny = np.stack([Gaussian().draw(1, i, 7, DT, 2, np.float32).dW for i in range(50)])
+    alone = jax.jit(lambda i: Gaussian().draw(1, i, 7, DT, 2, np.float32).dW)
+    tiny = np.stack([alone(i) for i in range(50)])
     np.testing.assert_allclose(tiny, single.dW[:50], rtol=8 * np.finfo(np.float32).eps)
     with jax.enable_x64(False):
         off = sample(Gaussian(), 10_001, 2, dtype=np.float32)
@@ -443,11 +453,12 @@ def test_float32_draws_are_the_float64_draws_in_single_precision():
 
 @pytest.mark.parametrize("noise", [Gaussian(), ThreePoint()], ids=["gaussian", "three-point"])
 def test_seed_path_step_and_index_all_matter(noise):
+    @jax.jit
+    def rows(seed, path, steps):
+        return jax.vmap(lambda n: noise.draw(seed, path, n, DT, 2, np.float64).dW)(steps)
+
     def row(seed, path, step):
-        steps = jnp.arange(64) + step * 64
-        return np.asarray(
-            jax.vmap(lambda n: noise.draw(seed, path, n, DT, 2, np.float64).dW)(steps)
-        )
+        return np.asarray(rows(seed_words(seed), path_words(path), jnp.arange(64) + step * 64))
 
     base = row(0, 0, 0)
     assert same_bits(base, row(0, 0, 0))
@@ -522,7 +533,7 @@ def test_normals_pass_kolmogorov_smirnov(dtype):
     assert stats.kstest((chi**2 + eta**2) / 2, "expon").pvalue > P_VALUE
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
 def test_the_four_steps_of_a_block_are_normal_and_independent(dtype):
     size = 2**18
     drawn = sample_groups(Gaussian(), size, dt=1.0, seed=14, dtype=dtype)
@@ -672,15 +683,17 @@ def test_three_point_values_and_probabilities():
     assert stats.chisquare(counts, wrong).pvalue < P_VALUE
 
 
+@jax.jit
+@jax.vmap
+def both_steps(word):
+    """What the two steps of one word draw."""
+    return _from_words((word, word, word, word))[:2]
+
+
 def outcomes_of(words):
     """Three-point variables and the signs of the two-point ones of both steps of some words."""
-
-    def draw(word):
-        four = (word, word, word, word)
-        return [_from_words(four)[place] for place in (0, 1)]
-
-    first, second = jax.vmap(draw)(jnp.asarray(words, jnp.uint32))
-    return [(np.asarray(one.dW), np.asarray(one.mixed)) for one in (first, second)]
+    steps = both_steps(jnp.asarray(words, jnp.uint32))
+    return [(np.asarray(one.dW), np.asarray(one.mixed)) for one in steps]
 
 
 def _from_words(words):
@@ -835,18 +848,15 @@ def test_zero_noise_offers_everything_and_is_zero(dtype):
 
 def test_recorded_noise_replays_what_was_recorded_bit_for_bit():
     paths, steps, noises = 3, 5, 2
-    draw = jax.vmap(
-        lambda i: jax.vmap(lambda n: Gaussian().draw(8, i, n, DT, noises, np.float64))(
-            jnp.arange(steps)
-        )
-    )
-    recorded = Recorded(jax.tree.map(np.asarray, draw(jnp.arange(paths))))
+    draw = jax.jit(lambda i, n: Gaussian().draw(8, i, n, DT, noises, np.float64))
+    many = jax.jit(jax.vmap(lambda i: jax.vmap(lambda n: draw(i, n))(jnp.arange(steps))))
+    recorded = Recorded(jax.tree.map(np.asarray, many(jnp.arange(paths))))
     replay = jax.jit(lambda i, n: recorded.draw(0, i, n, DT, noises, np.float64))
     for i in range(paths):
         for n in range(steps):
             kept = jax.tree.map(lambda x, i=i, n=n: x[i, n], recorded.increments)
             assert same_bits(replay(i, n), kept)
-            assert_close(kept, Gaussian().draw(8, i, n, DT, noises, np.float64))
+            assert_close(kept, draw(i, n))
     past_the_end = recorded.draw_together(0, 0, 1, DT, noises, np.float64)[3]
     np.testing.assert_array_equal(past_the_end.dW, recorded.increments.dW[0, -1])
     assert recorded.offers == {"dW", "dZ", "coin"}

@@ -17,6 +17,7 @@ from dalembert.theory.generator import Series, expectation_series
 from dalembert.theory.orders import strong_order, weak_order
 from dalembert.theory.paths import run_coupled
 from dalembert.theory.slopes import Measured, StrongOrder, WeakOrder, estimate
+from tiers import tiered
 
 KUBO = da.systems.damped_kubo()
 PENDULUM = da.systems.pendulum()
@@ -141,7 +142,7 @@ def test_extrapolation_is_exact_for_polynomials_and_doubts_the_rest():
 # --- common paths -------------------------------------------------------------------------------
 
 
-RUNS = [(da.e1(), 4), (da.e1(), 8), (da.midpoint(), 16)]
+RUNS = [(da.e1(), 4), (da.e1(), 8), (da.heun(), 16)]
 
 
 @pytest.fixture(scope="module")
@@ -242,6 +243,7 @@ def test_the_series_is_the_exact_mean_energy_of_the_kubo_oscillator():
     assert Series(np.array([1.0, 1.0, 1.0, 1.0, 1.0])).at(100.0)[1] == np.inf
 
 
+@pytest.mark.slow
 def test_the_series_in_two_degrees_of_freedom_keeps_the_invariant():
     planar = da.systems.planar()
     start = (np.array([1.0, 0.5]), np.array([-0.3, 0.7]))
@@ -391,14 +393,12 @@ def test_what_weak_order_refuses(change, error, message):
 
 
 LANGEVIN = da.systems.langevin()
-SLOW = pytest.mark.slow
 USUAL = [
     (order, name)
     for name, make in da.METHODS.items()
     for order in ("strong", "weak")
     if order == "weak" or make().convergence == "mean-square"
 ]
-QUICK = {("strong", "additive_dirk"), ("weak", "midpoint"), ("weak", "srkw1"), ("weak", "rs1")}
 
 
 def instruction(result):
@@ -412,10 +412,7 @@ def instruction(result):
     return {"t_end": 1.0, more[1]: ast.literal_eval(more[2])}
 
 
-@pytest.mark.parametrize(
-    ("order", "name"),
-    [pytest.param(*case, marks=[] if case in QUICK else [SLOW]) for case in USUAL],
-)
+@pytest.mark.parametrize(("order", "name"), tiered(USUAL, fast=["weak-rs1"]))
 def test_defaults_give_an_order_or_say_what_to_change(order, name):
     method = da.METHODS[name]()
     system = LANGEVIN if method.requires else PENDULUM
@@ -444,7 +441,7 @@ def test_gaussian_nodes_have_the_moments_of_increments():
     assert weights @ (W * increments.dW[:, 1]) == pytest.approx(0, abs=1e-15)
 
 
-@pytest.mark.parametrize("name", ["bracket_gauss", "e1"])
+@pytest.mark.parametrize("name", tiered(["bracket_gauss", "e1"], fast=["e1"]))
 def test_methods_that_read_dZ_are_measured_without_sampling(name):
     """Weak order two of brackets with one multiplicative noise; E1 has one."""
     method = da.METHODS[name]()

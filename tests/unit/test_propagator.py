@@ -1,5 +1,7 @@
 """Steps of linear systems by ready-made matrices."""
 
+from itertools import product
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,11 +12,9 @@ from dalembert.ensemble import simulate as engine
 from dalembert.noise import enumerate_three_point
 from dalembert.stepping.propagator import Propagator, make_maps
 from dalembert.stepping.stepper import make_stepper
+from tiers import tiered
 
 WEAK = {"srkw1": da.srkw1(), "srkw1(0)": da.srkw1(0.0), "srkw2": da.srkw2(), "rs2": da.rs2()}
-by_method = pytest.mark.parametrize(
-    "name", ["srkw1", "srkw1(0)", "rs2", pytest.param("srkw2", marks=pytest.mark.slow)]
-)
 
 
 def driven():
@@ -38,8 +38,9 @@ def maps_of(system, method, noise=None, dt=0.2):
     return make_maps(stepper, noise or da.ThreePoint(), np.float64(dt), params), stepper
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
-@by_method
+@pytest.mark.parametrize(
+    ("system", "name"), tiered(product(SYSTEMS, WEAK), fast=["kubo-srkw1", "driven-rs2"])
+)
 def test_maps_are_the_steps(system, name):
     """At states far from those from which the maps are made."""
     dt, system = 0.2, SYSTEMS[system]
@@ -71,8 +72,13 @@ def test_maps_are_made_only_where_they_say_everything():
     assert maps_of(da.systems.two_noise(), da.rs2())[0] is None, "two noises"
 
 
-@pytest.mark.parametrize("code", ["XLA", "vector code (LLVM)"])
-@by_method
+CODES = ["XLA", "vector code (LLVM)"]
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    tiered(product(WEAK, CODES), fast=["rs2-XLA", "srkw1-vector code (LLVM)"]),
+)
 def test_runs_with_and_without_maps_agree(name, code, monkeypatch):
     options = dict(dt=0.2, t_end=20.0, paths=64, save_every=25, keep="all", progress=False)
     options["engine"] = code

@@ -13,14 +13,16 @@ from jax.experimental.pallas import triton
 import dalembert as da
 from dalembert import elementary
 from dalembert.ensemble import engines, registers
-from dalembert.ensemble.kernel_code import IN_TRITON, NOT_OF, expanded
+from dalembert.ensemble.kernel_code import IN_TRITON, expanded
 from dalembert.ensemble.march import Block, PathState, Status, Stretch, accepted, march_fast
 from dalembert.ensemble.registers import march_in_registers, why_not_in_registers
 from dalembert.noise import seed_words
 from dalembert.operations import OPERATIONS
 from dalembert.precision import cast
+from dalembert.primitives import PRIMITIVES
 from dalembert.stepping import newton
 from dalembert.stepping.stepper import make_stepper
+from tiers import tiered
 
 QUARTIC = da.System(
     H=lambda q, p: p[0] ** 2 / 2 + q[0] ** 4, h=[lambda q, p: 0.5 * q[0]], dim=1, name="quartic"
@@ -65,11 +67,13 @@ def why_not(stepper, noise):
 
 
 def compiled(marching, stepper, block):
-    """The steps as a function of (state, first step, number of steps)."""
+    """The steps as a function of (state, first step, number of steps, words of a seed)."""
     needs = frozenset(stepper.method.needs(stepper.system.noises))
-    return jax.jit(
-        lambda state, first, count: marching(stepper, state, block, Stretch(first, count, needs))
-    )
+
+    def steps(state, first, count, seed=block.seed):
+        return marching(stepper, state, block._replace(seed=seed), Stretch(first, count, needs))
+
+    return jax.jit(steps)
 
 
 def run(marching, stepper, state, block, first=0, count=8):
@@ -96,20 +100,20 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", tiered(CASES, fast=["nonlinear", "no noise"]))
 def test_registers_take_the_steps_of_march_fast(name):
     system, method, dt, noise = CASES[name]
     stepper, state, block = prepare(system, method, dt, noise)
     assert why_not(stepper, noise) == ""
     fast = run(march_fast, stepper, state, block)
-    ours = run(march_in_registers, stepper, state, block)
+    steps, stretch = compiled(march_in_registers, stepper, block), (jnp.int32(0), jnp.int32(8))
+    ours = steps(state, *stretch, seed_words(7))
     assert_same_states(ours, fast)
     np.testing.assert_array_equal(ours.truncated, fast.truncated)
     assert (np.asarray(ours.residual) <= newton.tolerance(np.float64)).all()
     moved = np.abs(np.asarray(ours.q[0]) - np.asarray(state.q[0])).max()
     assert moved > 1e-3, "nothing has happened"
-    other_noise = block._replace(seed=seed_words(8))
-    elsewhere = run(march_in_registers, stepper, state, other_noise)
+    elsewhere = steps(state, *stretch, seed_words(8))
     assert (name == "no noise") == np.array_equal(elsewhere.p[0], ours.p[0])
     if name == "truncated":
         assert np.asarray(ours.truncated).sum() > 0
@@ -117,7 +121,7 @@ def test_registers_take_the_steps_of_march_fast(name):
         assert not np.asarray(ours.iterations).any()
 
 
-@pytest.mark.parametrize("name", ["two noises", "with dZ"])
+@pytest.mark.parametrize("name", tiered(["two noises", "with dZ"], fast=["two noises"]))
 def test_stretches_may_begin_and_end_within_a_block_of_four(name):
     system, method, dt, noise = CASES[name]
     stepper, state, block = prepare(system, method, dt, noise)
@@ -145,7 +149,9 @@ def test_two_stretches_are_one():
         np.testing.assert_array_equal(x, y)
 
 
-@pytest.mark.parametrize("name", ["nonlinear", "two noises", "truncated"])
+@pytest.mark.parametrize(
+    "name", tiered(["nonlinear", "two noises", "truncated"], fast=["truncated"])
+)
 def test_single_precision(name):
     system, method, dt, noise = CASES[name]
     stepper, state, block = prepare(system, method, dt, noise, dtype=np.float32)
@@ -172,7 +178,8 @@ def test_a_path_takes_the_newton_steps_that_it_needs_whatever_the_others_do():
     prepared = prepare(QUARTIC, da.midpoint(), 0.3, da.Gaussian(), q=far, p=0.0)
     stepper, state, block = prepared
     fast = run(march_fast, *prepared, count=1)
-    ours = run(march_in_registers, *prepared, count=1)
+    steps = compiled(march_in_registers, stepper, block)
+    ours = steps(state, jnp.int32(0), jnp.int32(1))
     iterations = np.asarray(ours.iterations)
     assert iterations[3] > np.delete(iterations, 3).max()
     assert iterations[3] > newton.FAST_STEPS
@@ -186,7 +193,7 @@ def test_a_path_takes_the_newton_steps_that_it_needs_whatever_the_others_do():
     assert info.converged
     np.testing.assert_allclose([ours.q[0][3], ours.p[0][3]], [q[0], p[0]], rtol=1e-11)
     others = state._replace(q=(jnp.full(PATHS, 0.5),))
-    alone = run(march_in_registers, stepper, others, block, count=1)
+    alone = steps(others, jnp.int32(0), jnp.int32(1))
     kept = np.arange(PATHS) != 3
     np.testing.assert_array_equal(np.asarray(alone.q[0])[kept], np.asarray(ours.q[0])[kept])
 
@@ -337,7 +344,7 @@ STRUCTURE = {
 
 
 @pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
 def test_triton_knows_what_it_is_said_to_know(dtype):
     assert set(OF_TRITON) | STRUCTURE >= IN_TRITON
     types = [jax.ShapeDtypeStruct((32,), dtype)] * 2
@@ -365,7 +372,7 @@ def test_triton_computes_to_rounding(dtype):
         error = np.max(np.abs(found - expected) / np.maximum(np.abs(expected), 1e-3))
         if not error < 16 * np.finfo(dtype).eps:
             wrong[name] = error
-    assert set(wrong) <= {name for name, types in NOT_OF.items() if dtype in types}, wrong
+    assert set(wrong) <= {n for n, known in PRIMITIVES.items() if dtype in known.except_of}, wrong
 
 
 @pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
@@ -383,7 +390,7 @@ def test_kernels_can_be_made_without_a_gpu(name, monkeypatch):
     assert "triton" in lowered(march, state, jnp.int32(0), jnp.int32(8))
 
 
-@pytest.mark.parametrize("case", ["truncated", "maps"])
+@pytest.mark.parametrize("case", tiered(["truncated", "maps"], fast=["truncated"]))
 def test_runs_through_registers_are_those_through_xla(case, monkeypatch):
     """All of `da.simulate` with the kernel in the place of the fast steps of the CPU."""
     by_maps = da.systems.damped_kubo(), da.srkw1(), 0.5, da.ThreePoint()

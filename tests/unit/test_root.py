@@ -48,7 +48,8 @@ POINT = np.array([0.4, 0.7])
 @pytest.mark.parametrize(
     ("order", "solve"),
     [
-        (2, dense_solve),
+        (1, dense_solve),
+        pytest.param(2, dense_solve, marks=pytest.mark.slow),
         pytest.param(1, krylov_solve, marks=pytest.mark.slow),
         pytest.param(2, krylov_solve, marks=pytest.mark.slow),
         pytest.param(3, dense_solve, marks=pytest.mark.slow),

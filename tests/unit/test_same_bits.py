@@ -11,6 +11,7 @@ from dalembert.ensemble.march import Block, PathState, Stretch, march_safe
 from dalembert.ensemble.schedule import SAVES_PER_LEG, Schedule
 from dalembert.stepping import newton
 from dalembert.stepping.stepper import make_stepper
+from tiers import tiered
 
 QUARTIC = da.System(
     H=lambda q, p: p[0] ** 2 / 2 + q[0] ** 4, h=[lambda q, p: 0.5 * q[0]], dim=1, name="quartic"
@@ -80,7 +81,7 @@ def test_redone_steps_are_those_of_the_safeguarded_solver():
     assert iterations > newton.FAST_STEPS
 
 
-@pytest.mark.parametrize("size", [1, 5])
+@pytest.mark.parametrize("size", tiered([1, 5], fast=["5"]))
 def test_more_hard_paths_than_one_group(monkeypatch, size):
     """Groups of any size, among them a last one that is not full, give what all safely give."""
     monkeypatch.setattr(settings, "CPU_GRAIN", settings.CPU_GRAIN._replace(safe_paths=size))
@@ -127,7 +128,7 @@ def all_safely(steps, paths, system=QUARTIC):
     return tuple(np.asarray(x) for x in (end.q[0], end.p[0], end.status, end.iterations))
 
 
-@pytest.mark.parametrize("save_every", [1, 7, 40])
+@pytest.mark.parametrize("save_every", tiered([1, 7, 40], fast=["40"]))
 def test_paths_of_explicit_methods_fail_at_the_step_at_which_they_do(save_every):
     """A force that grows with p³ drives some paths, not all, beyond all numbers within 40 steps."""
     system = da.System(
@@ -182,6 +183,7 @@ def test_every_schedule_saves_at_its_times_and_counts_its_units():
             assert set(np.diff(taken)) <= set(range(17)) and set(plan.save_steps) <= set(taken)
 
 
+@pytest.mark.slow
 def test_what_was_done_before_changes_nothing():
     """Two systems alike, of which one has taken steps before, in a trace and outside of one."""
 

@@ -178,6 +178,7 @@ def test_a_state_depends_on_seed_and_path_number_alone(sampler, dtype):
         assert np.mean(another == q) < 0.01
 
 
+@pytest.mark.slow
 def test_runs_of_any_size_and_number_of_workers_start_alike():
     q, p = simulated()
     for options in ({"workers": 1}, {"paths": 5000, "workers": 3}, {"paths": 2049}):
@@ -191,6 +192,7 @@ def test_runs_of_any_size_and_number_of_workers_start_alike():
     assert not np.any(simulated(seed=5)[0] == q)
 
 
+@pytest.mark.slow
 def test_float32_runs_start_from_float32_states():
     q, p = simulated(dtype=np.float32)
     assert q.dtype == p.dtype == np.float32

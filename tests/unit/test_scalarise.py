@@ -1,6 +1,7 @@
 """Straight-line code on scalars: equal to the function, without needless operations, or refused."""
 
 from functools import cache
+from itertools import product
 
 import jax
 import jax.numpy as jnp
@@ -11,17 +12,12 @@ from jax.extend.core import Primitive
 
 import dalembert as da
 from dalembert.operations import OPERATIONS
+from dalembert.primitives import PRIMITIVES
 from dalembert.stepping import newton
 from dalembert.stepping.dependence import Degree, degree
 from dalembert.stepping.expressions import Program, vector
-from dalembert.stepping.scalarise import (
-    _ELEMENTWISE,
-    MAX_SCALARS,
-    NotScalarError,
-    components,
-    scalarise,
-    stack,
-)
+from dalembert.stepping.scalarise import MAX_SCALARS, NotScalarError, components, scalarise, stack
+from tiers import tiered
 from vector_functions import DIFFERENTIABLE, FUNCTIONS, LOOPS, PICK, TABLE, X, Y
 
 
@@ -44,12 +40,14 @@ def jacobian(fun):
     return jax.jacfwd(fun, argnums=(0, 1))
 
 
+FAST_JACOBIANS = ("slices", "roll", "gather", "scatter-add", "einsum")
+SLOW_JACOBIANS = tuple(name for name in DIFFERENTIABLE if name not in FAST_JACOBIANS)
+
+
 @cache
-def values(kind):
-    """Values of all functions, or of all their Jacobians: straight-line code and ordinary."""
-    functions = FUNCTIONS
-    if kind == "jacobian":
-        functions = {name: jacobian(FUNCTIONS[name]) for name in DIFFERENTIABLE}
+def values(of_jacobians=()):
+    """Values of all functions, or of some Jacobians: straight-line code and ordinary."""
+    functions = {name: jacobian(FUNCTIONS[name]) for name in of_jacobians} or FUNCTIONS
     straight = {name: straighten(fun) for name, fun in functions.items()}
     return evaluate(straight), evaluate(functions)
 
@@ -85,13 +83,14 @@ def operations(fun, *args):
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_straight_line_code_has_the_values_of_the_function(name):
-    straight, ordinary = values("function")
+    straight, ordinary = values()
     assert_same(straight[name], ordinary[name])
 
 
-@pytest.mark.parametrize("name", DIFFERENTIABLE)
+@pytest.mark.parametrize("name", tiered(DIFFERENTIABLE, fast=FAST_JACOBIANS))
 def test_straight_line_code_has_the_values_of_the_jacobian(name):
-    straight, ordinary = values("jacobian")
+    together = FAST_JACOBIANS if name in FAST_JACOBIANS else SLOW_JACOBIANS
+    straight, ordinary = values(together)
     assert_same(straight[name], ordinary[name])
 
 
@@ -155,11 +154,17 @@ hidden_sine.defjvps(lambda tangent, _, x: tangent * hidden_cosine(x))
 hidden_cosine.defjvps(lambda tangent, _, x: -tangent * hidden_sine(x))
 
 
-@pytest.mark.parametrize("method", [da.midpoint(), da.heun()], ids=lambda m: m.name)
-@pytest.mark.parametrize("name", ["hidden", "sinc"])
+@pytest.mark.parametrize(
+    ("name", "method"),
+    tiered(
+        product(["hidden", "sinc"], ["midpoint", "heun"]),
+        fast=["hidden-midpoint", "hidden-heun", "sinc-heun"],
+    ),
+)
 def test_derivatives_that_jax_was_told_are_those_of_a_step(name, method):
     """sin πq/πq is such a function; at q = 0 there is no derivative in what it executes."""
     potential = {"hidden": hidden_cosine, "sinc": jnp.sinc}[name]
+    method = da.METHODS[method]()
     system = da.System(
         H=lambda q, p, c: p[0] ** 2 / 2 - c * potential(q[0]), dim=1, params=jnp.asarray(0.8)
     )
@@ -175,8 +180,10 @@ def test_derivatives_that_jax_was_told_are_those_of_a_step(name, method):
     assert abs(slopes[0] - 1) > 0.1, "the force has no slope"
 
 
-@pytest.mark.parametrize("method", [da.midpoint(), da.stormer_verlet()], ids=lambda m: m.name)
-@pytest.mark.parametrize("name", ["lgamma", "igamma"])
+@pytest.mark.parametrize(
+    ("name", "method"),
+    tiered(product(["lgamma", "igamma"], ["midpoint", "stormer_verlet"]), fast=["lgamma-midpoint"]),
+)
 def test_functions_whose_second_derivatives_have_no_straight_line_form(name, method):
     """Or that JAX does not know: Newton's method needs first ones."""
     force = {
@@ -184,9 +191,9 @@ def test_functions_whose_second_derivatives_have_no_straight_line_form(name, met
         "igamma": lambda q, p: -lax.igamma(1 + q**2, 2 + p**2),
     }[name]
     system = da.System(H=lambda q, p: p[0] ** 2 / 2, F=force, dim=1)
-    q, p, info = da.step(system, method, [0.5], [0.1], 0.1, [])
+    q, p, info = da.step(system, da.METHODS[method](), [0.5], [0.1], 0.1, [])
     assert info.converged
-    if method.name == "midpoint":
+    if method == "midpoint":
         Q, P = (q + 0.5) / 2, (p + 0.1) / 2
         np.testing.assert_allclose(p - 0.1, 0.1 * force(Q, P), rtol=1e-13)
         np.testing.assert_allclose(q - 0.5, 0.1 * P, rtol=1e-13)
@@ -419,7 +426,8 @@ def test_every_elementwise_operation_is_among_them():
         for fun in (*MIXED.values(), *FUNCTIONS.values())
         for eqn in jax.make_jaxpr(fun)(X, Y).jaxpr.eqns
     }
-    missing = _ELEMENTWISE - used - {"one_minus_square", "log2", "clamp"}
+    each = {name for name, known in PRIMITIVES.items() if known.scalar == "each"}
+    missing = each - used - {"one_minus_square", "log2", "clamp"}
     assert not missing
 
 
@@ -665,15 +673,13 @@ UNWRITABLE = {
 
 @pytest.mark.parametrize(
     ("name", "method"),
-    [
-        ("scan", da.midpoint()),
-        ("scan", da.heun()),
-        ("while", da.heun()),
-        ("while", da.midpoint()),
-    ],
-    ids=lambda value: getattr(value, "name", value),
+    tiered(
+        product(UNWRITABLE, ["midpoint", "heun"]),
+        fast=["scan-heun", "while-heun", "while-midpoint"],
+    ),
 )
 def test_step_falls_back_to_arrays_with_equal_results(name, method):
+    method = da.METHODS[method]()
     q, p, dW = np.array([0.8]), np.array([-0.4]), np.array([0.3])
     expected = da.step(PLAIN, method, q, p, 0.1, dW)
     found = da.step(UNWRITABLE[name], method, q, p, 0.1, dW)
@@ -730,17 +736,28 @@ def pendulum(q, p):
     return p[0] ** 2 / 2 - jnp.cos(q[0])
 
 
+def systems_without_and_with_second_derivatives():
+    drags = [lambda q, p, f=f: -0.1 * f(p) for f in (sine, jnp.sin)]
+    return [da.System(H=pendulum, F=drag, h=[noise], dim=1) for drag in drags]
+
+
 def test_without_second_derivatives_newtons_method_takes_the_steps():
-    drag = {name: lambda q, p, f=f: -0.1 * f(p) for name, f in {"own": sine, "": jnp.sin}.items()}
-    own, plain = (da.System(H=pendulum, F=F, h=[noise], dim=1) for F in drag.values())
+    own, plain = systems_without_and_with_second_derivatives()
     start, method = (np.array([0.3]), np.array([0.2])), da.midpoint()
     q, p, info = da.step(own, method, *start, 0.1, [0.1])
     assert info.converged and 0 < info.iterations < 10
     expected = da.step(plain, method, *start, 0.1, [0.1])
     np.testing.assert_allclose([q, p], expected[:2], rtol=1e-14)
+    assert "scalars, written out" in da.explain(own, method)
+
+
+@pytest.mark.slow
+def test_without_second_derivatives_inside_jit_and_in_runs():
+    own, plain = systems_without_and_with_second_derivatives()
+    start, method = (np.array([0.3]), np.array([0.2])), da.midpoint()
+    expected = da.step(plain, method, *start, 0.1, [0.1])
     inside = jax.jit(lambda q, p: da.step(own, method, q, p, 0.1, [0.1]))(*start)
     np.testing.assert_allclose(inside[:2], expected[:2], rtol=1e-14)
-    assert "scalars, written out" in da.explain(own, method)
     options = dict(dt=0.1, t_end=0.3, paths=3, keep="final", progress=False)
     runs = [da.simulate(system, method, start, **options) for system in (own, plain)]
     np.testing.assert_allclose(runs[0].q, runs[1].q, rtol=1e-14)

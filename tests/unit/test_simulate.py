@@ -383,7 +383,7 @@ def test_a_derivative_that_is_not_finite_is_named_as_the_reason():
     ("method", "advice"),
     [
         (da.midpoint(), r"A smaller dt, or noise=da.Gaussian\(truncation=3\), may help"),
-        (da.srkw1(), "A smaller dt may help"),
+        pytest.param(da.srkw1(), "A smaller dt may help", marks=pytest.mark.slow),
         (da.heun(), "A smaller dt or an implicit method may help"),
     ],
     ids=lambda case: getattr(case, "name", ""),

@@ -1,5 +1,7 @@
 """Stage equations hold as well as is said, also where derivatives mislead Newton's method."""
 
+from itertools import product
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 import dalembert as da
 from dalembert.ensemble import engines, registers
 from dalembert.stepping import newton
+from tiers import tiered
 
 
 @jax.custom_jvp
@@ -66,12 +69,11 @@ def run_with(friction, **options):
 
 
 VECTOR, XLA, KERNEL = "vector code (LLVM)", "XLA", "one GPU kernel (Pallas)"
-QUICK = [(VECTOR, "stop_gradient"), (VECTOR, "a wrong rule for a line"), (XLA, "steep")]
-LONG = [(code, name) for code in (VECTOR, XLA) for name in FRICTIONS] + [(KERNEL, "steep")]
-CASES = [*QUICK, *(pytest.param(*x, marks=pytest.mark.slow) for x in LONG if x not in QUICK)]
+CASES = [*product((VECTOR, XLA), FRICTIONS), (KERNEL, "steep")]
+FAST = [f"{VECTOR}-stop_gradient", f"{VECTOR}-a wrong rule for a line", f"{XLA}-steep"]
 
 
-@pytest.mark.parametrize(("code", "name"), CASES)
+@pytest.mark.parametrize(("code", "name"), tiered(CASES, fast=FAST))
 @pytest.mark.filterwarnings("ignore:.*paths failed")
 def test_runs_report_what_is_true(code, name, monkeypatch):
     friction = FRICTIONS[name]
@@ -92,9 +94,12 @@ def test_runs_report_what_is_true(code, name, monkeypatch):
     assert other.max() > 50 * newton.tolerance(np.float64)
 
 
-def test_single_steps_report_what_is_true():
-    for name, friction in FRICTIONS.items():
-        q, p, info = da.step(system_with(friction), da.midpoint(), [0.3], [0.9], DT, [])
-        states = np.stack([[0.3], q]), np.stack([[0.9], p])
-        assert info.converged, name
-        assert true_residuals(friction, *states) < 8 * newton.tolerance(np.float64), name
+@pytest.mark.parametrize(
+    "name", tiered(FRICTIONS, fast=["stop_gradient", "steep", "a wrong rule for a line"])
+)
+def test_single_steps_report_what_is_true(name):
+    friction = FRICTIONS[name]
+    q, p, info = da.step(system_with(friction), da.midpoint(), [0.3], [0.9], DT, [])
+    states = np.stack([[0.3], q]), np.stack([[0.9], p])
+    assert info.converged
+    assert true_residuals(friction, *states) < 8 * newton.tolerance(np.float64)

@@ -16,9 +16,6 @@ from dalembert.theory.generating import flow_residual, generating_function, gene
 from dalembert.theory.paths import walk
 from dalembert.theory.principle import action, principle_residual
 
-QUICK = ("midpoint", "stormer_verlet", "srkw1(0.0)")
-"""Methods with different shapes of their tableaus; the others are tried with the slow tests."""
-
 
 def slope(dts: Any, errors: Any) -> float:
     """Least-squares slope of log error over log dt."""
@@ -113,6 +110,7 @@ class TestPrinciple:
                 squares.append(np.mean(np.asarray(found.relative) ** 2))
         return np.sqrt(np.mean(np.reshape(squares, (self.PATHS, -1)), axis=0))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("rough", [False, True], ids=["smooth", "rough"])
     def test_holds_with_one_noise(self, rough: bool) -> None:
         errors = self.residuals(cases.coupled(1, 1), 1, rough)
@@ -127,6 +125,7 @@ class TestPrinciple:
         assert 0.3 < order < 1.1, (order, errors)
         assert errors[0] < 3e-3
 
+    @pytest.mark.slow
     def test_fails_where_the_forces_are_left_out(self) -> None:
         unforced = replace(cases.coupled(1, 1), F=None, f=None)
         errors = self.residuals(unforced, 1)
@@ -138,6 +137,9 @@ class TestPrinciple:
         q, p, increments = self.solution(system, 1, 0)
         found = principle_residual(system, q, p, self.T / self.FINE, increments, rough=True)
         assert found.largest < 1e-13
+        unforced = replace(system, F=None, f=None)
+        found = principle_residual(unforced, q, p, self.T / self.FINE, increments, rough=True)
+        assert found.largest > 1e-3, "nothing would be noticed"
 
 
 def kubo(beta: float) -> da.System:
@@ -154,6 +156,7 @@ def kubo(beta: float) -> da.System:
 class TestGeneratingFunction:
     """S, F^± against closed forms, and the flow that they generate."""
 
+    @pytest.mark.slow
     def test_of_the_kubo_oscillator(self) -> None:
         # The flow is a rotation by τ = T + βW(T), so S = q p/cos τ + tan τ (q² + p²)/2.
         q, p, beta, T, steps = 0.7, -0.4, 0.5, 0.8, 256
@@ -189,6 +192,7 @@ class TestGeneratingFunction:
         )
         np.testing.assert_allclose([found.F_minus[0], found.F_plus[0]], expected, rtol=1e-4)
 
+    @pytest.mark.slow
     def test_generates_the_flow(self) -> None:
         system, (q, p), steps = cases.coupled(1, 1), cases.state(1), 16
 
@@ -207,6 +211,7 @@ class TestGeneratingFunction:
                 cases.coupled(1, 1), *cases.state(1), 0.1, np.zeros((4, 1)), da.e1()
             )
 
+    @pytest.mark.slow
     def test_gradient_and_failure_inside_jit(self) -> None:
         # With F = −p³, p(t) = p_a/√(1 + 2 p_a² t): no momentum above 1/√(2T) arrives.
         system = da.System(H=lambda q, p: (p @ p) / 2, F=lambda q, p: -(p**3), dim=1)
@@ -231,14 +236,8 @@ class TestConvergence:
 
     DTS = (0.1, 0.05, 0.025, 0.0125)
 
-    @pytest.mark.parametrize(
-        "method",
-        [
-            pytest.param(m, marks=() if m.name in QUICK else pytest.mark.slow)
-            for m in [*cases.structured(), da.srkw2()]
-        ],
-        ids=lambda m: m.name,
-    )
+    @pytest.mark.slow
+    @pytest.mark.parametrize("method", [*cases.structured(), da.srkw2()], ids=lambda m: m.name)
     def test_one_noise(self, method: Any) -> None:
         # What is missing is ΔZ: of the size dt^{3/2}, for every method of strong order one.
         found = generating_order(cases.coupled(1, 1), method, *cases.state(1), self.DTS)
@@ -254,12 +253,14 @@ class TestConvergence:
             assert min(found.orders.values()) > 0.85, str(found)
             assert found.orders["H_d"] < 1.3, str(found)
 
+    @pytest.mark.slow
     def test_not_for_a_method_that_does_not_converge(self) -> None:
         # βᵀb¹e = 0 instead of ½: ΔW² is wrong, which is of the size dt.
         method = replace(da.srkw1(0.5), b1=[[0.0]], name="wrong")
         found = generating_order(cases.coupled(1, 1), method, *cases.state(1), self.DTS)
         assert found.orders["H_d"] < 1.15, str(found)
 
+    @pytest.mark.slow
     def test_prints_as_a_table(self) -> None:
         found = generating_order(cases.coupled(1, 1), da.midpoint(), *cases.state(1), self.DTS[:2])
         assert "midpoint" in str(found) and "order" in str(found).splitlines()[-1]

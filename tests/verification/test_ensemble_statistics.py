@@ -16,6 +16,7 @@ from scipy import linalg, stats
 import dalembert as da
 from dalembert.systems.kubo import kubo_energy
 from dalembert.theory.diagnose import FOR_EVERY_SYSTEM
+from tiers import tiered
 
 FALSE_ALARM = 1e-6
 PATHS = 30_000
@@ -235,6 +236,7 @@ def test_the_stationary_density_stays(kept):
     assert shifted.pvalue < FALSE_ALARM
 
 
+@pytest.mark.slow
 def test_standard_errors_are_neither_too_small_nor_too_large():
     """Runs with other seeds differ as their standard errors say, and are independent.
 
@@ -258,35 +260,37 @@ def test_standard_errors_are_neither_too_small_nor_too_large():
     assert not plausible(scores / 1.5) and not plausible(scores * 1.5)
 
 
-BETA, NU = 0.6, 0.4
+BETA, NU, KUBO_DT = 0.6, 0.4, 0.03
 KUBO = da.systems.damped_kubo(beta=BETA, nu=NU)
 
 
 def simulate_kubo(method):
     return da.simulate(
-        KUBO, method, ([2.0], [0.5]), dt=0.05, t_end=6.0, save_every=24, paths=PATHS, seed=13
+        KUBO, method, ([2.0], [0.5]), dt=KUBO_DT, t_end=6.0, save_every=40, paths=PATHS, seed=13
     )
 
 
 def kubo_of_the_method(method, t):
-    steps = np.rint(t / 0.05).astype(int)
-    return da.exact_moments(KUBO, method, ([2.0], [0.5]), dt=0.05, steps=steps).energy
+    steps = np.rint(t / KUBO_DT).astype(int)
+    return da.exact_moments(KUBO, method, ([2.0], [0.5]), dt=KUBO_DT, steps=steps).energy
 
 
-@pytest.fixture(scope="module")
-def kubo():
+@pytest.fixture(scope="module", params=tiered(["rs2", "srkw2"], fast=["rs2"]))
+def kubo(request):
     """With a method of weak order 2 and its three-point increments."""
-    return simulate_kubo(da.srkw2())
+    return simulate_kubo(da.METHODS[request.param]())
 
 
 def test_energy_of_the_kubo_oscillator(kubo):
     """Against the exact E(H) and the method's own, which differ by less than chance does."""
     mean, stderr, t = kubo.mean["energy"][1:], kubo.stderr["energy"][1:], kubo.t[1:]
-    exact, own = kubo_energy(t, 2.0, 0.5, BETA, NU), kubo_of_the_method(da.srkw2(), t)
+    method = da.METHODS[kubo.provenance["method"]["name"]]()
+    exact, own = kubo_energy(t, 2.0, 0.5, BETA, NU), kubo_of_the_method(method, t)
     assert np.all(np.abs(own - exact) < 0.3 * stderr)
     assert agrees(mean, stderr, own) and agrees(mean, stderr, exact)
 
 
+@pytest.mark.slow
 def test_energy_of_the_kubo_oscillator_where_the_bias_of_the_method_shows():
     """The midpoint method has weak order 1: its own energy agrees, that of others does not."""
     run = simulate_kubo(da.midpoint())

@@ -76,7 +76,13 @@ def test_3_lorentz_forcing_does_no_work():
 
 def test_4_discrete_noether_uses_the_derivative_in_the_momentum():
     """q_{k+1} − D₂H_d⁺ is −F_d⁺, which the proof needs; q_{k+1} − D₁H_d⁺ is not."""
-    system, method = cases.coupled(1, 1), da.midpoint()
+    system = da.System(
+        H=lambda q, p: p[0] ** 2 / 2 - jnp.cos(q[0]),
+        F=lambda q, p: -0.3 * p**3,
+        h=[lambda q, p: 0.4 * jnp.sin(q[0])],
+        dim=1,
+    )
+    method = da.midpoint()
     (q, p), dt, dW = cases.state(1), 0.1, np.array([0.2])
     q_next, p_next, info = da.step(system, method, q, p, dt, dW)
     assert info.converged
@@ -100,6 +106,7 @@ def test_8_the_printed_dirk_family_is_not_the_most_general():
     assert not da.certify(spoiled).lagrange_dalembert
 
 
+@pytest.mark.slow
 def test_9_srkw2_has_no_structure_with_two_noises():
     system = without_forces(da.systems.two_noise())
     q, p, dt, dW = np.array([0.7]), np.array([-0.4]), 0.1, np.array([0.3, -0.2])

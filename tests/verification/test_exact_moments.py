@@ -16,6 +16,7 @@ from dalembert.theory.moments import (
     stability_limit,
     stationary_covariance,
 )
+from tiers import tiered
 
 KUBO = da.systems.damped_kubo()
 KUBO_START = ([2.0], [0.0])
@@ -111,10 +112,11 @@ def test_the_solution_has_the_exact_energy():
     np.testing.assert_allclose(moments.energy, printed, rtol=1e-11)
 
 
-def test_weak_order_two_of_srkw2_shows_without_sampling():
+@pytest.mark.parametrize("name", tiered(["rs2", "srkw2"], fast=["rs2"]))
+def test_weak_order_two_shows_without_sampling(name):
     def error(dt):
         steps = round(2 / dt)
-        found = exact_moments(KUBO, da.srkw2(), KUBO_START, dt=dt, steps=steps)
+        found = exact_moments(KUBO, da.METHODS[name](), KUBO_START, dt=dt, steps=steps)
         exact = solution_moments(KUBO, KUBO_START, dt=dt, steps=steps)
         return found.second[0, 0] - exact.second[0, 0]
 
@@ -297,7 +299,7 @@ def test_methods_converge_to_the_solution_on_noises_that_do_not_commute():
     [
         da.systems.langevin(),
         pytest.param(da.systems.langevin(dim=2, mass=2.0), marks=pytest.mark.slow),
-        coupled_langevin(),
+        pytest.param(coupled_langevin(), marks=pytest.mark.slow),
     ],
     ids=["langevin 1", "langevin 2", "coupled"],
 )
@@ -329,8 +331,7 @@ def test_exact_stationary_covariance_solves_the_lyapunov_equation():
 
 @pytest.mark.parametrize(
     "method",
-    [pytest.param(da.dirk(), marks=pytest.mark.slow), da.heun(), da.srkw1(0.0)],
-    ids=lambda m: m.name,
+    tiered([da.dirk(), da.heun(), da.srkw1(0.0)], fast=["heun"], name=lambda m: m.name),
 )
 def test_other_methods_do_not_keep_them(method):
     system = da.systems.langevin()
@@ -338,7 +339,7 @@ def test_other_methods_do_not_keep_them(method):
     assert np.abs(bias).max() > 1e-3
 
 
-@pytest.mark.parametrize("gamma", [0.5, 2.0])
+@pytest.mark.parametrize("gamma", tiered([0.5, 2.0], fast=["0.5"]))
 def test_srkw1_has_a_kinetic_bias_of_order_gamma_h_unless_lambda_is_a_half(gamma):
     T = 1.5
     system = da.systems.langevin(gamma=gamma, temperature=T)
@@ -360,7 +361,7 @@ def test_stormer_verlet_with_linear_friction_is_the_gjf_thermostat(dt):
 
 
 def test_three_point_and_gaussian_increments_give_the_same_stationary_law():
-    system = da.systems.langevin(dim=2)
+    system = da.systems.langevin()
     three = stationary_covariance(system, da.srkw1(), 0.3)
     normal = stationary_covariance(system, da.srkw1(), 0.3, noise=da.Gaussian())
     np.testing.assert_allclose(three, normal, rtol=0, atol=1e-15)
@@ -468,6 +469,7 @@ def strained(sigma):
     )
 
 
+@pytest.mark.slow
 def test_a_pole_within_reach_is_refused_and_one_out_of_reach_is_not():
     start = ([1.0], [1.0])
     # Poles at 4 standard deviations, beyond a bound that keeps the noise, and at 2, below it.

@@ -24,7 +24,7 @@ PARAMS = {"a": np.float64(0.7312), "n": np.int32(5)}
 Z = RNG.uniform(-1.7, 1.7, (12, LENGTH))
 
 # Only what does not depend on the number of examples is checked of a test's health.
-quick = settings(max_examples=6, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=3, suppress_health_check=list(HealthCheck))
 thorough = settings(max_examples=150, suppress_health_check=list(HealthCheck))
 
 
@@ -237,12 +237,12 @@ def by_steps(functions, method, change=lambda step: step):
 def by_arrays(functions, method):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(steppers, "MAX_SCALAR_DIM", 0)
-        steppers._make_stepper.cache_clear()
+        da.clear_caches()
         assert not steppers.make_stepper(functions.system, method, np.float64).is_scalar
         try:
             return by_steps(functions, method)
         finally:
-            steppers._make_stepper.cache_clear()
+            da.clear_caches()
 
 
 def by_run(functions, method, vector_code=False):
@@ -311,7 +311,7 @@ def systems(names):
 engines, methods = st.sampled_from(list(ENGINES)), st.sampled_from(list(METHODS))
 
 
-@settings(quick, max_examples=3)
+@settings(quick, max_examples=2)
 @given(systems(VECTORISED), st.sampled_from(["run", "run of vector code"]))
 def test_engines(functions, name):
     check_system(functions, "heun", name)

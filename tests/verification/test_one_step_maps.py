@@ -9,6 +9,7 @@ import pytest
 
 import dalembert as da
 from dalembert.systems.kubo import kubo_path
+from tiers import tiered
 
 
 def general_dirk():
@@ -182,14 +183,10 @@ BY_HAND = {
     "rs1": heun_by_hand,
     "rs2": rs2_by_hand,
 }
-LIGHT = [
-    pytest.param(name, marks=[pytest.mark.slow] if name in ("dirk", "srkw1") else [])
-    for name in BY_HAND
-    if name != "srkw2"
-]
+FAST = ["heun", "r2", "e1", "rs1", "rs2"]
 
 
-@pytest.mark.parametrize("name", LIGHT)
+@pytest.mark.parametrize("name", tiered([n for n in BY_HAND if n != "srkw2"], fast=FAST))
 def test_zero_noise_is_the_deterministic_method(name):
     method = {**STRUCTURED, **EXPLICIT}[name]
     for seed in range(3):
@@ -229,7 +226,10 @@ def test_methods_by_hand_differ_from_each_other():
 # --- noise in the place of time ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["midpoint", "stormer_verlet", "dirk", "heun", "r2"])
+@pytest.mark.parametrize(
+    "name",
+    tiered(["midpoint", "stormer_verlet", "dirk", "heun", "r2"], fast=["heun", "r2"]),
+)
 def test_noise_along_the_drift_only_changes_the_clock(name):
     """With h = βH and f = βF a step is the deterministic one of length dt + β ΔW."""
     method = {**STRUCTURED, **EXPLICIT}[name]
@@ -276,13 +276,12 @@ def symplectic_defect(system, method, z, dt, dW):
     return np.max(np.abs(M.T @ omega @ M - omega))
 
 
-CASES = [("midpoint", 1, 2), ("midpoint", 3, 1), ("stormer_verlet", 2, 2)]
+CASES = [("midpoint", 1, 1), ("midpoint", 1, 2), ("midpoint", 3, 1), ("stormer_verlet", 2, 2)]
 CASES += [("dirk", 1, 2), ("srkw1", 1, 2), ("general dirk", 1, 2)]
-
-LARGER = [("midpoint", 3, 2), ("stormer_verlet", 3, 2), ("dirk", 3, 2), ("srkw1", 3, 2)]
-LARGER += [("midpoint", 2, 2), ("stormer_verlet", 1, 2), ("stormer_verlet", 3, 1)]
-LARGER += [("dirk", 2, 1), ("srkw1", 2, 1)]
-LARGER += [("general dirk", 3, 2), ("srkw2", 1, 1), ("srkw2", 2, 1), ("srkw2", 3, 1)]
+CASES += [("midpoint", 3, 2), ("stormer_verlet", 3, 2), ("dirk", 3, 2), ("srkw1", 3, 2)]
+CASES += [("midpoint", 2, 2), ("stormer_verlet", 1, 2), ("stormer_verlet", 3, 1)]
+CASES += [("dirk", 2, 1), ("srkw1", 2, 1)]
+CASES += [("general dirk", 3, 2), ("srkw2", 1, 1), ("srkw2", 2, 1), ("srkw2", 3, 1)]
 
 
 def assert_symplectic(system, method):
@@ -291,23 +290,15 @@ def assert_symplectic(system, method):
         assert symplectic_defect(system, method, point(system.dim, seed), 0.3, dW) < 5e-15
 
 
-@pytest.mark.parametrize(("name", "dim", "noises"), CASES)
+@pytest.mark.parametrize(("name", "dim", "noises"), tiered(CASES, fast=["midpoint-1-1"]))
 def test_zero_force_is_symplectic_to_rounding(name, dim, noises):
     assert_symplectic(hamiltonian(dim, noises), STRUCTURED[name])
 
 
-@pytest.mark.parametrize(
-    ("dim", "additive"),
-    [(1, False), *(pytest.param(3, kind, marks=pytest.mark.slow) for kind in (True, False))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("dim", "additive"), [(1, False), (3, True), (3, False)])
 def test_zero_force_is_symplectic_for_srkw2_with_separable_hamiltonians(dim, additive):
     assert_symplectic(separable(dim, additive), da.srkw2())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "dim", "noises"), LARGER)
-def test_zero_force_is_symplectic_to_rounding_in_larger_systems(name, dim, noises):
-    assert_symplectic(hamiltonian(dim, noises), STRUCTURED[name])
 
 
 @pytest.mark.parametrize("name", ["heun", "r2"])
@@ -317,7 +308,7 @@ def test_explicit_methods_are_not_symplectic(name, dim, noises):
     assert symplectic_defect(system, EXPLICIT[name], point(dim), 0.3, [0.5, -0.4][:noises]) > 1e-3
 
 
-@pytest.mark.parametrize("name", ["midpoint", "stormer_verlet"])
+@pytest.mark.parametrize("name", tiered(["midpoint", "stormer_verlet"], fast=["midpoint"]))
 def test_friction_is_not_symplectic(name):
     """The control for the methods: the defect is seen where the map really has one."""
     system = da.System(H=coupled, F=lambda q, p: -0.1 * p, h=[first_noise], dim=1)
@@ -393,10 +384,7 @@ CLOSED = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[pytest.mark.slow] if n in ("dirk", "srkw1") else []) for n in CLOSED],
-)
+@pytest.mark.parametrize("name", tiered(CLOSED, fast=["heun", "r2"]))
 def test_linear_system_has_its_closed_form(name):
     method = {**STRUCTURED, **EXPLICIT}[name]
     for seed, dW in enumerate((0.0, 0.6, -1.1)):
@@ -408,9 +396,7 @@ def test_linear_system_has_its_closed_form(name):
         np.testing.assert_allclose(M, expected, rtol=1e-13, atol=1e-13)
 
 
-@pytest.mark.parametrize(
-    "name", ["midpoint", "dirk", pytest.param("srkw2", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", tiered(["midpoint", "dirk", "srkw2"], fast=["midpoint", "dirk"]))
 def test_damped_kubo_has_its_closed_form(name):
     beta, nu = 0.7, 0.2
     A = np.array([[0.0, 1.0], [-1.0, -nu]])
@@ -435,49 +421,56 @@ def test_closed_forms_differ_from_each_other():
 # --- Störmer–Verlet with linear friction: volume -----------------------------------------------
 
 
+def frictions(dim):
+    """Γ₀ and Γ₁ in one or two degrees of freedom."""
+    return GAMMA[:dim, :dim], NOISE_GAMMA[:dim, :dim]
+
+
 def separable_hamiltonian(q, p):
-    return p @ MASS @ p / 2 + wave(2 * q) + jnp.sum(q**4) / 4
+    mass = MASS[: len(p), : len(p)]
+    return p @ mass @ p / 2 + wave(2 * q) + jnp.sum(q**4) / 4
 
 
-QUASI_SYMPLECTIC = da.System(
-    H=separable_hamiltonian,
-    F=lambda q, p: -GAMMA @ p,
-    h=[lambda q, p: 0.4 * wave(q)],
-    f=[lambda q, p: -NOISE_GAMMA @ p],
-    dim=2,
-    name="separable with linear friction",
-)
-CONTROL = da.System(
-    H=coupled,
-    F=lambda q, p: -GAMMA @ p,
-    h=[lambda q, p: 0.4 * wave(q)],
-    f=[lambda q, p: -NOISE_GAMMA @ p],
-    dim=2,
-    name="not separable",
-)
+@cache
+def with_friction(H, dim):
+    """Quasi-symplectic for Störmer–Verlet if H is separable."""
+    gamma, noise_gamma = frictions(dim)
+    return da.System(
+        H=H,
+        F=lambda q, p: -gamma @ p,
+        h=[lambda q, p: 0.4 * wave(q)],
+        f=[lambda q, p: -noise_gamma @ p],
+        dim=dim,
+        name="with linear friction",
+    )
 
 
-def volumes(system, dt, dW):
+def volumes(H, dim, dt, dW):
     """det of the Jacobian of a Störmer–Verlet step at several points."""
-    one = jacobian(system, da.stormer_verlet())
-    return [np.linalg.det(one(point(2, seed), dt, np.array([dW]))[0]) for seed in range(6)]
+    one = jacobian(with_friction(H, dim), da.stormer_verlet())
+    return [np.linalg.det(one(point(dim, seed), dt, np.array([dW]))[0]) for seed in range(6)]
 
 
+by_dim = pytest.mark.parametrize("dim", tiered([1, 2], fast=["1"]))
+
+
+@by_dim
 @pytest.mark.parametrize(("dt", "dW"), [(0.3, 0.0), (0.3, 0.8), (0.05, -0.5)])
-def test_stormer_verlet_shrinks_volume_by_the_corrected_formula(dt, dW):
+def test_stormer_verlet_shrinks_volume_by_the_corrected_formula(dim, dt, dW):
     """det((I − γ/2)(I + γ/2)⁻¹) with γ = Γ₀ dt + Γ₁ ΔW, at every (q, p)."""
-    gamma, one = dt * GAMMA + dW * NOISE_GAMMA, np.eye(2)
+    drift, noise = frictions(dim)
+    gamma, one = dt * drift + dW * noise, np.eye(dim)
     corrected = np.linalg.det((one - gamma / 2) @ np.linalg.inv(one + gamma / 2))
     printed = np.linalg.det(one + gamma @ np.linalg.inv(one - gamma / 2))
-    found = volumes(QUASI_SYMPLECTIC, dt, dW)
+    found = volumes(separable_hamiltonian, dim, dt, dW)
     np.testing.assert_allclose(found, corrected, rtol=1e-13)
     assert abs(printed - corrected) > 1e-2
 
 
-@pytest.mark.parametrize(("dt", "dW"), [(0.3, 0.8)])
-def test_volume_depends_on_the_state_without_separability(dt, dW):
-    assert np.ptp(volumes(QUASI_SYMPLECTIC, dt, dW)) < 1e-13
-    assert np.ptp(volumes(CONTROL, dt, dW)) > 1e-3
+@by_dim
+def test_volume_depends_on_the_state_without_separability(dim):
+    assert np.ptp(volumes(separable_hamiltonian, dim, 0.3, 0.8)) < 1e-13
+    assert np.ptp(volumes(coupled, dim, 0.3, 0.8)) > 1e-3
 
 
 # --- damped Kubo: the exact path ---------------------------------------------------------------
@@ -489,8 +482,8 @@ FINEST, LEVELS, PATHS = 2**9, 5, 48
 @cache
 def brownian():
     """ΔW of many paths on [0, T] in the finest steps, shape (paths, steps, 1)."""
-    dt = T / FINEST
-    return np.stack([da.brownian_path(3, k, dt, FINEST, 1).dW for k in range(PATHS)])
+    draw = jax.jit(jax.vmap(lambda k: da.brownian_path(3, k, T / FINEST, FINEST, 1).dW))
+    return np.asarray(draw(jnp.arange(PATHS)))
 
 
 @cache
@@ -525,7 +518,7 @@ def errors(name, level):
 LARGEST_ERROR = {"midpoint": 2e-3, "dirk": 7e-4, "stormer_verlet": 1.6e-3, "heun": 4e-3}
 
 
-@pytest.mark.parametrize("name", LARGEST_ERROR)
+@pytest.mark.parametrize("name", tiered(LARGEST_ERROR, fast=["heun"]))
 def test_damped_kubo_follows_its_exact_path(name):
     found = [errors(name, level) for level in range(LEVELS)]
     assert found[0] < LARGEST_ERROR[name]
@@ -535,6 +528,6 @@ def test_damped_kubo_follows_its_exact_path(name):
 
 def test_another_brownian_path_is_far_from_the_exact_one():
     """The control: with the increments of other paths nothing converges."""
-    q, _, _ = end_points("midpoint")(brownian()[::-1], FINEST, T / FINEST)
+    q, _, _ = end_points("heun")(brownian()[::-1], FINEST, T / FINEST)
     exact_q, _ = kubo_path(T, brownian().sum(axis=(1, 2)), beta=BETA, nu=NU)
     assert np.sqrt(np.mean((q[:, 0] - exact_q) ** 2)) > 0.3

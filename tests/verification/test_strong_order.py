@@ -15,14 +15,9 @@ import dalembert as da
 from dalembert.systems.kubo import kubo_path
 from dalembert.theory.orders import strong_order
 from dalembert.theory.slopes import StrongOrder
+from tiers import tiered
 
 METHODS = ("midpoint", "stormer_verlet", "dirk", "heun", "r2", "e1")
-
-
-def some(*names):
-    """All methods; those that are not named only where the slow tests run."""
-    return [pytest.param(m, marks=() if m in names else pytest.mark.slow) for m in METHODS]
-
 
 KUBO = da.systems.damped_kubo()
 KUBO_START = (np.array([2.0]), np.array([0.0]))
@@ -40,6 +35,12 @@ NO_NOISE_IN_STAGES = da.MeanSquareTableau(
 )  # fmt: skip
 """βᵀbe = 0 instead of ½: it converges, to the solution of the Itô equation."""
 
+EULER = da.ExplicitTableau(
+    A=[[0, 0], [1, 0]], alpha=[1, 0], B1=[[0, 0], [0, 0]], g1=[1, 0],
+    B2=[[0, 0], [0, 0]], g2=[0, 0], name="Euler–Maruyama",
+)  # fmt: skip
+"""Converges to the solution of the Itô equation too."""
+
 
 def check(result: StrongOrder, order: float, half_width: float = 0.2) -> None:
     low, high = result.interval
@@ -56,23 +57,25 @@ def measure(system: da.System, method: Any, **options: Any) -> StrongOrder:
     return strong_order(system, method, start, **(defaults | options))
 
 
-@pytest.mark.parametrize("method", some("midpoint", "stormer_verlet", "heun", "e1"))
+@pytest.mark.parametrize("method", tiered(METHODS, fast=["heun", "e1"]))
 def test_order_one_for_one_noise_on_a_linear_system_with_its_exact_path(method):
     options = {"exact": kubo_path, "steps": (64, 128, 256, 512), "paths": 1000}
     check(measure(KUBO, da.METHODS[method](), **options), 1.0)
 
 
-@pytest.mark.parametrize("method", some("midpoint", "heun", "e1"))
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
 def test_order_one_for_one_noise_on_a_nonlinear_system(method):
     check(measure(PENDULUM, da.METHODS[method](), paths=1000), 1.0)
 
 
-@pytest.mark.parametrize("method", some("stormer_verlet", "heun"))
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
 def test_order_one_half_for_two_noises_that_do_not_commute(method):
     check(measure(TWO_NOISE, da.METHODS[method](), paths=2000), 0.5)
 
 
-@pytest.mark.parametrize("method", [pytest.param("midpoint", marks=pytest.mark.slow), "heun"])
+@pytest.mark.parametrize("method", tiered(["midpoint", "heun"], fast=["heun"]))
 def test_order_one_for_two_noises_that_commute(method):
     def H(q, p):
         return (q[0] ** 2 + p[0] ** 2) / 2
@@ -91,16 +94,25 @@ def test_order_one_for_two_noises_that_commute(method):
     check(result, 1.0)
 
 
-@pytest.mark.parametrize(("method", "order"), [("midpoint", 2.0), ("heun", 2.0), ("e1", 3.0)])
+@pytest.mark.parametrize(
+    ("method", "order"),
+    tiered([("midpoint", 2.0), ("heun", 2.0), ("e1", 3.0)], fast=["heun-2.0"]),
+)
 def test_without_noise_it_is_the_order_of_the_deterministic_method(method, order):
     pendulum = da.System(H=lambda q, p: p[0] ** 2 / 2 - jnp.cos(q[0]), dim=1, name="pendulum")
     result = strong_order(pendulum, da.METHODS[method](), START, t_end=1.0, paths=2)
     check(result, order, half_width=0.1)
 
 
-@pytest.mark.parametrize(
-    "system", [KUBO, pytest.param(PENDULUM, marks=pytest.mark.slow)], ids=lambda s: s.name
-)
+def test_the_method_of_euler_does_not_converge_to_the_right_limit():
+    options = {"exact": kubo_path, "steps": (64, 128, 256, 512), "paths": 1000}
+    result, wrong = (measure(KUBO, method, **options) for method in (da.heun(), EULER))
+    assert wrong.interval[1] < 0.2, str(wrong)
+    assert wrong.errors[-1] > 50 * result.errors[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", [KUBO, PENDULUM], ids=lambda s: s.name)
 def test_a_method_for_the_ito_equation_does_not_converge_to_the_right_limit(system):
     options = {"exact": kubo_path} if system is KUBO else {}
     result = measure(system, da.midpoint(), **options)
@@ -109,12 +121,14 @@ def test_a_method_for_the_ito_equation_does_not_converge_to_the_right_limit(syst
     assert wrong.errors[-1] > 50 * result.errors[-1]
 
 
+@pytest.mark.slow
 def test_the_same_method_does_converge_to_itself():
     result = measure(PENDULUM, NO_NOISE_IN_STAGES, reference=NO_NOISE_IN_STAGES)
     check(result, 0.5, half_width=0.2)
     assert "itself" in result.reference
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", [KUBO, PENDULUM], ids=lambda system: system.name)
 def test_e1_is_not_of_order_one_and_a_half_but_has_a_smaller_error_than_heun(system):
     options = {"exact": kubo_path, "paths": 32_000} if system is KUBO else {}
@@ -126,6 +140,7 @@ def test_e1_is_not_of_order_one_and_a_half_but_has_a_smaller_error_than_heun(sys
     assert 1.9 < ratio < 8, ratio
 
 
+@pytest.mark.slow
 def test_a_reference_by_an_independent_method_stands_for_the_exact_solution():
     exact = measure(KUBO, da.midpoint(), exact=kubo_path)
     other = measure(KUBO, da.midpoint(), refine=32)

@@ -20,14 +20,14 @@ from dalembert.theory.variational import (
     generating_residual,
     mixed_step,
 )
+from tiers import tiered
 
 DT = 0.1
 ROUNDING = 1e-13
 MISS = 1e-6
 
-DEFAULT = [(1, 1), (2, 2)]
-OTHERS = [(1, 2), (2, 1), (3, 1), (3, 2)]
-SIZES = [*DEFAULT, *(pytest.param(*size, marks=pytest.mark.slow) for size in OTHERS)]
+SIZES = tiered([(1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2)], fast=["1-2"])
+CONDITIONS = tiered([(1, 2), (2, 2)], fast=["1-2"])
 
 
 @lru_cache
@@ -59,17 +59,22 @@ class TestTheStepIsGenerated:
         assert max(misses.values()) < ROUNDING, misses
 
     @pytest.mark.parametrize("condition", range(1, 9))
-    def test_each_mean_square_condition_is_needed(self, condition: int) -> None:
-        assert residual_by_stages(2, 2, cases.split()) < ROUNDING
-        assert residual_by_stages(2, 2, cases.spoiled(condition)) > MISS
+    @pytest.mark.parametrize(("dim", "noises"), CONDITIONS)
+    def test_each_mean_square_condition_is_needed(
+        self, dim: int, noises: int, condition: int
+    ) -> None:
+        assert residual_by_stages(dim, noises, cases.split()) < ROUNDING
+        assert residual_by_stages(dim, noises, cases.spoiled(condition)) > MISS
 
     @pytest.mark.parametrize("condition", range(1, 5))
-    def test_each_weak_condition_is_needed(self, condition: int) -> None:
-        assert residual_by_stages(2, 2, da.srkw1(0.3)) < ROUNDING
-        assert residual_by_stages(2, 2, cases.spoiled_weak(condition)) > MISS
+    @pytest.mark.parametrize(("dim", "noises"), CONDITIONS)
+    def test_each_weak_condition_is_needed(self, dim: int, noises: int, condition: int) -> None:
+        assert residual_by_stages(dim, noises, da.srkw1(0.3)) < ROUNDING
+        assert residual_by_stages(dim, noises, cases.spoiled_weak(condition)) > MISS
 
-    def test_heun_is_not_generated(self) -> None:
-        assert residual_by_stages(2, 2, da.heun()) > MISS
+    @pytest.mark.parametrize(("dim", "noises"), CONDITIONS)
+    def test_heun_is_not_generated(self, dim: int, noises: int) -> None:
+        assert residual_by_stages(dim, noises, da.heun()) > MISS
 
     def test_the_fourth_weak_condition_is_about_pairs_of_noises(self) -> None:
         method = cases.spoiled_weak(4)
@@ -80,6 +85,17 @@ class TestTheStepIsGenerated:
 class TestTheGeneratedStepIsTheStep:
     """`generated_step` knows H_d⁺ and F_d^± alone, `da.step` knows the stages alone."""
 
+    PENDULUM = da.System(
+        H=lambda q, p: p[0] ** 2 / 2 - jnp.cos(q[0]),
+        F=lambda q, p: -0.3 * p**3,
+        h=[lambda q, p: 0.4 * jnp.sin(q[0])],
+        dim=1,
+    )
+
+    def test_a_pendulum(self) -> None:
+        self.compare(self.PENDULUM, da.midpoint())
+
+    @pytest.mark.slow
     @pytest.mark.parametrize("method", [da.midpoint(), da.srkw1(0.0)], ids=lambda m: m.name)
     def test_small(self, method: Any) -> None:
         self.compare(cases.coupled(1, 1), method)
@@ -91,7 +107,7 @@ class TestTheGeneratedStepIsTheStep:
         self.compare(cases.coupled(dim, 1 if method.name == "srkw2" else 2), method)
 
     def test_not_for_heun(self) -> None:
-        system, (q, p), dW = cases.coupled(1, 1), cases.state(1), cases.INCREMENTS[:1]
+        system, (q, p), dW = self.PENDULUM, cases.state(1), cases.INCREMENTS[:1]
         q_1, p_1, _ = da.step(system, da.heun(), q, p, DT, dW)
         q_2, p_2, info = generated_step(system, da.heun(), q, p, DT, dW)
         assert bool(info.converged)
@@ -132,13 +148,11 @@ class TestAdditiveNoise:
 
     @pytest.mark.parametrize(
         "method",
-        [
-            da.additive_dirk(),
-            RANDOM,
-            pytest.param(da.additive_midpoint(), marks=pytest.mark.slow),
-            pytest.param(da.additive_gauss(), marks=pytest.mark.slow),
-        ],
-        ids=lambda m: m.name,
+        tiered(
+            [da.additive_midpoint(), da.additive_dirk(), da.additive_gauss(), RANDOM],
+            fast=["additive_midpoint"],
+            name=lambda m: m.name,
+        ),
     )
     def test_steps_are_generated(self, method: Any) -> None:
         q, p, dt, increments = self.path(method)
@@ -150,9 +164,13 @@ class TestAdditiveNoise:
     def test_no_other_steps_are(self) -> None:
         assert not da.certify(self.HEUN).lagrange_dalembert
         assert generating_residual(self.SYSTEM, self.HEUN, *self.path(self.HEUN)).largest > MISS
+
+    @pytest.mark.slow
+    def test_those_of_another_method_are_not(self) -> None:
         gauss = da.additive_gauss()
         assert generating_residual(self.SYSTEM, gauss, *self.path(self.RANDOM)).largest > MISS
 
+    @pytest.mark.slow
     def test_the_generated_step_is_the_step(self) -> None:
         method = da.additive_dirk()
         q, p, dt, increments = self.path(method)
@@ -160,6 +178,7 @@ class TestAdditiveNoise:
         found = generated_step(self.SYSTEM, method, q[0], p[0], dt, given)
         np.testing.assert_allclose(np.ravel(found[:2]), [q[1, 0], p[1, 0]], atol=ROUNDING)
 
+    @pytest.mark.slow
     def test_in_the_paper_s_class_both_formulas_generate_one_step(self) -> None:
         """Midpoint is a tableau of both kinds: H_d⁺ differs by the work of the constant force."""
         twice = da.AdditiveTableau([[0.5]], [1], [0.5], [0], name="midpoint")
@@ -218,6 +237,7 @@ class TestValues:
         )
         assert not np.any(found.F_minus) and not np.any(found.F_plus)
 
+    @pytest.mark.slow
     def test_derivatives_are_those_of_the_function(self) -> None:
         # jax.grad of H_d⁺ goes through the implicit function theorem; differences do not.
         system, method, dW = cases.coupled(1, 1), da.dirk(0.3), cases.INCREMENTS[:1]
@@ -239,6 +259,7 @@ class TestValues:
         np.testing.assert_allclose(D2 - found.F_plus, q_next, rtol=1e-14)
         np.testing.assert_allclose(D1 - found.F_minus, p_old, rtol=1e-14)
 
+    @pytest.mark.slow
     def test_derivative_with_respect_to_parameters(self) -> None:
         system, q, dW = damped_oscillator(), np.array([0.7]), np.array([0.25])
 

@@ -13,6 +13,7 @@ import dalembert as da
 from dalembert.systems.kubo import kubo_energy
 from dalembert.theory.orders import weak_order
 from dalembert.theory.slopes import WeakOrder
+from tiers import tiered
 
 START = (np.array([1.0]), np.array([0.8]))
 PENDULUM = da.systems.pendulum(sigma=1.0, kappa=0.5)
@@ -37,9 +38,6 @@ WEAK_METHODS = {
 }
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("srkw1(0)", "rs1")]
-
-
 def check(result: WeakOrder, order: float, half_width: float = 0.1) -> None:
     low, high = result.interval
     assert low <= order <= high, str(result)
@@ -62,7 +60,8 @@ def gauss_hermite(noises: int, dt: float):
     return da.Increments(np.sqrt(dt) * nodes[:, None]), weights / np.sum(weights)
 
 
-@pytest.mark.parametrize("name", [*SLOW, "srkw1(1/2)", "srkw2", "rs2"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WEAK_METHODS)
 def test_orders_by_enumeration_for_one_noise(name):
     method, order = WEAK_METHODS[name]
     results = weak_order(PENDULUM, method, START, t_end=0.1, steps=(1, 2, 3, 4, 6), observe=OBSERVE)
@@ -71,7 +70,8 @@ def test_orders_by_enumeration_for_one_noise(name):
         assert not result.stderrs.any()
 
 
-@pytest.mark.parametrize("name", [*SLOW, "srkw1(1/2)", "rs2"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in WEAK_METHODS if name != "srkw2"])
 def test_orders_by_enumeration_for_two_noises_that_do_not_commute(name):
     method, order = WEAK_METHODS[name]
     results = weak_order(TWO_NOISE, method, START, t_end=0.05, observe=OBSERVE)
@@ -79,7 +79,7 @@ def test_orders_by_enumeration_for_two_noises_that_do_not_commute(name):
         check(result, order)
 
 
-@pytest.mark.parametrize("local", [False, True])
+@pytest.mark.parametrize("local", tiered([False, True], fast=["True"]))
 def test_rs2_with_the_other_signs_of_the_mixed_variables_is_of_order_one(local):
     options = {"t_end": 0.05, "observe": mixed_product, "local": local}
     right = weak_order(TWO_NOISE, da.rs2(), START, **options)
@@ -88,6 +88,7 @@ def test_rs2_with_the_other_signs_of_the_mixed_variables_is_of_order_one(local):
     check(wrong, 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["srkw1(1/2)", "rs2"])
 def test_errors_of_single_steps_give_the_same_order(name):
     method, order = WEAK_METHODS[name]
@@ -98,15 +99,17 @@ def test_errors_of_single_steps_give_the_same_order(name):
         assert abs(result.slopes[-1] - (order + 1)) < 0.05
 
 
-@pytest.mark.parametrize("name", [*SLOW, "rs2"])
+@pytest.mark.parametrize("name", tiered(["srkw1(0)", "rs1", "rs2", "heun"], fast=["rs2", "heun"]))
 def test_orders_on_the_damped_kubo_oscillator_with_its_exact_mean_energy(name):
-    method, order = WEAK_METHODS[name]
+    method, order = WEAK_METHODS.get(name, (da.heun(), 1.0))
     q0, p0 = START
     exact = kubo_energy(0.1, q0[0], p0[0], beta=1.0, nu=1.0)
     kubo = da.systems.damped_kubo(beta=1.0, nu=1.0)
-    check(weak_order(kubo, method, START, t_end=0.1, exact=float(exact)), order)
+    options = {"outcomes": gauss_hermite} if name == "heun" else {}
+    check(weak_order(kubo, method, START, t_end=0.1, exact=float(exact), **options), order)
 
 
+@pytest.mark.slow
 def test_srkw1_with_one_half_is_of_order_two_for_additive_noise():
     system = da.systems.van_der_pol(nu=1.0, sigma=0.5)
     half, zero = (weak_order(system, da.srkw1(lam), START, t_end=0.1) for lam in (0.5, 0.0))
@@ -114,6 +117,7 @@ def test_srkw1_with_one_half_is_of_order_two_for_additive_noise():
     check(zero, 1.0)
 
 
+@pytest.mark.slow
 def test_an_extrapolated_method_agrees_with_the_generator_series():
     options = {"t_end": 0.05, "observe": OBSERVE}
     series = weak_order(TWO_NOISE, da.rs2(), START, **options)["p²"]
@@ -123,12 +127,14 @@ def test_an_extrapolated_method_agrees_with_the_generator_series():
     check(other, 2.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [da.midpoint(), da.heun()], ids=lambda method: method.name)
 def test_methods_driven_by_gaussian_increments_are_of_weak_order_one(method):
     options = {"t_end": 0.1, "steps": (1, 2, 3, 4, 6), "observe": mixed_product}
     check(weak_order(PENDULUM, method, START, outcomes=gauss_hermite, **options), 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:no order")  # Errors are compared, not orders.
 def test_common_paths_find_the_enumerated_errors():
     """Within 3.5 standard errors at three step sizes: a false alarm in fewer than 1 of 500."""
@@ -147,6 +153,7 @@ def test_common_paths_find_the_enumerated_errors():
     assert np.all(np.abs(sampled.errors - other.errors) > 5 * sampled.stderrs)
 
 
+@pytest.mark.slow
 def test_an_error_that_cannot_be_told_from_zero_gives_no_order():
     with pytest.warns(UserWarning, match=r"no order: E\[H\] of heun .*paths=\d"):
         result = weak_order(PENDULUM, da.heun(), START, t_end=0.1, steps=(4, 8, 16), paths=10)

@@ -16,13 +16,13 @@ reason.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.caches import kept
 from dalembert.ensemble.march import (
     Block,
     Fast,
@@ -199,7 +199,7 @@ def _by_xla(steps: Steps, march: Callable[..., Any]) -> OnBlock:
     return on_block
 
 
-@lru_cache(maxsize=128)
+@kept
 def _compiled(
     stepper: Stepper, by_maps: bool, needs: frozenset[str], march: Callable[..., Any]
 ) -> Callable[..., Any]:

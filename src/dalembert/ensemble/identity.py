@@ -17,7 +17,7 @@ import numpy as np
 from dalembert.digest import ORDERS, digest_or_reason
 from dalembert.ensemble.initial import example_key
 from dalembert.ensemble.settings import Settings
-from dalembert.noise import Gaussian, Recorded, ThreePoint, Zero, seed_words
+from dalembert.noise import Gaussian, Increments, Recorded, ThreePoint, Zero, seed_words
 from dalembert.precision import cast
 from dalembert.statistics.observing import Observing, at_door, in_words
 from dalembert.statistics.statistic import Statistic, recorded
@@ -83,7 +83,7 @@ def describe(settings: Settings, exactly: bool) -> Description:
                 "params": _plain(system.params),
                 "functions": functions,
             },
-            "method": settings.method.to_dict(),
+            "method": _method(settings, unknown),
             "initial": _initial(settings, unknown),
             "dt": float(settings.dt),
             "t_end": float(settings.t_end),
@@ -102,6 +102,28 @@ def describe(settings: Settings, exactly: bool) -> Description:
             "versions": _versions(),
         }
     return Description(record, unknown)
+
+
+def _method(settings: Settings, unknown: dict[str, str]) -> dict[str, Any]:
+    """The coefficients; a method from outside the package also by what its steps compute."""
+    method, system, dtype = settings.method, settings.system, settings.dtype
+    if type(method).__module__.startswith("dalembert."):
+        return method.to_dict()
+    rows = method.rows(system.noises)
+    increments = sorted({entry.increment for entry in rows.entries})
+
+    def everything(dt: Any, noise: Increments, params: Any) -> Any:
+        factors = [increment.factor for increment in increments]
+        return (
+            [increment.value(dt, noise) for increment in increments],
+            [factor(system, dt, params) for factor in factors if factor],
+        )
+
+    dt = jax.ShapeDtypeStruct((), dtype)
+    noise = jax.eval_shape(lambda: Zero().draw(0, 0, 0, settings.dt, system.noises, dtype))
+    traced = _traced(unknown, "the method", everything, dt, noise, cast(system.params, dtype))
+    of_rows = hashlib.sha256(repr(rows).encode()).hexdigest()[:32]
+    return method.to_dict() | {"rows": of_rows, "computes": traced}
 
 
 def _statistics(settings: Settings, unknown: dict[str, str]) -> dict[str, Any]:

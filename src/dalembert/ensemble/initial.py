@@ -1,7 +1,6 @@
 """Initial states of the paths with given numbers, and samplers to draw them with."""
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import jax
@@ -9,11 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from dalembert.caches import bounded
 from dalembert.captured import Keyed, captured
 from dalembert.digest import trace_key
 from dalembert.noise import initial_key, seed_words
 from dalembert.precision import cast, check_real
 from dalembert.system import System
+from dalembert.traces import reads_argument
 
 __all__ = [
     "InitialStates",
@@ -91,8 +92,7 @@ def sampled_state(
 
 def _sampled(sampler: Any, shape: tuple[int, ...], seed: int, dtype: np.dtype) -> InitialStates:
     traced = jax.make_jaxpr(lambda key: sampled_state(sampler, shape, key))(example_key())
-    uses = {id(x) for equation in traced.eqns for x in equation.invars}
-    if id(traced.jaxpr.invars[0]) not in uses:
+    if not reads_argument(traced, 0):
         raise ValueError(
             "the sampler does not use its key, so that all paths would start alike: draw from "
             "jax.random with it, e.g. jax.random.normal(key, (dim,))."
@@ -118,7 +118,7 @@ def _sampled(sampler: Any, shape: tuple[int, ...], seed: int, dtype: np.dtype) -
     return states
 
 
-@lru_cache(maxsize=128)
+@bounded(32)
 def _compiled(sampler: Keyed, shape: tuple[int, ...]) -> Callable[..., Any]:
     """The sampler for many paths, compiled when it is first called; the seed is data."""
 

@@ -41,6 +41,10 @@ class Kernel:
     reads: Hashable = None
     """What statistics compute, and what they read from outside themselves."""
 
+    @property
+    def _kept(self) -> Any:
+        return self.stepper._kept
+
     def step_safely(self, state: PathState, places: Any, block: Block, number: Any) -> PathState:
         """All paths, after those at some places have taken one step with the safeguarded solver."""
         some = block._replace(path=tuple(word[places] for word in block.path), is_real=None)

@@ -1,6 +1,6 @@
 """Compile a function of scalars for many paths at a time: one path per lane of vector registers.
 
-The function's jaxpr has scalars only (`stepping/scalarise.py`), so every equation becomes one
+The function's trace has scalars only (`stepping/scalarise.py`), so every equation becomes one
 vector instruction of LLVM, and a whole stretch of steps runs without leaving the registers. A loop
 goes on while any lane needs it; lanes that have finished keep their values.
 
@@ -13,12 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from jax.extend import core as jcore
 from llvmlite import ir
 
 from dalembert.elementary import rough_inverse
 from dalembert.operations import OPERATIONS
-from dalembert.stepping.dependence import name_of, sub_jaxpr
+from dalembert.traces import called, evaluate, facts, name_of
 
 __all__ = ["Lanes", "NoVectorFormError"]
 
@@ -34,15 +33,11 @@ class NoVectorFormError(Exception):
 def element_type(dtype: Any) -> ir.Type:
     """The LLVM type of one number."""
     kind = np.dtype(dtype)
-    if kind == np.float64:
-        return ir.DoubleType()
-    if kind == np.float32:
-        return ir.FloatType()
-    if kind == np.bool_:
-        return ir.IntType(1)
-    if kind.kind not in "iu":
+    if kind.char in "df":
+        return ir.DoubleType() if kind.char == "d" else ir.FloatType()
+    if kind.kind not in "biu":
         raise NoVectorFormError(f"numbers of type {kind}")
-    return ir.IntType(8 * kind.itemsize)
+    return ir.IntType(1 if kind == np.bool_ else 8 * kind.itemsize)
 
 
 class Lanes:
@@ -65,23 +60,9 @@ class Lanes:
         mask = ir.Constant(ir.VectorType(ir.IntType(32), self.width), [0] * self.width)
         return self.builder.shuffle_vector(one, vector, mask)
 
-    def run(self, closed: Any, args: Sequence[Any]) -> list[Any]:
-        """The results of a closed jaxpr for vectors."""
-        jaxpr: Any = closed.jaxpr
-        values: dict[Any, Any] = dict(zip(jaxpr.invars, args, strict=True))
-        for var, const in zip(jaxpr.constvars, closed.consts, strict=True):
-            values[var] = self.constant(const, var.aval.dtype)
-
-        def read(var: Any) -> Any:
-            if isinstance(var, jcore.Literal):
-                kind: Any = var.aval
-                return self.constant(var.val, kind.dtype)
-            return values[var]
-
-        for eqn in jaxpr.eqns:
-            inputs = [read(v) for v in eqn.invars]
-            values.update(zip(eqn.outvars, self._equation(eqn, inputs), strict=True))
-        return [read(v) for v in jaxpr.outvars]
+    def run(self, trace: Any, args: Sequence[Any]) -> list[Any]:
+        """The results of a trace for vectors."""
+        return evaluate(trace, args, self._equation, lambda x, kind: self.constant(x, kind.dtype))
 
     def _equation(self, eqn: Any, args: list[Any]) -> list[Any]:
         if any(v.aval.shape for v in (*eqn.invars, *eqn.outvars)):
@@ -91,16 +72,16 @@ class Lanes:
             return self._while(eqn, args)
         if eqn.primitive is rough_inverse.primitive:
             return [self.inverse(*args)]
-        inner = OPERATIONS[eqn.primitive].code if eqn.primitive in OPERATIONS else sub_jaxpr(eqn)
+        inner = OPERATIONS[eqn.primitive].code if eqn.primitive in OPERATIONS else called(eqn)
         if inner is not None:
             return self.run(inner, args)
         for v in (*eqn.invars, *eqn.outvars):
             element_type(v.aval.dtype)
         kind = np.dtype(eqn.invars[0].aval.dtype) if eqn.invars else None
-        rule = _RULES.get(name)
-        if rule is None:
+        form, *words = facts(eqn).vector.split() or [""]
+        if form not in FORMS:
             raise NoVectorFormError(name)
-        return [rule(self, eqn, kind, *args)]
+        return [FORMS[form](self, eqn, kind, *words, *args)]
 
     def _while(self, eqn: Any, args: list[Any]) -> list[Any]:
         conditions, bodies = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
@@ -170,13 +151,12 @@ def _is_signed(kind: Any) -> bool:
     return np.issubdtype(kind, np.signedinteger)
 
 
-def _arithmetic(of_floats: str, of_integers: str) -> Callable[..., Any]:
-    def rule(lanes: Lanes, eqn: Any, kind: Any, x: Any, y: Any) -> Any:
-        if _is_float(kind):
-            return getattr(lanes.builder, of_floats)(x, y, flags=FLAGS)
-        return getattr(lanes.builder, of_integers)(x, y)
-
-    return rule
+def _arithmetic(
+    lanes: Lanes, eqn: Any, kind: Any, of_floats: str, of_integers: str, x: Any, y: Any
+) -> Any:
+    if _is_float(kind):
+        return getattr(lanes.builder, of_floats)(x, y, flags=FLAGS)
+    return getattr(lanes.builder, of_integers)(x, y)
 
 
 def _quotient(lanes: Lanes, eqn: Any, kind: Any, x: Any, y: Any) -> Any:
@@ -194,36 +174,22 @@ def _quotient(lanes: Lanes, eqn: Any, kind: Any, x: Any, y: Any) -> Any:
     return b.select(by_zero, b.not_(lanes.constant(0, kind)), quotient)
 
 
-def _comparison(sign: str) -> Callable[..., Any]:
-    def rule(lanes: Lanes, eqn: Any, kind: Any, x: Any, y: Any) -> Any:
-        b = lanes.builder
-        if _is_float(kind):
-            return b.fcmp_unordered(sign, x, y) if sign == "!=" else b.fcmp_ordered(sign, x, y)
-        return (b.icmp_signed if _is_signed(kind) else b.icmp_unsigned)(sign, x, y)
-
-    return rule
+def _comparison(lanes: Lanes, eqn: Any, kind: Any, sign: str, x: Any, y: Any) -> Any:
+    b = lanes.builder
+    if _is_float(kind):
+        return b.fcmp_unordered(sign, x, y) if sign == "!=" else b.fcmp_ordered(sign, x, y)
+    return (b.icmp_signed if _is_signed(kind) else b.icmp_unsigned)(sign, x, y)
 
 
-def _extreme(sign: str) -> Callable[..., Any]:
+def _extreme(lanes: Lanes, eqn: Any, kind: Any, sign: str, x: Any, y: Any) -> Any:
     """Maximum or minimum; a result is not a number if one of the operands is none."""
-
-    def rule(lanes: Lanes, eqn: Any, kind: Any, x: Any, y: Any) -> Any:
-        b = lanes.builder
-        chosen = b.select(_comparison(sign)(lanes, eqn, kind, x, y), x, y)
-        return b.select(b.fcmp_unordered("uno", x, x), x, chosen) if _is_float(kind) else chosen
-
-    return rule
+    b = lanes.builder
+    chosen = b.select(_comparison(lanes, eqn, kind, sign, x, y), x, y)
+    return b.select(b.fcmp_unordered("uno", x, x), x, chosen) if _is_float(kind) else chosen
 
 
 def _negative(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
     return lanes.builder.fneg(x) if _is_float(kind) else lanes.builder.neg(x)
-
-
-def _intrinsic(name: str) -> Callable[..., Any]:
-    def rule(lanes: Lanes, eqn: Any, kind: Any, *args: Any) -> Any:
-        return lanes.intrinsic(name, *args)
-
-    return rule
 
 
 def _convert(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
@@ -254,11 +220,11 @@ def _select(lanes: Lanes, eqn: Any, kind: Any, which: Any, *cases: Any) -> Any:
 
 def _integer_pow(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
     exponent = eqn.params["y"]
-    multiply, result, power = _arithmetic("fmul", "mul"), None, x
+    result, power = None, x
     for bit in reversed(bin(abs(exponent))[2:]):
         if bit == "1":
-            result = power if result is None else multiply(lanes, eqn, kind, result, power)
-        power = multiply(lanes, eqn, kind, power, power)
+            result = power if result is None else _product(lanes, eqn, kind, result, power)
+        power = _product(lanes, eqn, kind, power, power)
     one = lanes.constant(1, kind)
     if result is None:
         return one
@@ -270,40 +236,21 @@ def _is_finite(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
     return lanes.builder.fcmp_ordered("<", size, lanes.constant(np.inf, kind))
 
 
-def _same(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
-    return x
+def _product(lanes: Lanes, eqn: Any, kind: Any, x: Any, y: Any) -> Any:
+    return _arithmetic(lanes, eqn, kind, "fmul", "mul", x, y)
 
 
-def _square(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
-    return _arithmetic("fmul", "mul")(lanes, eqn, kind, x, x)
-
-
-def _bitwise(name: str) -> Callable[..., Any]:
-    def rule(lanes: Lanes, eqn: Any, kind: Any, *args: Any) -> Any:
-        return getattr(lanes.builder, name)(*args)
-
-    return rule
-
-
-def _shift(name: str) -> Callable[..., Any]:
+def _shift(lanes: Lanes, eqn: Any, kind: Any, name: str, x: Any, places: Any) -> Any:
     """A shift, after which nothing but zeros or signs is left if it is beyond the width."""
-
-    def rule(lanes: Lanes, eqn: Any, kind: Any, x: Any, places: Any) -> Any:
-        b, width = lanes.builder, 8 * kind.itemsize
-        is_inside = b.icmp_unsigned("<", places, lanes.constant(width, kind))
-        if name == "ashr":
-            return b.ashr(x, b.select(is_inside, places, lanes.constant(width - 1, kind)))
-        return b.select(is_inside, getattr(b, name)(x, places), lanes.constant(0, kind))
-
-    return rule
+    b, width = lanes.builder, 8 * kind.itemsize
+    is_inside = b.icmp_unsigned("<", places, lanes.constant(width, kind))
+    if name == "ashr":
+        return b.ashr(x, b.select(is_inside, places, lanes.constant(width - 1, kind)))
+    return b.select(is_inside, getattr(b, name)(x, places), lanes.constant(0, kind))
 
 
 def _bitcast(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
     return lanes.builder.bitcast(x, lanes.type(eqn.params["new_dtype"]))
-
-
-def _rsqrt(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
-    return lanes.inverse(lanes.intrinsic("sqrt", x))
 
 
 def _sign(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
@@ -311,14 +258,14 @@ def _sign(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
     if _is_float(kind):
         signed = lanes.intrinsic("copysign", one, x)
         return b.select(b.fcmp_ordered("!=", x, zero), signed, x)
-    above = b.select(_comparison(">")(lanes, eqn, kind, x, zero), one, zero)
-    return b.select(_comparison("<")(lanes, eqn, kind, x, zero), b.neg(one), above)
+    above = b.select(_comparison(lanes, eqn, kind, ">", x, zero), one, zero)
+    return b.select(_comparison(lanes, eqn, kind, "<", x, zero), b.neg(one), above)
 
 
 def _abs(lanes: Lanes, eqn: Any, kind: Any, x: Any) -> Any:
     if _is_float(kind):
         return lanes.intrinsic("fabs", x)
-    is_less = _comparison("<")(lanes, eqn, kind, x, lanes.constant(0, kind))
+    is_less = _comparison(lanes, eqn, kind, "<", x, lanes.constant(0, kind))
     return lanes.builder.select(is_less, lanes.builder.neg(x), x)
 
 
@@ -329,49 +276,26 @@ def _pow(lanes: Lanes, eqn: Any, kind: Any, x: Any, y: Any) -> Any:
     return lanes.intrinsic("pow", x, y)
 
 
-_RULES: dict[str, Callable[..., Any]] = {
+FORMS: dict[str, Callable[..., Any]] = {
     "abs": _abs,
-    "add": _arithmetic("fadd", "add"),
-    "add_any": _arithmetic("fadd", "add"),
-    "and": _bitwise("and_"),
-    "bitcast_convert_type": _bitcast,
-    "ceil": _intrinsic("ceil"),
-    "convert_element_type": _convert,
-    "copy": _same,
-    "copy_p": _same,
-    "cos": _intrinsic("cos"),
-    "div": _quotient,
-    "eq": _comparison("=="),
-    "exp": _intrinsic("exp"),
-    "exp2": _intrinsic("exp2"),
-    "floor": _intrinsic("floor"),
-    "ge": _comparison(">="),
-    "gt": _comparison(">"),
-    "integer_pow": _integer_pow,
+    "arithmetic": _arithmetic,
+    "bitcast": _bitcast,
+    "bits": lambda lanes, eqn, kind, name, *args: getattr(lanes.builder, name)(*args),
+    "choice": _select,
+    "comparison": _comparison,
+    "conversion": _convert,
+    "extreme": _extreme,
+    "intrinsic": lambda lanes, eqn, kind, *args: lanes.intrinsic(eqn.primitive.name, *args),
     "is_finite": _is_finite,
-    "le": _comparison("<="),
-    "log": _intrinsic("log"),
-    "lt": _comparison("<"),
-    "max": _extreme(">"),
-    "min": _extreme("<"),
-    "mul": _arithmetic("fmul", "mul"),
-    "ne": _comparison("!="),
-    "neg": _negative,
-    "not": _bitwise("not_"),
-    "or": _bitwise("or_"),
+    "negative": _negative,
     "pow": _pow,
-    "rsqrt": _rsqrt,
-    "select_n": _select,
-    "shift_left": _shift("shl"),
-    "shift_right_arithmetic": _shift("ashr"),
-    "shift_right_logical": _shift("lshr"),
+    "power": _integer_pow,
+    "quotient": _quotient,
+    "rsqrt": lambda lanes, eqn, kind, x: lanes.inverse(lanes.intrinsic("sqrt", x)),
+    "same": lambda lanes, eqn, kind, x: x,
+    "shift": _shift,
     "sign": _sign,
-    "sin": _intrinsic("sin"),
-    "sqrt": _intrinsic("sqrt"),
-    "square": _square,
-    "stop_gradient": _same,
-    "sub": _arithmetic("fsub", "sub"),
-    "tan": _intrinsic("tan"),
-    "tanh": _intrinsic("tanh"),
-    "xor": _bitwise("xor"),
+    "square": lambda lanes, eqn, kind, x: _product(lanes, eqn, kind, x, x),
 }
+"""Forms of operations (`primitives.py`): (lanes, equation, type of the first operand, the words of
+the form, operands) → result."""

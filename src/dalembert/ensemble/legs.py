@@ -7,13 +7,14 @@ take a chunk fast, the leg ends there: what was taken ahead of knowing that is f
 
 from collections import deque
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.caches import kept
 from dalembert.ensemble.engines import OnBlock, known
 from dalembert.ensemble.kernel import Kernel, Saves
 from dalembert.ensemble.march import Block, PathState, Status, choose
@@ -77,7 +78,7 @@ def compile_run(kernel: Kernel, on_block: OnBlock) -> Compiled:
     return Compiled(on_block, *_of_kernel(kernel))
 
 
-@lru_cache(maxsize=128)
+@kept
 def _of_kernel(kernel: Kernel) -> tuple[Callable[..., Any], ...]:
     return tuple(map(jax.jit, (kernel.observe_rows, kernel.step_safely, kernel.finish)))
 

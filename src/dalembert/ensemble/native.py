@@ -7,13 +7,14 @@ XLA writes every intermediate result of a step to memory, and computes many of t
 
 import ctypes
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial, reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from llvmlite import binding, ir
 
+from dalembert.caches import kept
 from dalembert.ensemble.engines import March, OnBlock, RefusedError, Steps
 from dalembert.ensemble.lanes import Lanes, NoVectorFormError, element_type
 from dalembert.ensemble.march import Block, Fast, Moving, PathState, Status, accepted
@@ -327,7 +328,7 @@ def vector_march(steps: Steps) -> OnBlock:
     return on_block
 
 
-@lru_cache(maxsize=128)
+@kept
 def _accepting(stepper: Stepper) -> Callable[..., tuple[PathState, Any]]:
     return jax.jit(partial(accepted, stepper))
 
@@ -348,7 +349,7 @@ def _types(params: Any, stepper: Fast) -> Any:
     return jax.tree.map(of, params)
 
 
-@lru_cache(maxsize=128)
+@kept
 def compile_march(
     stepper: Fast, needs: frozenset[str], noise: Noise, params: Any, paths: int
 ) -> NativeMarch:

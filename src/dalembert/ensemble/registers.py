@@ -7,7 +7,7 @@ steps as its paths need.
 """
 
 from collections.abc import Callable
-from functools import lru_cache, partial, reduce
+from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -17,6 +17,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
+from dalembert.caches import kept
 from dalembert.ensemble.kernel_code import IN_TRITON, expanded, operations
 from dalembert.ensemble.march import OPTIONAL, Block, Fast, Moving, PathState, Stretch, moving
 from dalembert.ensemble.one_path import draw_scalars, is_unrolled, step_scalars
@@ -50,7 +51,7 @@ def why_not_in_registers(stepper: Fast, noise: Noise, params: Any) -> str:
     return f"Triton has no {', '.join(sorted(unknown))}" if unknown else ""
 
 
-@lru_cache(maxsize=128)
+@kept
 def kernel_operations(
     stepper: Fast, noise: Noise, params: tuple[Any, ...], tree: Any
 ) -> frozenset[str]:

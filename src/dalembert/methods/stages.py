@@ -50,16 +50,10 @@ class Increment:
         name: what it is called; no other kind of increment of a method has the same name.
         reads: the fields of `da.Increments` that it is made of. One that reads none is the same
             for all paths and steps.
-        odd: the noises whose reflection changes its sign; those that its fields number, unless
-            a subclass says otherwise.
     """
 
     name: ClassVar[str]
     reads: ClassVar[frozenset[str]] = frozenset()
-
-    @property
-    def odd(self) -> frozenset[int]:
-        return frozenset(vars(self).values() if self.reads else ())
 
     @property
     def is_joint(self) -> bool:

@@ -233,8 +233,20 @@ def increment_values(
     """What the entries of a step are multiplied by, given the factors that some of them have."""
     dt = jnp.asarray(dt, dtype)
 
+    def number_of(increment: Increment) -> Any:
+        # What it does not declare is out of its reach: one that reads noise differs between paths.
+        fields = noise._asdict().items()
+        given = {name: x if name in increment.reads else None for name, x in fields}
+        try:
+            return _value(increment, dt, Increments(**given))
+        except (TypeError, AssertionError) as error:
+            raise TypeError(
+                f"{increment!r} cannot be computed from dt and {sorted(increment.reads)}, which is "
+                f"all that it reads ({error}): write what else it needs into its `reads`."
+            ) from error
+
     def value(increment: Increment) -> Any:
-        number = _value(increment, dt, noise)
+        number = number_of(increment)
         factor = None if increment.factor is None else factors[increment.factor]
         if increment.is_joint:
             return Joint(number, factor)
@@ -247,9 +259,10 @@ def increment_values(
 
 def _value(increment: Increment, dt: Any, noise: Increments) -> Any:
     """The number of an increment, or those of all noises: one by one where they are scalars."""
-    if not (increment.is_joint and isinstance(noise.dW, np.ndarray)):
+    read = next((x for x in (noise.dW, noise.dZ) if x is not None), None)
+    if not (increment.is_joint and isinstance(read, np.ndarray)):
         return increment.value(dt, noise)
-    each = (replace(increment, noise=r) for r in range(len(noise.dW)))
+    each = (replace(increment, noise=r) for r in range(len(read)))
     return vector(one.value(dt, noise) for one in each)
 
 

@@ -5,13 +5,14 @@ three-point variable of one noise has three values, so three maps say all that t
 """
 
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.caches import kept
 from dalembert.noise import Increments, Noise, Signs, ThreePoint, enumerate_three_point
 from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.dependence import Degree, degree
@@ -53,6 +54,10 @@ class Propagator:
     @property
     def system(self) -> System:
         return self.stepper.system
+
+    @property
+    def _kept(self) -> Any:
+        return self.stepper._kept
 
     @property
     def dtype(self) -> np.dtype:
@@ -104,7 +109,7 @@ def make_maps(stepper: Stepper, noise: Noise, dt: Any, params: Any) -> tuple[Map
     return (maps if maps.shift.any() else maps._replace(shift=None)), report
 
 
-@lru_cache(maxsize=256)
+@kept
 def _is_affine(stepper: Stepper) -> bool:
     """Whether every term of the system is affine in q and p together."""
     system = stepper.system
@@ -116,7 +121,7 @@ def _is_affine(stepper: Stepper) -> bool:
     )
 
 
-@lru_cache(maxsize=256)
+@kept
 def _compiled(stepper: Stepper) -> Any:
     """A compiled function of the step size, the parameters and the outcomes of the noise."""
     dim, dtype = stepper.system.dim, stepper.dtype

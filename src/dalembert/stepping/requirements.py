@@ -1,14 +1,13 @@
 """What some methods ask of a system: additive noise, or the form of a Langevin equation."""
 
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.captured import Keyed
+from dalembert.caches import kept
 from dalembert.precision import is_traced
 from dalembert.stepping.dependence import Degree, degree
 from dalembert.stepping.locality import is_entrywise
@@ -57,22 +56,17 @@ def why_not_additive(system: System) -> str:
 
 
 def _find_out(system: System, requirement: str) -> str:
-    # Parameters that belong to a trace must not outlive it.
-    find = _why_not if is_traced(system.params) else _remembered
-    return find(Keyed(system, (system, system.key)), requirement)
+    return _why_not(system, system.key, requirement)
 
 
-def _why_not(keyed: Keyed, requirement: str) -> str:
-    system: System = keyed.value
+@kept
+def _why_not(system: System, key: Hashable, requirement: str) -> str:
     z = jax.ShapeDtypeStruct((system.dim,), np.float64)
     with jax.enable_x64(True):
         dependence = find_dependence(system, z)
     if requirement == "additive noise":
         return _why_not_additive(dependence, system.noise_numbers)
     return _why_not_langevin(dependence, system.noise_numbers) or _why_not_thermal(system)
-
-
-_remembered = lru_cache(maxsize=64)(_why_not)
 
 
 def _why_not_additive(dependence: Mapping[Term, Dependence], noises: Sequence[int]) -> str:

@@ -1,7 +1,7 @@
 """Turn a function of small arrays into straight-line code on scalars.
 
-The function is traced once and its jaxpr is interpreted over NumPy arrays of scalars: one
-expression per component. Slices, stacks, reductions and small products disappear into bookkeeping,
+The function is traced once, and its trace is evaluated on NumPy arrays of scalars: one expression
+per component. Slices, stacks, reductions and small products disappear into bookkeeping,
 known zeros and ones fold away, and what is left is elementwise, so that a compiler can keep a whole
 step in registers.
 """
@@ -14,13 +14,12 @@ import jax
 import numpy as np
 from jax import lax
 from jax.core import Tracer
-from jax.extend import core as jcore
 
 from dalembert import elementary
 from dalembert.operations import OPERATIONS, Operation
 from dalembert.stepping import expressions as ex
-from dalembert.stepping.dependence import name_of, sub_jaxpr
 from dalembert.stepping.expressions import Program, components, is_known
+from dalembert.traces import called, compute, evaluate, facts, name_of
 
 __all__ = ["NotScalarError", "scalarise", "stack", "written_out"]
 
@@ -32,13 +31,13 @@ class NotScalarError(Exception):
     """The function uses an operation that has no straight-line form."""
 
 
-def _constant(x: Any) -> np.ndarray:
+def _constant(x: Any, kind: Any) -> np.ndarray:
     """A constant of a traced function: known, unless it belongs to a trace around it."""
     if isinstance(x, Tracer):
         return components(x)
-    if not isinstance(jax.numpy.result_type(x), np.dtype):
-        raise NotScalarError(f"constants of type {x.dtype}")
-    return components(np.asarray(x))
+    if not isinstance(kind.dtype, np.dtype):
+        raise NotScalarError(f"constants of type {kind.dtype}")
+    return components(np.asarray(x, kind.dtype))
 
 
 def stack(x: np.ndarray, dtype: Any = None) -> jax.Array:
@@ -58,65 +57,50 @@ def scalarise(fun: Callable[..., Any], *like: Any) -> Program:
 
 def written_out(fun: Callable[..., Any], *like: Any) -> Callable[..., Any]:
     """`fun` as a function of arrays of expressions, from which programs can be put together."""
-    closed, shape = jax.make_jaxpr(fun, return_shape=True)(*like)
+    trace, shape = jax.make_jaxpr(fun, return_shape=True)(*like)
     out_tree = jax.tree.structure(shape)
-    consts = [_constant(c) for c in closed.consts]
 
     def straight(*args: Any) -> Any:
         leaves = [components(leaf) for leaf in jax.tree.leaves(args)]
-        return jax.tree.unflatten(out_tree, _interpret(closed.jaxpr, consts, leaves, _Budget()))
+        return jax.tree.unflatten(out_tree, _Writer().run(trace, leaves))
 
     return straight
 
 
-class _Budget:
+class _Writer:
+    """Writes equations out, as long as they are not too many."""
+
     def __init__(self) -> None:
         self.left = MAX_SCALARS
 
-    def spend(self, count: int) -> None:
-        self.left -= count
+    def run(self, trace: Any, args: list[np.ndarray]) -> list[np.ndarray]:
+        return evaluate(trace, args, self.equation, _constant)
+
+    def equation(self, eqn: Any, args: list[np.ndarray]) -> list[np.ndarray]:
+        self.left -= sum(int(np.prod(v.aval.shape)) for v in eqn.outvars)
         if self.left < 0:
             raise NotScalarError(f"more than {MAX_SCALARS} scalar operations")
+        if (inner := called(eqn)) is not None:
+            return self.run(inner, args)
+        name = name_of(eqn)
+        if name == "cond" and _all_known(args[0]):
+            branches = eqn.params["branches"]
+            return self.run(branches[int(np.clip(args[0][()], 0, len(branches) - 1))], args[1:])
+        if all(map(_all_known, args)):
+            return _evaluate(eqn, args)
+        _check_types(eqn)
+        if eqn.primitive in OPERATIONS:
+            own = OPERATIONS[eqn.primitive]
+            return [_elementwise(_OWN.get(own, _function(own)), args)]
+        form, *words = facts(eqn).scalar.split() or [""]
+        if form not in FORMS:
+            raise NotScalarError(name)
+        found = FORMS[form](eqn, args, *words)
+        return found if isinstance(found, list) else [found]
 
 
-def _interpret(jaxpr: Any, consts: list[Any], args: list[Any], budget: _Budget) -> list[Any]:
-    values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
-
-    def read(var: Any) -> np.ndarray:
-        if not isinstance(var, jcore.Literal):
-            return values[var]
-        kind: Any = var.aval
-        return components(np.asarray(var.val, kind.dtype))
-
-    for eqn in jaxpr.eqns:
-        outs = _apply(eqn, [read(v) for v in eqn.invars], budget)
-        values.update(zip(eqn.outvars, outs, strict=True))
-    return [read(v) for v in jaxpr.outvars]
-
-
-def _apply(eqn: Any, args: list[np.ndarray], budget: _Budget) -> list[np.ndarray]:
-    name = name_of(eqn)
-    budget.spend(sum(int(np.prod(v.aval.shape)) for v in eqn.outvars))
-    inner = _known_branch(eqn, args) if name == "cond" else sub_jaxpr(eqn)
-    if inner is not None:
-        args = args[1:] if name == "cond" else args
-        return _interpret(inner.jaxpr, [_constant(c) for c in inner.consts], args, budget)
-    if all(is_known(x) for arg in args for x in arg.ravel()):
-        return _evaluate(eqn, args)
-    _check_types(eqn)
-    if eqn.primitive in OPERATIONS:
-        return [_elementwise(_OWN.get(eqn.primitive, _function(OPERATIONS[eqn.primitive])), args)]
-    if name in _FOLDED:
-        return [_elementwise(_FOLDED[name], args)]
-    if name in _MOVES:
-        return _move(eqn, args)
-    if name in _REDUCTIONS:
-        return [_reduce(_REDUCTIONS[name], args[0], eqn.params["axes"])]
-    if name in _SPECIAL:
-        return [_SPECIAL[name](eqn, args)]
-    if name in _ELEMENTWISE:
-        return [_elementwise(_of_primitive(eqn), args)]
-    raise NotScalarError(name)
+def _all_known(array: np.ndarray) -> bool:
+    return all(map(is_known, array.ravel()))
 
 
 def _check_types(eqn: Any) -> None:
@@ -139,13 +123,6 @@ def _of_primitive(eqn: Any) -> Callable[..., Any]:
     return operation
 
 
-def _known_branch(eqn: Any, args: list[np.ndarray]) -> Any | None:
-    """The branch that is taken, if that is known; otherwise there is no straight line."""
-    which = args[0][()]
-    branches = eqn.params["branches"]
-    return branches[int(np.clip(which, 0, len(branches) - 1))] if is_known(which) else None
-
-
 def _elementwise(op: Callable[..., Any], args: list[np.ndarray]) -> np.ndarray:
     args = list(np.broadcast_arrays(*args))
     out = np.empty(args[0].shape, object)
@@ -156,18 +133,23 @@ def _elementwise(op: Callable[..., Any], args: list[np.ndarray]) -> np.ndarray:
 
 def _evaluate(eqn: Any, args: list[np.ndarray]) -> list[np.ndarray]:
     """Compute now what does not depend on any traced value."""
-    known = [a.astype(v.aval.dtype) for a, v in zip(args, eqn.invars, strict=True)]
-    with jax.ensure_compile_time_eval():
-        out = eqn.primitive.bind(*known, **eqn.params)
-    return [components(np.asarray(x)) for x in (out if eqn.primitive.multiple_results else [out])]
+    return list(map(components, compute(eqn, _typed(args, eqn.invars))))
 
 
-def _move(eqn: Any, args: list[np.ndarray]) -> list[np.ndarray]:
+def _typed(args: list[np.ndarray], variables: Any) -> list[np.ndarray]:
+    """Known numbers as arrays of the types that variables have."""
+    return [x.astype(v.aval.dtype) for x, v in zip(args, variables, strict=True)]
+
+
+def _each(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
+    return _elementwise(_of_primitive(eqn), args)
+
+
+def _move(eqn: Any, args: list[np.ndarray], operands: str) -> list[np.ndarray]:
     """Apply an operation that only moves entries by letting it move their numbers instead."""
-    moved = _MOVES[eqn.primitive.name]
-    data = args if moved is None else args[:moved]
-    rest = [] if moved is None else args[moved:]
-    if not all(is_known(x) for arg in rest for x in arg.ravel()):
+    count = len(args) if operands == "all" else int(operands)
+    data, rest = args[:count], args[count:]
+    if not all(map(_all_known, rest)):
         raise NotScalarError(f"{eqn.primitive.name} at traced positions")
     pool = np.concatenate([arg.ravel() for arg in data])
     starts = np.cumsum([0, *(arg.size for arg in data)])
@@ -175,11 +157,8 @@ def _move(eqn: Any, args: list[np.ndarray]) -> list[np.ndarray]:
         np.arange(start, start + arg.size, dtype=np.int32).reshape(arg.shape)
         for start, arg in zip(starts[:-1], data, strict=True)
     ]
-    positions = [a.astype(v.aval.dtype) for a, v in zip(rest, eqn.invars[len(data) :], strict=True)]
-    params = eqn.params | ({"fill_value": -1} if "fill_value" in eqn.params else {})
-    with jax.ensure_compile_time_eval():
-        out = eqn.primitive.bind(*numbers, *positions, **params)
-    chosen = [np.asarray(x) for x in (out if eqn.primitive.multiple_results else [out])]
+    changes = {"fill_value": -1} if "fill_value" in eqn.params else {}
+    chosen = compute(eqn, [*numbers, *_typed(rest, eqn.invars[count:])], **changes)
     if any(np.any((c < 0) | (c >= pool.size)) for c in chosen):
         raise NotScalarError(f"{eqn.primitive.name} out of bounds")
     return [pool[c] if c.shape else _wrap(pool[int(c)]) for c in chosen]
@@ -191,12 +170,13 @@ def _wrap(x: Any) -> np.ndarray:
     return out
 
 
-def _reduce(op: Callable[..., Any], x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+def _reduce(eqn: Any, args: list[np.ndarray], rule: str) -> np.ndarray:
+    (x,), axes = args, eqn.params["axes"]
     kept = [axis for axis in range(x.ndim) if axis not in axes]
     rows = np.transpose(x, [*kept, *axes]).reshape([*(x.shape[axis] for axis in kept), -1])
     out = np.empty(rows.shape[:-1], object)
     for index in np.ndindex(out.shape):
-        out[index] = reduce(op, rows[index])
+        out[index] = reduce(_RULES[rule], rows[index])
     return out
 
 
@@ -237,21 +217,16 @@ def _cumsum(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
 def _scatter_add(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
     """operand + Σ updates, found by scattering the unit vectors one by one."""
     operand, indices, updates = args
-    if not all(is_known(x) for x in indices.ravel()):
+    if not _all_known(indices):
         raise NotScalarError("scatter at traced positions")
     dtype, positions = eqn.invars[0].aval.dtype, indices.astype(eqn.invars[1].aval.dtype)
     out = operand.copy()
     for k, update in enumerate(updates.ravel()):
         unit = np.zeros(updates.size, dtype)
         unit[k] = 1
-        with jax.ensure_compile_time_eval():
-            place = eqn.primitive.bind(
-                np.zeros(operand.shape, dtype),
-                positions,
-                unit.reshape(updates.shape),
-                **eqn.params,
-            )
-        for index in np.argwhere(np.asarray(place)):
+        nowhere = np.zeros(operand.shape, dtype)
+        (place,) = compute(eqn, [nowhere, positions, unit.reshape(updates.shape)])
+        for index in np.argwhere(place):
             out[tuple(index)] = ex.add(out[tuple(index)], update)
     return out
 
@@ -272,10 +247,6 @@ def _select_n(which: Any, *cases: Any) -> Any:
     return lax.select_n(which, *(lax.convert_element_type(x, cases[0].dtype) for x in cases))
 
 
-def _integer_pow(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
-    return _elementwise(lambda x: ex.power(x, eqn.params["y"]), args)
-
-
 def _polynomial(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
     """a_0 + x (a_1 + x (a_2 + …)); the operands are x, a_0, a_1, …"""
 
@@ -288,7 +259,7 @@ def _polynomial(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
 def _bitcast(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
     if eqn.outvars[0].aval.shape != args[0].shape:
         raise NotScalarError("bitcast_convert_type to another width")
-    return _elementwise(_of_primitive(eqn), args)
+    return _each(eqn, args)
 
 
 def _as_type(dtype: np.dtype, x: Any) -> Any:
@@ -302,7 +273,7 @@ def _as_type(dtype: np.dtype, x: Any) -> Any:
 def _convert(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
     if eqn.invars[0].aval.dtype == eqn.params["new_dtype"]:
         return args[0]
-    return _elementwise(_of_primitive(eqn), args)
+    return _each(eqn, args)
 
 
 def _function(operation: Operation) -> Callable[..., Any]:
@@ -315,129 +286,43 @@ def _pairwise(name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, y: ex.apply(name, operation, (x, y), x.dtype)
 
 
-_FOLDED: dict[str, Callable[..., Any]] = {
-    "abs": ex.magnitude,
+_RULES: dict[str, Callable[..., Any]] = {
     "add": ex.add,
-    "add_any": ex.add,
     "sub": ex.sub,
     "mul": ex.mul,
     "div": ex.div,
     "neg": ex.neg,
-    "copy": lambda x: x,
-    "copy_p": lambda x: x,
-    "max": ex.maximum,
+    "magnitude": ex.magnitude,
+    "maximum": ex.maximum,
+    "min": _pairwise("min", lax.min),
+    "and": _pairwise("and", lax.bitwise_and),
+    "or": _pairwise("or", lax.bitwise_or),
+    "same": lambda x: x,
     "sin": _function(elementary.sin),
     "cos": _function(elementary.cos),
     "log": _function(elementary.log),
 }
+"""Operations on scalars that know how to simplify, or serve several primitives."""
 
-# Operations of our own that have rules.
-_OWN: dict[Any, Callable[..., Any]] = {
-    elementary.absolute.primitive: ex.magnitude,
-    elementary.rough_inverse.primitive: ex.rough_inverse,
-}
+_OWN = {elementary.absolute: ex.magnitude, elementary.rough_inverse: ex.rough_inverse}
+"""Operations of our own that have rules."""
 
 _TYPES = frozenset(np.dtype(code) for code in "?bhilqBHILQfd")
 """Truth values, whole numbers, and floats of 32 and 64 bits."""
 
-# How many leading operands carry data; the rest are positions. None: all of them.
-_MOVES: dict[str, int | None] = {
-    "broadcast_in_dim": 1,
-    "reshape": 1,
-    "squeeze": 1,
-    "transpose": 1,
-    "slice": 1,
-    "rev": 1,
-    "expand_dims": 1,
-    "split": 1,
-    "dynamic_slice": 1,
-    "gather": 1,
-    "tile": 1,
-    "unstack": 1,
-    "concatenate": None,
-    "stack": None,
-    "pad": None,
-    "dynamic_update_slice": 2,
-}
-
-_REDUCTIONS: dict[str, Callable[..., Any]] = {
-    "reduce_sum": ex.add,
-    "reduce_prod": ex.mul,
-    "reduce_max": ex.maximum,
-    "reduce_min": _pairwise("min", lax.min),
-    "reduce_and": _pairwise("and", lax.bitwise_and),
-    "reduce_or": _pairwise("or", lax.bitwise_or),
-}
-
-_SPECIAL: dict[str, Callable[[Any, list[np.ndarray]], np.ndarray]] = {
-    "dot_general": _dot_general,
+FORMS: dict[str, Callable[..., np.ndarray | list[np.ndarray]]] = {
+    "bitcast": _bitcast,
+    "choice": _select,
+    "conversion": _convert,
     "cumsum": _cumsum,
-    "scatter-add": _scatter_add,
-    "scatter_add": _scatter_add,
-    "select_n": _select,
-    "integer_pow": _integer_pow,
+    "dot": _dot_general,
+    "each": _each,
+    "fold": lambda eqn, args, rule: _elementwise(_RULES[rule], args),
+    "move": _move,
     "polynomial": _polynomial,
-    "bitcast_convert_type": _bitcast,
-    "convert_element_type": _convert,
+    "power": lambda eqn, args: _elementwise(lambda x: ex.power(x, eqn.params["y"]), args),
+    "reduce": _reduce,
+    "scatter_add": _scatter_add,
 }
-
-_ELEMENTWISE = frozenset(
-    [
-        "acos",
-        "acosh",
-        "and",
-        "asin",
-        "asinh",
-        "atan",
-        "atan2",
-        "atanh",
-        "cbrt",
-        "ceil",
-        "clamp",
-        "cosh",
-        "digamma",
-        "eq",
-        "erf",
-        "erf_inv",
-        "erfc",
-        "exp",
-        "exp2",
-        "expm1",
-        "floor",
-        "ge",
-        "gt",
-        "igamma",
-        "igammac",
-        "is_finite",
-        "le",
-        "lgamma",
-        "log1p",
-        "log2",
-        "logistic",
-        "lt",
-        "min",
-        "ne",
-        "nextafter",
-        "not",
-        "one_minus_square",
-        "or",
-        "pow",
-        "reduce_precision",
-        "rem",
-        "round",
-        "rsqrt",
-        "shift_left",
-        "shift_right_arithmetic",
-        "shift_right_logical",
-        "sign",
-        "sinh",
-        "sqrt",
-        "square",
-        "stop_gradient",
-        "tan",
-        "tanh",
-        "xor",
-        "bessel_i0e",
-        "bessel_i1e",
-    ]
-)
+"""Forms of operations (`primitives.py`): (equation, operands, the words of the form) → what
+comes out, a list of arrays if there may be several."""

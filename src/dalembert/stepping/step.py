@@ -1,12 +1,12 @@
 """One step of any method on any system, with known increments, and a report on its solution."""
 
-from functools import lru_cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.caches import kept
 from dalembert.methods import Method
 from dalembert.noise import Increments
 from dalembert.precision import as_dtype, cast, check_dt, is_traced, vector, with_precision
@@ -65,7 +65,7 @@ def step(
     return with_precision(run, *arguments, dt, dtype=kind)
 
 
-@lru_cache(maxsize=256)
+@kept
 def _compiled(stepper: Stepper) -> Any:
     def run(q: Any, p: Any, increments: Increments, params: Any, dt: Any) -> Any:
         q, p, info = stepper.advance(stepper.enter(q), stepper.enter(p), dt, increments, params)

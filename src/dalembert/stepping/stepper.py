@@ -6,16 +6,15 @@ and implicit blocks are solved matrix-free.
 """
 
 from collections.abc import Callable, Hashable, Mapping
-from copy import copy
-from dataclasses import dataclass
-from functools import lru_cache, reduce
+from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.captured import Keyed
+from dalembert.caches import Kept, kept
 from dalembert.elementary import absolute
 from dalembert.methods import Method
 from dalembert.noise import Increments
@@ -68,6 +67,7 @@ class Stepper:
     factors: Callable[[Any, Any], Any] | None
     notice: str
     dtype: np.dtype
+    _kept: Any = field(init=False, repr=False, default_factory=Kept)
 
     @property
     def is_scalar(self) -> bool:
@@ -156,13 +156,6 @@ class Stepper:
         return {term: fun(q, p, params) for term, fun in terms.items() if fun}
 
 
-def _keyed(system: System, known_by: Hashable) -> Keyed:
-    """A system known by its functions, as they are now, and the types of its parameters."""
-    leaves, tree = jax.tree.flatten(system.params)
-    types = tuple((np.shape(x), str(getattr(x, "dtype", type(x)))) for x in leaves)
-    return Keyed(system, (system.key, tree, types, known_by))
-
-
 def make_stepper(
     system: System,
     method: Method,
@@ -175,32 +168,39 @@ def make_stepper(
     What functions are known by besides what they read can be given, such as their traces.
     """
     # Only the types of the parameters are kept: their values may belong to a trace that ends.
-    params = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(np.shape(x), _param_dtype(x, np.dtype(dtype))), system.params
-    )
+    leaves, tree = jax.tree.flatten(system.params)
+    kind = np.dtype(dtype)
+    types = tuple(jax.ShapeDtypeStruct(np.shape(x), _param_dtype(x, kind)) for x in leaves)
     # Always in the same context: what a function is traced to depends on whether known numbers are
     # computed at once, and the last bits of all later steps with it.
     with jax.ensure_compile_time_eval():
-        return _make_stepper(
-            _keyed(_with_types(system, params), known_by), method, np.dtype(dtype), shortcuts
+        stepper = _make_stepper(system.shared, types, tree, known_by, method, kind, shortcuts)
+    if not stepper.plan.blocks:
+        raise ValueError(
+            f"nothing moves in {system.name!r}: H does not depend on (q, p), and there is neither "
+            "force nor noise. Write H with q and p in it."
         )
+    return stepper
 
 
-@lru_cache(maxsize=256)
-def _make_stepper(keyed: Keyed, method: Method, dtype: np.dtype, shortcuts: bool) -> Stepper:
-    system: System = keyed.value
+@kept
+def _make_stepper(
+    system: System,
+    types: tuple[Any, ...],
+    tree: Any,
+    known_by: Hashable,
+    method: Method,
+    dtype: np.dtype,
+    shortcuts: bool,
+) -> Stepper:
+    system = system.typed(jax.tree.unflatten(tree, types))
     method.check_noises(system.noises)
     stages = method.rows_for(system)
     z = jax.ShapeDtypeStruct((system.dim,), dtype)
     terms = {entry.term for row in (*stages.q_rows, *stages.p_rows) for entry in row}
     dependence = find_dependence(system, z, terms)
     plan = make_plan(stages, dependence, shortcuts)
-    if not plan.blocks:
-        raise ValueError(
-            f"nothing moves in {system.name!r}: H does not depend on (q, p), and there is neither "
-            "force nor noise. Write H with q and p in it."
-        )
-    largest = system.dim * max(len(block.unknowns) for block in plan.blocks)
+    largest = system.dim * max((len(block.unknowns) for block in plan.blocks), default=0)
     notice = ""
     if system.dim > MAX_SCALAR_DIM or largest > MAX_SCALAR_UNKNOWNS:
         notice = f"{max(largest, system.dim)} components are too many to write out"
@@ -233,13 +233,6 @@ def _factors(system: System, plan: Plan, z: Any, scalar: bool) -> Callable[[Any,
     params = jax.tree.map(lambda x: Shared(x.shape, x.dtype), system.params)
     types = Shared((), z.dtype), params
     return scalarise(run, *types) if scalar and not has_rules(run, *types) else run
-
-
-def _with_types(system: System, params: Any) -> System:
-    """The system with types in place of parameters; it has been checked, so not again."""
-    typed = copy(system)
-    object.__setattr__(typed, "params", params)
-    return typed
 
 
 def _param_dtype(x: Any, dtype: np.dtype) -> Any:

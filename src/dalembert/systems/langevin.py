@@ -1,12 +1,13 @@
 """Langevin dynamics in any potential: friction and noise in balance at one temperature."""
 
 from collections.abc import Callable, Hashable
-from functools import cache, lru_cache
+from functools import cache
 from numbers import Integral
 from typing import Any
 
 import jax.numpy as jnp
 
+from dalembert.caches import bounded
 from dalembert.system import System
 from dalembert.systems._parameters import Params, exact, parameters, require
 
@@ -27,7 +28,7 @@ def _hamiltonian(potential: Potential) -> Callable[..., Any]:
     return build(potential) if isinstance(potential, Hashable) else build.__wrapped__(potential)
 
 
-@lru_cache(maxsize=64)
+@bounded(64)
 def _new_hamiltonian(potential: Potential) -> Callable[..., Any]:
     def H(q: Any, p: Any, params: Params) -> Any:
         return jnp.dot(p, p) / (2 * params["mass"]) + potential(q)

@@ -7,6 +7,7 @@ from dalembert.methods import Method
 from dalembert.methods.coefficients import number_text
 from dalembert.methods.conditions import TOLERANCE, Residuals
 from dalembert.methods.method import LAGRANGE_DALEMBERT, NOISE_KINDS, Convergence, Orders
+from dalembert.stepping.requirements import REQUIREMENTS
 from dalembert.theory.elementary_weights import expand, is_series
 from dalembert.theory.order_conditions import WeakOrder, order_conditions, weak_order
 from dalembert.theory.text import table
@@ -55,6 +56,12 @@ class Certificate:
     def lagrange_dalembert(self) -> bool:
         """Whether the method is a Lagrange–d'Alembert integrator."""
         return self.keeps_structure and self.structure == LAGRANGE_DALEMBERT
+
+    @property
+    def takes(self) -> str:
+        """What the method is made for, in words."""
+        wanted = [REQUIREMENTS[requirement] for requirement in self.method.requires]
+        return " and ".join(wanted) or ("any noises" if self.method.takes(2) else "one noise")
 
     @property
     def convergence(self) -> Convergence:

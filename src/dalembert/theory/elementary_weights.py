@@ -13,21 +13,21 @@ coefficient of a rooted tree with root c and subtrees t₁, …, t_n is
 The random numbers are enumerated, not drawn, so that expectations are exact. Three outcomes a
 variable are enough up to weak order two: the three-point law is the Gauss–Hermite rule with three
 nodes, which integrates polynomials up to degree five, and no product of trees of weight 5/2 has a
-higher degree.
+higher degree. Where increments are squares of the noise, or higher powers, there are more nodes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
-from math import sqrt
+from math import pi, sqrt
 
 import jax
 import numpy as np
 
 from dalembert.methods import Method
 from dalembert.methods.conditions import Array
-from dalembert.methods.stages import Entry, StageSystem
+from dalembert.methods.stages import Entry, Increment, StageSystem
 from dalembert.noise import Increments
 from dalembert.system import BRACKET_TERMS, DRIFT_TERMS, NOISE_TERMS, Bracket, Term
 
@@ -98,50 +98,48 @@ def mixed_variables(I: Array, I_tilde: Array) -> Array:
 
 
 def is_series(method: Method, noises: int, additive: bool = False) -> bool:
-    """Whether the step is a B-series: all of its rows are sums of fields at stages."""
+    """Whether the step is a B-series: rows are sums of fields at stages, with powers of noise."""
     rows = method.rows(noises)
-    return len(rows.q_rows) == len(rows.p_rows) and all(
-        e.term[0] not in BRACKET_TERMS and e.q_row == e.p_row and e.increment.factor is None
-        for row in _entries(rows, additive)
-        for e in row
+    entries = [e for row in _entries(rows, additive) for e in row]
+    return (
+        len(rows.q_rows) == len(rows.p_rows)
+        and all(e.term[0] not in BRACKET_TERMS and e.q_row == e.p_row for e in entries)
+        and _degree(entries, noises) is not None
     )
 
 
 def treats_all_alike(method: Method, noises: int = 1) -> bool:
     """Whether all parts of a field have the same weights: gradients with q, with p, and forces."""
-    if not is_series(method, noises):
-        return False
-    return len(expand(method, noises).channels) == noises + 1
+    return is_series(method, noises) and len(expand(method, noises).channels) == noises + 1
 
 
 def expand(
     method: Method, noises: int, mixed: Mixed = mixed_variables, additive: bool = False
 ) -> Expansion:
     """Write one step of ``method`` with ``noises`` noises and h = 1 as an ``Expansion``."""
-    entries = _entries(method.rows(noises), additive)
-    noise, probabilities = _increments(method, noises, mixed)
-    with jax.enable_x64(True):
-        kinds = {e.increment for row in entries for e in row}
-        values = {kind: np.asarray(kind.value(np.float64(1), noise)) for kind in kinds}
-    stages = len(entries) - 1
+    rows = _entries(method.rows(noises), additive)
+    entries = [(i, e) for i, row in enumerate(rows) for e in row]
+    degree = _degree([e for _, e in entries], noises) or 1
+    noise, probabilities = _increments(method, noises, mixed, degree)
     terms = [[(kind, 0) for kind in DRIFT_TERMS]]
     terms += [[(kind, r) for kind in NOISE_TERMS] for r in range(noises)]
-    size = (len(probabilities), stages + 1, stages)
+    size = (len(probabilities), len(rows), len(rows) - 1)
     tables: dict[Term, Array] = {term: np.zeros(size) for kinds in terms for term in kinds}
-    for i, row in enumerate(entries):
-        for e in row:
-            tables[e.term][:, i, e.q_row] += e.weight * values[e.increment]
+    values = _values({e.increment for _, e in entries}, noise)
+    for i, e in entries:
+        tables[e.term][:, i, e.q_row] += e.weight * values[e.increment]
     channels = [
         Channel(colour, f"{colour}{names}", table[:, -1], table[:, :-1])
         for colour, kinds in enumerate(terms)
         for names, table in _merge([(kind, tables[kind, i]) for kind, i in kinds])
     ]
     # Noise k at Rößler's stages Ĥᵏ carries no variable that is odd in noise k alone.
-    odd_vanish = all(
-        e.increment.odd == ({e.term[1]} if e.term[0] in NOISE_TERMS else set())
-        for row in entries
-        for e in row
-    )
+    odd_vanish = True
+    for r in range(noises):
+        reflected = _values(values, _changed(noise, np.where(np.arange(noises) == r, -1.0, 1.0)))
+        for _, e in entries:
+            sign = -1.0 if e.term[0] in NOISE_TERMS and e.term[1] == r else 1.0
+            odd_vanish &= np.array_equal(reflected[e.increment], sign * values[e.increment])
     return Expansion(tuple(channels), probabilities, odd_vanish)
 
 
@@ -164,22 +162,54 @@ def _is_of_noises(which: int | Bracket) -> bool:
     )
 
 
-def _increments(method: Method, noises: int, mixed: Mixed) -> tuple[Increments, Array]:
+def _values(increments: Iterable[Increment], noise: Increments) -> dict[Increment, Array]:
+    """What increments are with h = 1."""
+    with jax.enable_x64(True):
+        return {x: np.asarray(x.value(np.float64(1), noise)) for x in increments}
+
+
+def _changed(noise: Increments, factors: Array) -> Increments:
+    """The same noise with every Wiener process multiplied by a number."""
+    assert noise.dZ is not None and noise.mixed is not None
+    dW, dZ = (x * factors[:, None] for x in (noise.dW, noise.dZ))
+    return noise._replace(dW=dW, dZ=dZ, mixed=noise.mixed * np.outer(factors, factors)[..., None])
+
+
+def _degree(entries: Sequence[Entry], noises: int) -> int | None:
+    """The highest power of the noise in the increments of entries; None if one is no power."""
+    increments = {e.increment for e in entries}
+    if any(x.factor or "area" in x.reads for x in increments):
+        return None
+    numbers = np.random.default_rng(0).normal(size=(noises * (noises + 2), 8))
+    dW, dZ, mixed = np.split(numbers, [noises, 2 * noises])
+    noise = Increments(dW, dZ, mixed.reshape(noises, noises, 8), coin=np.sign(numbers.sum(0) + 1))
+    once, twice = (_values(increments, _changed(noise, np.full(noises, x))) for x in (1.0, 2.0))
+    degrees = [
+        next((d for d in range(9) if np.array_equal(twice[x], 2.0**d * once[x])), None)
+        for x in increments
+    ]
+    return None if None in degrees else max((d or 0 for d in degrees), default=0)
+
+
+def _increments(method: Method, noises: int, mixed: Mixed, degree: int) -> tuple[Increments, Array]:
     """All outcomes of the noise of a step with h = 1, outcomes last, and their probabilities."""
     needs = method.needs(noises)
     nothing = ((0.0, 1.0),)
-    second = _COIN if "mixed" in needs else _GAUSS if "dZ" in needs else nothing
+    gauss = _GAUSS if degree < 2 or method.convergence == "weak" else _gauss(5 * degree)
+    second = _COIN if "mixed" in needs else gauss if "dZ" in needs else nothing
     coins = _COIN if "coin" in needs else nothing
-    pairs = list(product(*[_GAUSS] * noises, *[second] * noises, coins))
+    pairs = list(product(*[gauss] * noises, *[second] * noises, coins))
     outcomes = np.array(pairs).reshape(len(pairs), 2 * noises + 1, 2)
     first, other, coin = np.split(outcomes[..., 0], [noises, 2 * noises], axis=1)
-    noise = Increments(
-        dW=first.T,
-        dZ=(first + other / sqrt(3)).T / 2,
-        mixed=np.moveaxis(mixed(first, other), 0, -1) if "mixed" in needs else None,
-        coin=coin[:, 0],
-    )
+    dZ = (first + other / sqrt(3)).T / 2
+    noise = Increments(first.T, dZ, np.moveaxis(mixed(first, other), 0, -1), coin=coin[:, 0])
     return noise, outcomes[..., 1].prod(axis=1)
+
+
+def _gauss(degree: int) -> list[tuple[float, float]]:
+    """Nodes and weights that integrate polynomials up to a degree against the normal density."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(degree // 2 + 1)
+    return list(zip(nodes.tolist(), (weights / sqrt(2 * pi)).tolist(), strict=True))
 
 
 def _merge(kinds: Sequence[tuple[str, Array]]) -> list[tuple[str, Array]]:

@@ -5,7 +5,6 @@ level, which takes about K^n steps in all instead of n K^n, in chunks of one com
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
 from itertools import product
 from math import sqrt
 from typing import Any
@@ -14,7 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.captured import Keyed, captured
+from dalembert.caches import kept
+from dalembert.captured import Keyed
 from dalembert.noise import Increments
 from dalembert.precision import with_precision
 from dalembert.stepping.stepper import Stepper
@@ -95,8 +95,7 @@ def enumerate_expectations(
 def observe_all(system: System, phi: Callable[..., Any], z: np.ndarray) -> np.ndarray:
     """The observable at many states z = (q, p) of shape (states, 2·dim)."""
     q, p = np.split(z, 2, axis=1)
-    reads = captured(phi, partial(system.retraced, phi))
-    run = _values(Keyed(system, system.key), Keyed(phi, reads))
+    run = _values(system.shared, system.known(phi))
     values = [with_precision(run, *chunk, system.params) for chunk in _chunks(q, p, CHUNK)]
     return np.concatenate([np.asarray(x) for x in values])[: len(q)]
 
@@ -109,7 +108,7 @@ def _chunks(q: np.ndarray, p: np.ndarray, size: int) -> Iterator[tuple[np.ndarra
         yield q[rows], p[rows]
 
 
-@lru_cache(maxsize=64)
+@kept
 def _branch(stepper: Stepper) -> Any:
     """One step of many states with all increments: (states, outcomes, dim)."""
 
@@ -121,10 +120,10 @@ def _branch(stepper: Stepper) -> Any:
     return jax.jit(jax.vmap(over_outcomes, in_axes=(0, 0, None, None, None)))
 
 
-@lru_cache(maxsize=64)
-def _values(system: Keyed, phi: Keyed) -> Any:
+@kept
+def _values(system: System, phi: Keyed) -> Any:
     def one(q: Any, p: Any, params: Any) -> Any:
-        return jnp.asarray(system.value.evaluate(phi.value, q, p, params), q.dtype)
+        return jnp.asarray(system.evaluate(phi.value, q, p, params), q.dtype)
 
     return jax.jit(jax.vmap(one, in_axes=(0, 0, None)))
 

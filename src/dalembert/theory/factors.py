@@ -6,13 +6,13 @@ print(factor_convergence(system, da.midpoint(), (q0, p0), dt=0.01, steps=128))
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.caches import kept
 from dalembert.noise import Increments
 from dalembert.stepping.newton import tolerance
 from dalembert.stepping.step import check_method
@@ -56,7 +56,7 @@ class _Flow(NamedTuple):
         return volume, own_conformal_factor(self.M), conformal_defect(self.M)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _compiled_flow(stepper: Stepper) -> Any:
     step = compiled_jacobian(stepper)
 

@@ -9,16 +9,15 @@ With z = (q, p) and M = ∂z(t)/∂z(0), the flow of a system with F = −Γ₀p
 step; they are found here by automatic differentiation and compared with these.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.captured import Keyed
+from dalembert.caches import kept
 from dalembert.noise import Increments
 from dalembert.precision import cast, is_traced, with_precision
 from dalembert.stepping.step import as_increments, check_method, vector
@@ -85,7 +84,7 @@ def jacobian(system: System, method: Any, q: Any, p: Any, dt: Any, dW: Any) -> A
     return with_precision(run, *z, increments, system.params, dt)
 
 
-@lru_cache(maxsize=64)
+@kept
 def compiled_jacobian(stepper: Stepper) -> Any:
     """(q, p, dt, increments, params) → derivative of the step, new state z', StepInfo."""
 
@@ -131,12 +130,11 @@ def linear_friction(system: System, seed: int = 0, samples: int = 32) -> LinearF
     Raises:
         ValueError: if a force is not −Γp with a constant matrix, with the point where it shows.
     """
-    return _linear_friction(Keyed(system, (system, system.key)), seed, samples)
+    return _linear_friction(system, system.key, seed, samples)
 
 
-@lru_cache(maxsize=32)
-def _linear_friction(keyed: Keyed, seed: int, samples: int) -> LinearFriction:
-    system: System = keyed.value
+@kept
+def _linear_friction(system: System, key: Hashable, seed: int, samples: int) -> LinearFriction:
     probe = Probe(system, sample_points(system, samples, seed))
     forces = [("F", 0), *(("f", i) for i in range(system.noises))]
     return LinearFriction(np.stack([_friction_matrix(probe, term) for term in forces]))

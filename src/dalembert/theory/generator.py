@@ -14,7 +14,7 @@ The series depends on the system alone and on no integrator. It is of use as lon
 fall fast, so for short times; the last terms say how good it is.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations_with_replacement
@@ -25,6 +25,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.caches import kept
+from dalembert.captured import Keyed
 from dalembert.system import System
 
 MIN_TERMS, MAX_TERMS = 3, 8
@@ -159,13 +161,14 @@ def _expand(
     lines = 2 * int(np.sum(degrees == degrees[-1]))
     directions = np.random.default_rng(0).standard_normal((lines, len(z)))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    known = tuple(map(system.known, observables.values()))
     # The rules of `jet` mix types and ranks.
     with (
         jax.enable_x64(True),
         jax.numpy_dtype_promotion("standard"),
         jax.numpy_rank_promotion("allow"),
     ):
-        derivatives = _line_derivatives(system, tuple(observables.values()), int(degrees[-1]))
+        derivatives = _line_derivatives(system, system.key, known, int(degrees[-1]))
         try:
             along_lines = np.asarray(derivatives(directions, z))
         except (KeyError, NotImplementedError) as error:  # `jet` looks its rules up in a dict
@@ -184,9 +187,9 @@ def _expand(
     return coefficients
 
 
-@lru_cache(maxsize=32)
+@kept
 def _line_derivatives(
-    system: System, observables: tuple[Callable[..., Any], ...], degree: int
+    system: System, key: Hashable, observables: tuple[Keyed, ...], degree: int
 ) -> Callable[..., Any]:
     """Derivatives of all fields and observables along lines through z: (lines, degree + 1, r)."""
     from jax.experimental.jet import jet
@@ -194,7 +197,7 @@ def _line_derivatives(
     def everything(z: Any) -> Any:
         q, p = jnp.split(z, 2)
         noises = jnp.concatenate(system.diffusion(q, p), axis=1)
-        values = [system.evaluate(phi, q, p, system.params) for phi in observables]
+        values = [system.evaluate(phi.value, q, p, system.params) for phi in observables]
         return jnp.concatenate([*system.drift(q, p), noises.ravel(), *map(jnp.atleast_1d, values)])
 
     def along(direction: Any, z: Any) -> Any:

@@ -5,14 +5,14 @@ matrices. The verdict comes from the traced functions, with the parameters at th
 exact; what cannot be shown to be affine counts as nonlinear.
 """
 
-from functools import lru_cache
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.captured import Keyed
+from dalembert.caches import kept
 from dalembert.methods.coefficients import Array
 from dalembert.precision import cast
 from dalembert.stepping.dependence import Degree, degree
@@ -71,12 +71,11 @@ def term_name(term: Term) -> str:
 
 def linear_fields(system: System) -> LinearFields:
     """The matrices of a linear system; a nonlinear one is refused with the terms to blame."""
-    return _linear_fields(Keyed(system, (system, system.key)))
+    return _linear_fields(system, system.key)
 
 
-@lru_cache(maxsize=32)
-def _linear_fields(keyed: Keyed) -> LinearFields:
-    system: System = keyed.value
+@kept
+def _linear_fields(system: System, key: Hashable) -> LinearFields:
     nonlinear = nonlinear_terms(system)
     if nonlinear:
         raise ValueError(

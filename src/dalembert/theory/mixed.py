@@ -11,14 +11,13 @@ last kick.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.captured import Keyed
+from dalembert.caches import kept
 from dalembert.methods import Method
 from dalembert.methods.stages import DT, DW, Entry, Increment
 from dalembert.noise import Increments
@@ -147,7 +146,7 @@ class MixedStep:
         for (kind, i), table in self.weights.terms.items():
             if kind in kinds and self.system.term((kind, i)) is not None:
                 increment = self.dt if kind in DRIFT_TERMS else self.increments.dW[i]
-                at_stages = _at_stages(Keyed(self.system, self.system.key), (kind, i))
+                at_stages = _at_stages(self.system.shared, (kind, i))
                 values = at_stages(*self._kicked(Q, P), self.params)
                 found.append((increment * table, values, (kind, i)))
         return found
@@ -177,9 +176,9 @@ class MixedStep:
         return kick_q, kick_p
 
 
-@lru_cache(maxsize=256)
-def _at_stages(system: Keyed, term: Term) -> Callable[[Any, Any, Any], Any]:
-    fun = system.value.term(term)
+@kept
+def _at_stages(system: System, term: Term) -> Callable[[Any, Any, Any], Any]:
+    fun = system.term(term)
     assert fun is not None, "terms that are zero have been dropped"
     # Jitted only so that the term is traced once, however often it appears.
     return jax.jit(jax.vmap(fun, (0, 0, None)))

@@ -7,7 +7,7 @@ first 1, then the means, then the second moments proper, so that both maps are b
 """
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import isqrt
 from typing import Any
 
@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.caches import kept
 from dalembert.methods.coefficients import Array
 from dalembert.noise import Gaussian, Increments, Noise, harmless_truncation, usual_noise
 from dalembert.precision import check_dt
@@ -168,7 +169,7 @@ def _expected_products(system: System, method: Any, dt: float, rule: Rule, law: 
     return products.reshape(n, n, n, n).transpose(0, 2, 1, 3)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _batched(stepper: Stepper) -> Any:
     """The matrices M(ξ) for many ξ: steps from the origin and from the unit vectors."""
     dim = stepper.system.dim

@@ -24,6 +24,7 @@ import numpy as np
 
 from dalembert.precision import with_precision
 from dalembert.system import System
+from dalembert.theory.mixed import check_variational
 from dalembert.theory.paths import path_increments, walk
 from dalembert.theory.variational import generate_all
 
@@ -237,6 +238,7 @@ def balance_residual(
     that have no discrete Hamiltonian are refused with the reason.
     """
     check_generator(system, generator)
+    check_variational(system, method)
     record = path_increments(system, method, dt, steps, seed, increments)
     path = walk(system, method, start, dt, record)
     steps_of = (path.q[:-1], path.p[1:], dt, record)

@@ -6,7 +6,6 @@ path.q, path.p          # shapes (steps + 1, dim), the start included
 """
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -14,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from dalembert.caches import kept
 from dalembert.noise import (
     Increments,
     brownian_path,
@@ -147,7 +147,7 @@ def call(compiled: Callable[[Stepper], Any], system: System, method: Any, *argum
     return with_precision(run, *arguments, system.params)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _compiled(stepper: Stepper) -> Any:
     return jax.jit(lambda *arguments: take_steps(stepper, *arguments))
 
@@ -242,7 +242,7 @@ def _ends(
     return Ends(z, ok & np.isfinite(z).all(axis=1))
 
 
-@lru_cache(maxsize=64)
+@kept
 def _walk(stepper: Stepper) -> Any:
     """The compiled loop over time for all paths at once."""
     steps_of_all = jax.vmap(one_step(stepper), in_axes=(0, 0, None, 0, None))

@@ -9,12 +9,12 @@ with random increments: a violation is a proof, a pass is evidence.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import jax
 import numpy as np
 
+from dalembert.caches import kept
 from dalembert.noise import Increments
 from dalembert.stepping.stepper import Stepper
 from dalembert.system import System
@@ -177,7 +177,7 @@ def _jacobians(
     return np.where(solved[..., None, None], M, np.eye(2 * system.dim)), solved
 
 
-@lru_cache(maxsize=64)
+@kept
 def _compiled_grid(stepper: Stepper) -> Any:
     over_points = jax.vmap(compiled_jacobian(stepper), in_axes=(0, 0, None, None, None))
     return jax.jit(jax.vmap(over_points, in_axes=(None, None, None, 0, None)))

@@ -6,7 +6,6 @@ on.
 """
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import jax
@@ -14,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from dalembert.captured import Keyed
+from dalembert.caches import kept
 from dalembert.precision import cast, check_dt, is_traced, with_precision
 from dalembert.stepping import newton
 from dalembert.stepping.root import implicit_root
@@ -86,10 +85,10 @@ def trusted(found: Any, info: StepInfo) -> Any:
     return jax.tree.map(lambda x: factor.astype(x.dtype) * x, found)
 
 
-@lru_cache(maxsize=256)
-def _compiled(kernel: Callable[..., Any], system: Keyed, static: tuple[Any, ...]) -> Any:
+@kept
+def _compiled(system: System, kernel: Callable[..., Any], static: tuple[Any, ...]) -> Any:
     def run(params: Any, dt: Any, *arguments: Any) -> Any:
-        return kernel(system.value, *static, params, dt, *arguments)
+        return kernel(system, *static, params, dt, *arguments)
 
     return jax.jit(run)
 
@@ -121,7 +120,7 @@ def evaluate(
     kind = np.dtype(jnp.result_type(*traced) if traced else np.float64)
 
     def run(params: Any, dt: Any, *arguments: Any) -> Any:
-        compiled = _compiled(kernel, Keyed(system, system.key), static)
+        compiled = _compiled(system.shared, kernel, static)
         return compiled(cast(params, kind), jnp.asarray(dt, kind), *cast(arguments, kind))
 
     result, info = with_precision(run, system.params, dt, *arguments, dtype=kind)

@@ -1,0 +1,168 @@
+"""Traces of functions, which JAX calls jaxprs: how they are read and evaluated.
+
+What depends on how traces look inside, in all versions of JAX that are supported, is here; what is
+known of single operations is in `primitives.py`. A trace is a list of equations. An equation may
+have traces inside it: a call executes one as it stands, loops and branches in ways of their own.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core as jcore
+
+from dalembert.primitives import LOOPS, PRIMITIVES, Facts
+
+__all__ = [
+    "Trace",
+    "apply",
+    "called",
+    "closed",
+    "compute",
+    "contains",
+    "equations",
+    "evaluate",
+    "facts",
+    "inside",
+    "is_trace",
+    "literal",
+    "name_of",
+    "numbers",
+    "reads_argument",
+    "walk",
+]
+
+Trace = jcore.ClosedJaxpr
+"""A trace with its constants."""
+
+Rule = Callable[[Any, list[Any]], Sequence[Any]]
+
+_OF_JAX = {p.name: p for p in vars(jcore.primitives).values() if isinstance(p, jcore.Primitive)}
+
+
+def evaluate(
+    trace: Any, args: Sequence[Any], rule: Rule, constant: Callable[[Any, Any], Any]
+) -> list[Any]:
+    """The results of a trace for values of any kind.
+
+    Args:
+        trace: what is evaluated.
+        args: values of its arguments.
+        rule: (equation, values of its operands) → values of its results.
+        constant: (number or array, its type) → the value that stands for it.
+    """
+    consts = map(constant, trace.consts, (v.aval for v in trace.jaxpr.constvars))
+    return walk(trace, [*consts, *args], rule, lambda v: constant(v.val, v.aval))
+
+
+def walk(trace: Any, given: Sequence[Any], rule: Rule, number: Callable[[Any], Any]) -> list[Any]:
+    """The same, given the values of constants and arguments, and what stands for a literal."""
+    jaxpr = trace.jaxpr
+    values = dict(zip([*jaxpr.constvars, *jaxpr.invars], given, strict=True))
+
+    def read(var: Any) -> Any:
+        return number(var) if isinstance(var, jcore.Literal) else values[var]
+
+    for eqn in jaxpr.eqns:
+        values.update(zip(eqn.outvars, rule(eqn, list(map(read, eqn.invars))), strict=True))
+    return list(map(read, jaxpr.outvars))
+
+
+def literal(var: Any) -> np.ndarray:
+    """The number that a literal is, in its type."""
+    return np.asarray(var.val, var.aval.dtype)
+
+
+def numbers(trace: Any) -> Iterator[Any]:
+    """All numbers and arrays that a trace, and traces inside it, have in them."""
+    yield from trace.consts
+    for eqn in trace.jaxpr.eqns:
+        yield from (literal(v) for v in eqn.invars if isinstance(v, jcore.Literal))
+        for inner in inside(eqn):
+            yield from numbers(inner)
+
+
+def equations(trace: Any) -> Iterator[Any]:
+    """All equations of a trace and of traces inside it."""
+    for eqn in trace.jaxpr.eqns:
+        yield eqn
+        for inner in inside(eqn):
+            yield from equations(inner)
+
+
+def contains(trace: Any, primitives: Sequence[str]) -> bool:
+    """Whether a trace, or one inside it, has one of these operations."""
+    return any(eqn.primitive.name in primitives for eqn in equations(trace))
+
+
+def reads_argument(trace: Any, number: int) -> bool:
+    """Whether an operation of a trace takes the argument of some number."""
+    argument = trace.jaxpr.invars[number]
+    return any(v is argument for eqn in trace.jaxpr.eqns for v in eqn.invars)
+
+
+def is_trace(x: Any) -> bool:
+    """Whether something is a trace."""
+    return isinstance(x, jcore.ClosedJaxpr | jcore.Jaxpr)
+
+
+def closed(x: Any) -> Any:
+    """A trace with its constants; where they are not there, they are arguments."""
+    # Since JAX 0.11 the two are one class, and closing a trace again would lose its constants.
+    if isinstance(x, jcore.ClosedJaxpr):
+        return x
+    opened = x.replace(constvars=[], invars=[*x.constvars, *x.invars]) if x.constvars else x
+    return jcore.ClosedJaxpr(opened, ())
+
+
+def inside(eqn: Any) -> Iterator[Any]:
+    """The traces inside an equation: bodies of calls, loops and branches."""
+    for found in jax.tree.leaves(list(eqn.params.values()), is_leaf=is_trace):
+        if is_trace(found):
+            yield closed(found)
+
+
+def called(eqn: Any) -> Any | None:
+    """The trace that an equation executes as it stands (jit, custom_jvp, remat, …), if it does.
+
+    A loop executes its trace more than once, and one of other shapes than the equation is not
+    called at all: it works on blocks or on single entries.
+    """
+    if name_of(eqn) in LOOPS:
+        return None
+    for name in ("call_jaxpr", "fun_jaxpr", "jaxpr", "call"):
+        if is_trace(inner := eqn.params.get(name)):
+            inner = closed(inner)
+            return inner if _shapes(inner.jaxpr) == _shapes(eqn) else None
+    return None
+
+
+def _shapes(code: Any) -> list[list[Any]]:
+    """The shapes of what a trace or an equation takes and gives; None for what has no shape."""
+    both = (code.invars, code.outvars)
+    return [[getattr(v.aval, "shape", None) for v in variables] for variables in both]
+
+
+def name_of(eqn: Any) -> str:
+    """The name of an equation's primitive, or one that no table has if JAX uses it for another."""
+    name = eqn.primitive.name
+    is_other = _OF_JAX.get(name, eqn.primitive) is not eqn.primitive
+    return f"{name} of somebody else" if is_other else name
+
+
+def facts(eqn: Any) -> Facts:
+    """What is known of an equation's primitive."""
+    return PRIMITIVES.get(name_of(eqn), Facts())
+
+
+def apply(eqn: Any, args: Sequence[Any], **changes: Any) -> list[Any]:
+    """The results of an equation for other arrays, or traced values, and with other parameters."""
+    out = eqn.primitive.bind(*args, **(eqn.params | changes))
+    return list(out) if eqn.primitive.multiple_results else [out]
+
+
+def compute(eqn: Any, args: Sequence[Any], **changes: Any) -> list[np.ndarray]:
+    """The same for known arrays, computed at once, also inside a trace."""
+    with jax.ensure_compile_time_eval():
+        return list(map(np.asarray, apply(eqn, args, **changes)))

@@ -1,0 +1,169 @@
+"""A family of methods from outside the package works wherever the package's own do."""
+
+import inspect
+from dataclasses import dataclass, replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import dalembert as da
+import outside_method
+from dalembert.methods.stages import StageSystem, along, assemble
+from outside_method import Platen, Square
+
+SYSTEM = da.System(
+    H=lambda q, p: p[0] ** 2 / 2 - jnp.cos(q[0]),
+    F=lambda q, p: -0.1 * p,
+    h=[lambda q, p: 0.4 * jnp.sin(q[0]) + 0.2 * p[0] ** 2],
+    dim=1,
+    name="pendulum in noise",
+)
+START = ([0.7], [0.3])
+OPTIONS = dict(dt=0.05, t_end=2.0, paths=70, save_every=10, keep="all", progress=False)
+
+
+def run(method=None, **options):
+    return da.simulate(SYSTEM, method or Platen(), START, **OPTIONS | options)
+
+
+def by_hand(q, p, dt, dW, c):
+    """The scheme as its docstring writes it."""
+
+    def drift(q, p):
+        return np.array([p, -np.sin(q) - 0.1 * p])
+
+    def noise(q, p):
+        return np.array([0.4 * p, -0.4 * np.cos(q)])
+
+    y = np.array([q, p])
+    above, below = (noise(*(y + s * c * np.sqrt(dt) * noise(*y))) for s in (1, -1))
+    change = dt * drift(*y) + dW * noise(*y)
+    return y + change + dW**2 / (4 * c * np.sqrt(dt)) * (above - below)
+
+
+def test_it_takes_at_most_sixty_lines():
+    assert len(inspect.getsource(outside_method).splitlines()) <= 60
+
+
+def test_a_step_is_what_its_equations_say():
+    q, p, info = da.step(SYSTEM, Platen(c=0.7), *START, 0.1, [0.25])
+    np.testing.assert_allclose([q[0], p[0]], by_hand(0.7, 0.3, 0.1, 0.25, c=0.7), rtol=1e-14)
+    assert info.converged and info.iterations == 0
+    assert abs(by_hand(0.7, 0.3, 0.1, 0.25, c=0.1) - [q[0], p[0]]).max() > 1e-8, "c matters"
+
+
+def test_runs_on_two_engines_take_these_steps():
+    usual, plain = run(), run(engine="XLA")
+    assert usual.provenance["code"] != plain.provenance["code"]
+    np.testing.assert_allclose(usual.q, plain.q, rtol=0, atol=1e-12)
+    y = (0.7, 0.3)
+    for dW in da.brownian_path(seed=0, path=3, dt=0.05, steps=40, noises=1).dW[:, 0]:
+        y = by_hand(*y, 0.05, dW, c=1.0)
+    np.testing.assert_allclose([usual.q[-1, 3, 0], usual.p[-1, 3, 0]], y, rtol=0, atol=1e-12)
+
+
+def test_its_certificate_and_what_a_diagnosis_expects():
+    certificate = da.certify(Platen())
+    assert certificate.order == {"one": 1.0, "additive": None, "commuting": None, "general": None}
+    assert certificate.weak_order["one"] == 1, "from the series of its rows"
+    assert not certificate.keeps_structure and not certificate.lagrange_dalembert
+    text = str(certificate)
+    assert "Platen's explicit schemes, 3 stages" in text and "Structure: NOT kept" in text
+    (verdict,) = da.diagnose(SYSTEM, methods=[Platen()]).methods
+    assert (verdict.strong, verdict.weak, verdict.cost) == (1, 1, "explicit")
+
+
+def with_value(formula):
+    """The same family with another increment in the place of ΔW²/√h."""
+
+    @dataclass(frozen=True)
+    class Other(Square):
+        name = "another"
+
+        def value(self, dt, noise):
+            return formula(dt, noise.dW[self.noise])
+
+    def changed(rows):
+        return tuple(
+            tuple(e._replace(increment=Other(0)) if e.increment == Square(0) else e for e in row)
+            for row in rows
+        )
+
+    @dataclass(frozen=True)
+    class Varied(Platen):
+        def rows(self, noises):
+            usual = super().rows(noises)
+            return StageSystem(changed(usual.q_rows), changed(usual.p_rows))
+
+    return Varied()
+
+
+@pytest.mark.parametrize(
+    ("formula", "order"),
+    [
+        (lambda dt, dW: dW**2 / dt**0.5, 1),
+        (lambda dt, dW: dW**4 / dt**1.5, None),  # its mean is three times too large
+        (lambda dt, dW: dW**6 / (15 * dt**2.5), 1),  # whose mean three nodes do not give
+        (lambda dt, dW: jnp.exp(dW), None),  # no power: no series, and nothing is promised
+    ],
+    ids=["square", "fourth power", "sixth power", "exponential"],
+)
+def test_weak_orders_count_all_powers_of_the_noise(formula, order):
+    assert da.certify(with_value(formula)).weak_order["one"] == order
+
+
+def test_explain_shows_its_rows():
+    text = da.explain(SYSTEM, Platen())
+    assert "platen on pendulum in noise" in text and "equations to solve: none, explicit" in text
+
+
+def test_what_it_cannot_take_is_refused():
+    with pytest.raises(ValueError, match=r"platen takes one noise, the system has 2: use da\.heun"):
+        da.simulate(da.systems.two_noise(), Platen(), START, **OPTIONS)
+    with pytest.raises(ValueError, match="no discrete Hamiltonian is known here for platen"):
+        da.discrete_hamiltonian(SYSTEM, Platen(), *START, 0.1, [0.1])
+
+
+def test_an_increment_cannot_read_what_it_does_not_declare():
+    class Undeclared(Square):
+        reads = frozenset()
+
+    @dataclass(frozen=True)
+    class Careless(Platen):
+        def rows(self, noises):
+            return assemble([along(0, Undeclared(0), [1])])
+
+    with pytest.raises(TypeError, match=r"Undeclared.* cannot be computed from dt and \[\]"):
+        da.step(SYSTEM, Careless(), *START, 0.1, [0.1])
+
+
+def test_files_and_checkpoints(tmp_path):
+    first = run(checkpoint=tmp_path / "run.ckpt")
+    assert run(checkpoint=tmp_path / "run.ckpt").q.tobytes() == first.q.tobytes()
+    for other in (Platen(c=2.0), replace(Platen(), name="mine")):
+        with pytest.raises(ValueError, match="method"):
+            run(other, checkpoint=tmp_path / "run.ckpt")
+    first.save(tmp_path / "run.npz")
+    again = da.load(tmp_path / "run.npz")
+    assert again.provenance["method"]["family"] == "Platen's explicit schemes"
+    assert again.q.tobytes() == first.q.tobytes() and "platen" in repr(again)
+
+
+def test_a_checkpoint_knows_what_the_steps_compute(tmp_path, monkeypatch):
+    run(checkpoint=tmp_path / "run.ckpt")
+    monkeypatch.setattr(Square, "value", lambda self, dt, noise: noise.dW[self.noise])
+    with pytest.raises(ValueError, match="method"):
+        run(checkpoint=tmp_path / "run.ckpt")
+    monkeypatch.undo()
+    rows = Platen.rows
+    monkeypatch.setattr(Platen, "rows", lambda self, noises: rows(replace(self, c=0.5), noises))
+    with pytest.raises(ValueError, match="method"):
+        run(checkpoint=tmp_path / "run.ckpt")
+
+
+@pytest.mark.slow
+def test_its_order_is_measured():
+    found = da.strong_order(SYSTEM, Platen(), START, t_end=0.5, steps=(8, 16, 32), paths=100)
+    low, high = found.interval
+    assert low < 1.1 and high > 0.9, found
