@@ -9,7 +9,7 @@ run = da.simulate(da.systems.damped_kubo(), da.midpoint(), ([2.0], [0.0]),
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dalembert import methods, statistics, systems
+from dalembert import methods, observables, statistics, systems
 from dalembert.ensemble.checkpoint import Checkpoint
 from dalembert.ensemble.explain import explain
 from dalembert.ensemble.initial import inverse_cdf_sampler, rejection_sampler
@@ -100,6 +100,7 @@ __all__ = [
     "inverse_cdf_sampler",
     "load",
     "methods",
+    "observables",
     "rejection_sampler",
     "simulate",
     "statistics",

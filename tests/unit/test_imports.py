@@ -12,8 +12,8 @@ ROOT = Path(dalembert.__file__).parent
 FLOORS = (
     ("operations", "precision", "traces", "elementary", "digest", "captured", "functions", "joint"),
     ("system", "noise"),
-    ("systems", "methods", "observables"),
-    ("statistics", "stepping"),
+    ("systems", "methods"),
+    ("statistics", "stepping", "observables"),
     ("ensemble", "theory"),
     ("__init__",),
     ("diffrax", "studies", "launch", "coordinator", "terminal"),
