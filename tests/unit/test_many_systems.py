@@ -580,3 +580,135 @@ def test_configurational_temperature_by_quadrature(directions):
         gradient = np.array([0.3**3 - 0.4, -(0.4**3) + 0.3 - 0.8])
         expected = [gradient @ gradient / 2, (3 * 0.3**2 + 3 * 0.4**2 + 2) / 2]
         assert np.allclose(pair(at, jnp.zeros(2), system.params), expected, rtol=1e-14)
+
+
+# --------------------------------------------------------------------------------------------
+# Samples
+
+
+def within(found, stderr, exact, errors=4):
+    """Whether all numbers are within some standard errors, a false alarm in 16,000 for each."""
+    return np.all(np.abs(found - exact) < errors * stderr)
+
+
+def test_the_chain_between_heat_baths_keeps_its_flux_and_profile():
+    """Midpoint keeps the Gaussian state of a linear system exactly, for every step."""
+    system, exact = heat_chain(64), heat_chain_stationary(64)
+    root = np.linalg.cholesky(exact.covariance)
+
+    def stationary(key):
+        z = root @ jax.random.normal(key, (128,))
+        return z[:64], z[64:]
+
+    observe = {"T": lambda q, p, c: p**2, "flux": lambda q, p, c: jnp.mean(heat_current(q, p, c))}
+    options = dict(dt=0.25, t_end=20.0, save_every=80, paths=1500, observe=observe)
+    run = da.simulate(system, da.midpoint(), stationary, **options)
+    T, error = run.mean["T"][-1], run.stderr["T"][-1]
+    assert run.failed == 0 and within(T, error, exact.temperatures, errors=5)
+    assert within(run.mean["flux"][-1], run.stderr["flux"][-1], exact.flux)
+    assert not within(T, error, 1.5, errors=5)
+    # The control: with the baths exchanged the ends do not stay as they are.
+    other = da.simulate(heat_chain(64, 1.0, 2.0), da.midpoint(), stationary, **options)
+    assert not within(other.mean["T"][-1], other.stderr["T"][-1], exact.temperatures, errors=5)
+
+
+THERMAL = {
+    "fput": (lambda: fput(16, 0.5, 1.0, gamma=1.0, temperature=0.8), fput_energy(16, 0.8, 0.5)),
+    "ring": (lambda: phi4(16, -0.5, 1.0, temperature=0.8), phi4_ring_moments(16, 0.8, -0.5).second),
+    "torus": (lambda: phi4((4, 4), 0.6, 0.0, temperature=0.8), None),
+}
+
+
+@pytest.mark.parametrize("name", ["fput", "torus", pytest.param("ring", marks=pytest.mark.slow)])
+def test_lattices_have_the_gibbs_measure(name):
+    """⟨q_i ∂U/∂q_j⟩ = ⟨p_i p_j⟩ = T δ_ij, both temperatures, and what is known of each lattice."""
+    make, exact = THERMAL[name]
+    system = make()
+    K, U = observables.kinetic(system), observables.potential(system)
+    if exact is None:
+        exact = np.mean(free_field_spectrum((4, 4), 0.8, 0.6))
+
+    def known(q, p, c):
+        return K(q, p, c) + U(q, p, c) if name == "fput" else jnp.mean(q**2)
+
+    def virial(q, p, c):
+        slope = jax.grad(system.H)(q, p, c)
+        return jnp.outer(q.ravel()[:4], slope.ravel()[:4])
+
+    observe = {
+        "known": known,
+        "virial": virial,
+        "kinetic": lambda q, p, c: jnp.outer(p.ravel()[:4], p.ravel()[:4]),
+        "T": observables.kinetic_temperature(system),
+        "pair": observables.configurational_temperature(system),
+    }
+    start = (np.zeros(system.shape), np.zeros(system.shape))
+    options = dict(dt=0.1, t_end=20.0, save_every=200, paths=4000, observe=observe)
+    run = da.simulate(system, da.baoab(), start, **options)
+    mean = {key: x[-1] for key, x in run.mean.items()}
+    error = {key: x[-1] for key, x in run.stderr.items()}
+    assert run.failed == 0
+    assert within(mean["T"], error["T"] + 5e-4, 0.8)
+    assert within(mean["known"], error["known"], exact)
+    for matrix in ("virial", "kinetic"):
+        assert within(mean[matrix], error[matrix], 0.8 * np.eye(4)), matrix
+    # The relative error of the ratio is at most the sum of those of both means.
+    relative = np.sum(error["pair"] / mean["pair"])
+    assert within(mean["pair"][0] / mean["pair"][1], 0.8 * relative, 0.8)
+
+
+def test_the_polymer_keeps_its_size():
+    N, k, T = 6, 1.3, 0.8
+    observe = {"ends": end_to_end_squared, "size": gyration_squared,
+               "modes": lambda q, p, c: jnp.mean(rouse_modes(q)[1:] ** 2, axis=1)}  # fmt: skip
+    options = dict(dt=0.2, t_end=4.0, save_every=20, paths=3000, observe=observe)
+    system = polymer(N, k, temperature=T)
+    run = da.simulate(system, da.midpoint(), polymer_sampler(N, k, T), **options)
+    exact = {"ends": 3 * (N - 1) * T / k, "size": (N**2 - 1) * T / (2 * N * k)}
+    exact["modes"] = rouse_variances(N, k, T)
+    for name, value in exact.items():
+        assert within(run.mean[name][-1], run.stderr[name][-1], value), name
+
+
+def test_the_charge_of_the_wave_is_kept_on_every_path():
+    """By midpoint, to rounding; Heun's method is the control."""
+    system = stochastic_wave(12, 0.5)
+    q, p = state(system)
+    observe = {"charge": lambda q, p, c: system.invariants["charge"](q, p, c) - CHARGE}
+    CHARGE = float(system.invariants["charge"](q, p, system.params))
+    worst = {}
+    for method in (da.midpoint(), da.heun()):
+        run = da.simulate(system, method, (q, p), dt=0.05, t_end=2.0, paths=16, observe=observe)
+        assert run.failed == 0
+        worst[method.name] = max(abs(run.minimum["charge"][-1]), abs(run.maximum["charge"][-1]))
+    assert worst["midpoint"] < 1e-12 < 1e-5 < worst["heun"]
+
+
+@pytest.mark.slow
+def test_the_mean_of_the_linear_wave():
+    system = stochastic_wave(12, 0.5, coupling=0.0)
+    q, p = state(system)
+    observe = {"q": lambda q, p, c: q, "p": lambda q, p, c: p}
+    options = dict(dt=0.02, t_end=2.0, save_every=100, paths=4000, observe=observe)
+    run = da.simulate(system, da.midpoint(), (q, p), **options)
+    exact = mean_wave(q, p, 2.0, 0.5)
+    for name, value in zip("qp", exact, strict=True):
+        error = run.stderr[name][-1] + 1e-3  # of the step
+        assert within(run.mean[name][-1], error, value, errors=5)
+        assert not within(run.mean[name][-1], error, value * np.exp(0.25), errors=5)
+
+
+@pytest.mark.slow
+def test_the_dilute_fluid_has_the_energy_and_pressure_of_nist():
+    """108 particles at (T, density) = (0.85, 0.005); they have 107/108 of the pairs of many."""
+    N, density, T = 108, 0.005, 0.85
+    system = lennard_jones(N, density, T)
+    observe = {"energy": lennard_jones_energy, "pressure": lennard_jones_pressure}
+    average = {name: da.TimeAverage(fun, burn_in=10.0) for name, fun in observe.items()}
+    start = lennard_jones_sampler(N, density, T)
+    options = dict(dt=0.01, t_end=60.0, save_every=50, paths=16, statistics=average)
+    run = da.simulate(system, da.baoab(), start, **options)
+    energy, pressure = run.statistics["energy"], run.statistics["pressure"]
+    assert within(energy.mean[-1], energy.stderr[-1], -0.05190 * 107 / 108)
+    assert within(pressure.mean[-1], pressure.stderr[-1], 4.1003e-3)
+    assert energy.stderr[-1] < 2e-3 and not within(energy.mean[-1], energy.stderr[-1], -0.07)
