@@ -866,6 +866,23 @@ def test_langevin_shares_its_functions_between_equal_arguments():
     assert langevin(quartic, 2).key != langevin(dim=2).key
 
 
+def test_langevin_of_many_particles_is_that_of_as_many_coordinates():
+    flat, shaped = (
+        langevin(quartic, 6, 0.7, 0.4),
+        langevin(lambda q: quartic(q.ravel()), (2, 3), 0.7, 0.4),
+    )
+    q, p = points(6)[0]
+    assert shaped.shape == shaped.noise_shape == (2, 3) and shaped.noises == 6
+    for field in ("drift", "diffusion"):
+        for a, b in zip(
+            getattr(flat, field)(q, p),
+            getattr(shaped, field)(q.reshape(2, 3), p.reshape(2, 3)),
+            strict=True,
+        ):
+            assert np.array_equal(a, b.reshape(a.shape))
+    assert harmonic(jnp.ones((2, 3))) == 3.0
+
+
 def test_langevin_takes_callable_objects_that_cannot_be_hashed():
     class Spring:
         __hash__ = None  # type: ignore[assignment]
