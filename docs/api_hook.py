@@ -34,7 +34,7 @@ SECTIONS = (
     ),
     (
         "Statistics",
-        ("statistics",),
+        ("statistics", "observables"),
         ("Statistic", "Mean", "SampleMean", "Histogram", "Axis", "Binned"),
     ),
     ("Methods", ("methods",), tuple(da.METHODS)),
@@ -60,11 +60,12 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 def _public() -> dict[str, Any]:
     """Functions and classes by what a user writes to get them, the shortest way first."""
     found: dict[str, Any] = {}
-    for module, prefix in ((da, "da."), (da.systems, "da.systems."), (da.theory, "da.theory.")):
+    for room in ("", "systems.", "observables.", "theory."):
+        module = getattr(da, room[:-1]) if room else da
         for name in module.__all__:
             thing = getattr(module, name)
             if _is_entry(thing) and thing not in found.values():
-                found[prefix + name] = thing
+                found[f"da.{room}{name}"] = thing
     return found
 
 

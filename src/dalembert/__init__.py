@@ -9,7 +9,7 @@ run = da.simulate(da.systems.damped_kubo(), da.midpoint(), ([2.0], [0.0]),
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dalembert import methods, statistics, systems
+from dalembert import methods, observables, statistics, systems
 from dalembert.caches import clear_caches
 from dalembert.ensemble.checkpoint import Checkpoint
 from dalembert.ensemble.explain import explain
@@ -102,6 +102,7 @@ __all__ = [
     "inverse_cdf_sampler",
     "load",
     "methods",
+    "observables",
     "rejection_sampler",
     "simulate",
     "statistics",

@@ -115,7 +115,7 @@ def additive(q, p):
     ("system", "method"),
     [
         (system, method)
-        for system in da.SYSTEMS
+        for system in da.systems.FEW
         for method in (*IMPLICIT, *EXPLICIT)
         if (system, method) != ("two_noise", "srkw2")
     ],
@@ -148,7 +148,7 @@ def needed(plan, node):
 # --- explicit ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("system", da.SYSTEMS)
+@pytest.mark.parametrize("system", da.systems.FEW)
 @pytest.mark.parametrize("method", EXPLICIT)
 def test_explicit_methods_solve_nothing(system, method):
     assert equations(plan_of(ready_made(system), da.METHODS[method]()), 1) == []
@@ -220,7 +220,7 @@ UNKNOWNS_OF_MIDPOINT = {
 }
 
 
-@pytest.mark.parametrize("name", da.SYSTEMS)
+@pytest.mark.parametrize("name", da.systems.FEW)
 def test_separable_hamiltonians_halve_the_unknowns_of_the_midpoint_method(name):
     system = ready_made(name)
     assert equations(plan_of(system, da.midpoint()), system.dim) == UNKNOWNS_OF_MIDPOINT[name]
@@ -239,7 +239,7 @@ def test_momenta_that_nothing_needs_are_not_solved_for():
 # --- SRKw2 and SRKw1 ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [n for n in da.SYSTEMS if n != "two_noise"])
+@pytest.mark.parametrize("name", [n for n in da.systems.FEW if n != "two_noise"])
 def test_srkw2_needs_at_most_six_stage_vectors_of_each_kind(name):
     system = ready_made(name)
     positions, momenta = stage_vectors(plan_of(system, da.srkw2()))
@@ -260,7 +260,7 @@ def test_srkw2_with_additive_noise_is_solved_stage_by_stage(name):
     assert stage_vectors(plan) == (4, 4)
 
 
-@pytest.mark.parametrize("name", da.SYSTEMS)
+@pytest.mark.parametrize("name", da.systems.FEW)
 def test_srkw1_with_one_half_is_the_midpoint_method(name):
     """Its drift and noise stages coincide: the plans are equal but for the number of the update."""
     system = ready_made(name)

@@ -10,28 +10,42 @@ Exact results stand beside the system they belong to:
 from collections.abc import Callable
 
 from dalembert.system import System
+from dalembert.systems.fput import fput
+from dalembert.systems.heat_chain import heat_chain
 from dalembert.systems.kubo import damped_kubo
 from dalembert.systems.langevin import langevin
 from dalembert.systems.lenard_bernstein import lenard_bernstein
+from dalembert.systems.lennard_jones import lennard_jones
 from dalembert.systems.lorentz import lorentz
 from dalembert.systems.pendulum import pendulum
+from dalembert.systems.phi4 import phi4
 from dalembert.systems.planar import planar
+from dalembert.systems.polymer import polymer
+from dalembert.systems.stochastic_wave import stochastic_wave
 from dalembert.systems.two_noise import two_noise
 from dalembert.systems.van_der_pol import van_der_pol
 
 __all__ = [
+    "FEW",
+    "MANY",
     "SYSTEMS",
     "damped_kubo",
+    "fput",
+    "heat_chain",
     "langevin",
     "lenard_bernstein",
+    "lennard_jones",
     "lorentz",
     "pendulum",
+    "phi4",
     "planar",
+    "polymer",
+    "stochastic_wave",
     "two_noise",
     "van_der_pol",
 ]
 
-SYSTEMS: dict[str, Callable[..., System]] = {
+FEW: dict[str, Callable[..., System]] = {
     "damped_kubo": damped_kubo,
     "van_der_pol": van_der_pol,
     "lenard_bernstein": lenard_bernstein,
@@ -41,4 +55,17 @@ SYSTEMS: dict[str, Callable[..., System]] = {
     "two_noise": two_noise,
     "planar": planar,
 }
+"""Ready-made systems of few degrees of freedom by name."""
+
+MANY: dict[str, Callable[..., System]] = {
+    "heat_chain": heat_chain,
+    "fput": fput,
+    "phi4": phi4,
+    "lennard_jones": lennard_jones,
+    "polymer": polymer,
+    "stochastic_wave": stochastic_wave,
+}
+"""Ready-made systems of many degrees of freedom by name; each has one function for all noises."""
+
+SYSTEMS = FEW | MANY
 """All ready-made systems by name."""

@@ -1,8 +1,6 @@
 """Langevin dynamics in any potential: friction and noise in balance at one temperature."""
 
 from collections.abc import Callable, Hashable
-from functools import cache
-from numbers import Integral
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,6 +8,7 @@ import jax.numpy as jnp
 from dalembert.caches import bounded
 from dalembert.system import System
 from dalembert.systems._parameters import Params, exact, parameters, require
+from dalembert.systems._thermal import friction, kicks
 
 __all__ = ["gibbs_weight", "harmonic", "langevin"]
 
@@ -18,7 +17,7 @@ Potential = Callable[[Any], Any]
 
 def harmonic(q: Any) -> Any:
     """The harmonic potential U(q) = |q|²/2."""
-    return jnp.dot(q, q) / 2
+    return jnp.vdot(q, q) / 2
 
 
 # Compiled steps are found again by the identity of a system's functions, so equal arguments
@@ -31,26 +30,14 @@ def _hamiltonian(potential: Potential) -> Callable[..., Any]:
 @bounded(64)
 def _new_hamiltonian(potential: Potential) -> Callable[..., Any]:
     def H(q: Any, p: Any, params: Params) -> Any:
-        return jnp.dot(p, p) / (2 * params["mass"]) + potential(q)
+        return jnp.vdot(p, p) / (2 * params["mass"]) + potential(q)
 
     return H
 
 
-@cache
-def _noise(i: int) -> Callable[..., Any]:
-    def h(q: Any, p: Any, params: Params) -> Any:
-        return -jnp.sqrt(2 * params["gamma"] * params["mass"] * params["temperature"]) * q[i]
-
-    return h
-
-
-def _F(q: Any, p: Any, params: Params) -> Any:
-    return -params["gamma"] * p
-
-
 def langevin(
     potential: Potential = harmonic,
-    dim: int = 1,
+    dim: Any = 1,
     gamma: Any = 1.0,
     temperature: Any = 1.0,
     mass: Any = 1.0,
@@ -58,13 +45,13 @@ def langevin(
     """Langevin equation with one additive noise per degree of freedom.
 
         dq = (p/m) dt
-        dp = (−∇U(q) − γ p) dt + √(2γmT) dW,     W of dimension dim
+        dp = (−∇U(q) − γ p) dt + √(2γmT) dW,     W of the shape of q
 
-        H = |p|²/(2m) + U(q),   F = −γ p,   h_i = −√(2γmT) q_i,   f_i = 0
+        H = |p|²/(2m) + U(q),   F = −γ p,   h(q, p, w) = −√(2γmT) Σ q_i w_i
 
     Args:
         potential: U(q) -> scalar, an energy, written with jax.numpy; harmonic by default.
-        dim: number of degrees of freedom.
+        dim: number of degrees of freedom, or the shape of q and p, such as (N, 3).
         gamma: friction γ ≥ 0, a rate.
         temperature: T ≥ 0, an energy (Boltzmann's constant is 1).
         mass: m > 0.
@@ -86,9 +73,10 @@ def langevin(
     require("mass", mass, "above 0", lambda v: v > 0, "the velocity is p/mass")
     return System(
         H=_hamiltonian(potential),
-        F=_F,
-        h=[_noise(i) for i in range(dim)] if isinstance(dim, Integral) else [],
+        F=friction,
+        h=kicks,
         dim=dim,
+        noises=dim,
         params=parameters(gamma=gamma, temperature=temperature, mass=mass),
         name="langevin",
     )

@@ -1,0 +1,58 @@
+"""Systems at one temperature: their thermostat, and integrals over their densities."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from dalembert.precision import is_traced
+from dalembert.system import System
+from dalembert.systems._parameters import Params, parameters, require
+
+__all__ = ["friction", "grid", "kicks", "with_thermostat"]
+
+
+def friction(q: Any, p: Any, params: Params) -> Any:
+    """The force −γ p."""
+    return -params["gamma"] * p
+
+
+def kicks(q: Any, p: Any, w: Any, params: Params) -> Any:
+    """The noise Hamiltonian −√(2γmT) Σ q_i w_i; the mass is 1 where the system has none."""
+    strength = 2 * params["gamma"] * params.get("mass", 1.0) * params["temperature"]
+    return -jnp.sqrt(strength) * jnp.sum(q * w)
+
+
+def with_thermostat(
+    H: Callable[..., Any], dim: Any, name: str, gamma: Any, temperature: Any, **values: Any
+) -> System:
+    """A Langevin equation for H; for γ = 0 the Hamiltonian system alone, without γ and T."""
+    require("gamma", gamma, "at least 0", lambda v: v >= 0, "it is a friction rate")
+    require("temperature", temperature, "at least 0", lambda v: v >= 0, "the noise is √(2γmT)")
+    if not is_traced(gamma) and np.all(np.asarray(gamma) == 0):
+        params = parameters(**values)
+        return System(H=H, dim=dim, params=params, name=name, invariants={"energy": H})
+    params = parameters(**values, gamma=gamma, temperature=temperature)
+    return System(H=H, F=friction, h=kicks, dim=dim, noises=dim, params=params, name=name)
+
+
+def grid(V: Callable[[Any], Any], temperature: float) -> np.ndarray:
+    """Points around 0, equally spaced, on which sums stand for integrals of exp(−V/T) and the like.
+
+    They reach as far as V < min V + 45 T, where the density has fallen below rounding. The sums
+    of smooth functions that vanish at both ends converge faster than any power of the spacing,
+    which is a quarter of that of the narrowest Gaussian here, exp(−x²/2T), or less.
+    """
+    reach, most = 10 * np.sqrt(temperature), 1e6 * np.sqrt(temperature)
+    while min(V(reach), V(-reach)) < _least(V, reach) + 45 * temperature:
+        reach *= 1.25
+        if reach > most:
+            raise ValueError("exp(-V/T) cannot be normalised: the potential is not bounded below.")
+    spacing = min(np.sqrt(temperature) / 4, reach / 200)
+    half = int(np.ceil(reach / spacing))
+    return spacing * np.arange(-half, half + 1)
+
+
+def _least(V: Callable[[Any], Any], reach: float) -> float:
+    return float(np.min(V(np.linspace(-reach, reach, 1001))))
