@@ -10,8 +10,8 @@ import dalembert
 ROOT = Path(dalembert.__file__).parent
 
 FLOORS = (
-    ("operations", "precision", "primitives", "traces", "caches", "elementary", "digest"),
-    ("captured", "functions", "joint"),
+    ("caches", "primitives", "operations", "precision"),
+    ("traces", "elementary", "digest", "captured", "functions", "joint"),
     ("system", "noise"),
     ("systems", "methods"),
     ("statistics", "stepping", "observables"),
