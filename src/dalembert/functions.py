@@ -127,7 +127,7 @@ def check_linear(
     def evaluate(q: Any, p: Any, w: Any) -> np.ndarray:
         return np.asarray(fun(jnp.asarray(q), jnp.asarray(p), jnp.asarray(w), *rest))
 
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), jax.ensure_compile_time_eval():
         for scale in (1.0, 1e-3, 1e3):
             q, p, v, w = (normal(shape) for shape in (states, states, noises, noises))
             w = scale * w

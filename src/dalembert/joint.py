@@ -49,12 +49,14 @@ def _entry(terms: Joint, i: int) -> Callable[..., Any]:
 
 def joint_terms(h: Any, f: Any, shape: tuple[int, ...]) -> tuple[Joint, Joint]:
     """h and f of a system whose noises are given by single functions."""
+    is_copy = isinstance(h, Joint) or isinstance(f, Joint)
+    h, f = (x.fun if isinstance(x, Joint) else x for x in (h, f))
     for name, given in (("h", h), ("f", f)):
         if given is not None and not callable(given):
             raise TypeError(
                 f"with noises={shape} there is one function {name}(q, p, w) for all of them, "
                 f"linear in w, not {type(given).__name__}: leave noises out where {name} is a list."
             )
-    if h is None and f is None:
+    if h is None and f is None and not is_copy:
         raise ValueError(f"noises={shape} were given, but neither h(q, p, w) nor f(q, p, w).")
     return Joint(h, shape), Joint(f, shape)

@@ -73,23 +73,21 @@ class System:
     name: str = "system"
     invariants: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     noises: Any = None
-    shape: tuple[int, ...] = field(init=False, default=())
-    noise_shape: tuple[int, ...] | None = field(init=False, default=None)
     _backwards: frozenset[str] = field(init=False, default=frozenset())
     _kept: Any = field(init=False, default_factory=Kept)
 
     def __post_init__(self) -> None:
         hint = " It has to be given, e.g. dim=1." if np.array_equal(self.dim, 0) else ""
-        self._set("shape", _shape("dim", "degrees of freedom", self.dim, hint))
-        self._set("dim", prod(self.shape))
-        if self.noises is not None:
-            self._set("noise_shape", _shape("noises", "Wiener processes", self.noises))
-            h, f = joint_terms(self.h, self.f, self.noise_shape)
-        else:
+        self._set("dim", _size("dim", "degrees of freedom", self.dim, hint))
+        is_one = callable(self.h) or callable(self.f) or isinstance(self.noises, Size)
+        if self.noises is None or (type(self.noises) is int and self.h and not is_one):
             h, f = _noise_lists(self.h, self.f)
+            self._set("noises", len(h))
+        else:
+            self._set("noises", _size("noises", "Wiener processes", self.noises))
+            h, f = joint_terms(self.h, self.f, self.noises.shape)
         self._set("h", h)
         self._set("f", f)
-        self._set("noises", len(h))
         self._set("invariants", _by_name(self.invariants))
         self._set("_backwards", frozenset(self._checked()))
 
@@ -118,6 +116,16 @@ class System:
                         told.append(name)
                     check_linear(name, terms.fun, self.shape, self.params, self.noise_shape)
         return told
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of q and p, as users see them."""
+        return self.dim.shape
+
+    @property
+    def noise_shape(self) -> tuple[int, ...] | None:
+        """The shape of w if all noises are given by one function, else None."""
+        return self.noises.shape if isinstance(self.noises, Size) else None
 
     @property
     def is_joint(self) -> bool:
@@ -171,7 +179,7 @@ class System:
         """The same system with other parameters, e.g. `system.with_params(nu=0.1)`."""
         if params is None:
             params = self._changed(changes)
-        other = self.changed(params=params)
+        other = replace(self, params=params)
         other._kept.shared = self._kept.shared
         return other
 
@@ -186,16 +194,6 @@ class System:
                 f"{self.name!r} has no parameter {unknown}; it has {sorted(self.params)}."
             )
         return {**self.params, **changes}
-
-    def changed(self, **changes: Any) -> "System":
-        """The same system with some arguments replaced."""
-        given: dict[str, Any] = {"dim": self.shape, "noises": self.noise_shape}
-        if self.is_joint:
-            given |= {"h": self.h.fun, "f": self.f.fun}
-        given |= changes
-        if given["noises"] and given["h"] is None and given["f"] is None:
-            given["noises"] = None
-        return replace(self, **given)
 
     def evaluate(self, fun: Callable[..., Any], q: Any, p: Any, params: Any, *w: Any) -> Any:
         """Call a user's function, of flat states, with arguments in the shapes that it expects."""
@@ -364,18 +362,31 @@ def _noise_lists(h: Any, f: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     return h, f
 
 
-def _shape(name: str, what: str, given: Any, hint: str = "") -> tuple[int, ...]:
-    """A positive integer, or several, as a tuple."""
-    sizes = tuple(given) if isinstance(given, list | tuple) else (given,)
-    for size in sizes:
-        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
-            sizes = ()
-            break
-    if not sizes:
+class Size(int):
+    """A number of entries that remembers the shape of the array that they form."""
+
+    shape: tuple[int, ...]
+
+    def __new__(cls, shape: tuple[int, ...]) -> "Size":
+        size = super().__new__(cls, prod(shape))
+        size.shape = shape
+        return size
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return (self.shape,)
+
+
+def _size(name: str, what: str, given: Any, hint: str = "") -> Size:
+    """A positive integer, or a shape of several."""
+    if isinstance(given, Size):
+        return given
+    shape = tuple(given) if isinstance(given, list | tuple) else (given,)
+    is_fine = [isinstance(n, int | np.integer) and not isinstance(n, bool) and n > 0 for n in shape]
+    if not shape or not all(is_fine):
         raise ValueError(
             f"{name} must be a positive integer ({what}), or a shape of such, not {given!r}.{hint}"
         )
-    return tuple(map(int, sizes))
+    return Size(tuple(map(int, shape)))
 
 
 def _by_name(invariants: Any) -> dict[str, Any]:

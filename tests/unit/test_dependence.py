@@ -12,6 +12,8 @@ import dalembert as da
 from dalembert.stepping.dependence import Degree, degree
 from dalembert.stepping.plan import Dependence
 from dalembert.stepping.stepper import find_dependence
+from dalembert.system import ALL as TOGETHER
+from dalembert.system import NOISE_TERMS
 from vector_functions import FUNCTIONS, LOOPS, MATRIX, PICK, X, Y
 
 ZERO, CONSTANT, AFFINE, NONLINEAR = Degree
@@ -215,7 +217,7 @@ def test_parameters_are_never_taken_for_zero():
     """A parameter that is zero today has another value tomorrow: its terms must stay."""
     system = da.systems.damped_kubo(beta=0.0, nu=0.0)
     z = jax.ShapeDtypeStruct((1,), np.float64)
-    found = find_dependence(system, (z, z, system.params))
+    found = find_dependence(system, z)
     assert found["F", 0] == Dependence(CONSTANT, AFFINE)
     assert found["h_p", 0] == Dependence(CONSTANT, AFFINE)
 
@@ -237,6 +239,7 @@ def test_terms_of_the_ready_made_systems(name):
     """Per term two letters, for q and p: 0 (vanishes), c(onstant), l(inear), n(onlinear)."""
     system = da.SYSTEMS[name]()
     z = jax.ShapeDtypeStruct((system.dim,), np.float64)
-    found = find_dependence(system, (z, z, system.params))
+    found = find_dependence(system, z)
     for term, letters in SYSTEMS[name].items():
-        assert found[term, 0] == tuple(LETTERS[letter] for letter in letters), term
+        number = TOGETHER if system.is_joint and term in NOISE_TERMS else 0
+        assert found[term, number] == tuple(LETTERS[letter] for letter in letters), term

@@ -64,8 +64,9 @@ def ready_made(name):
 
 def plan_of(system, method, shortcuts=True):
     z = jax.ShapeDtypeStruct((system.dim,), np.float64)
-    dependence = find_dependence(system, (z, z, system.params))
-    return make_plan(method.rows(system.noises), dependence, shortcuts)
+    rows = method.rows_for(system)
+    dependence = find_dependence(system, z, {entry.term for entry in rows.entries})
+    return make_plan(rows, dependence, shortcuts)
 
 
 def equations(plan, dim):

@@ -28,8 +28,8 @@ def to_xarray(run: Run) -> Any:
                 dims = tuple(f"{whole}_{k}" for k in range(np.ndim(x)))
                 variables[whole] = (dims, _storable(x))
     if run.q is not None and run.p is not None:
-        dims = ("path",) if run.provenance["keep"] == "final" else ("time", "path")
-        dims += _components(run.q.ndim - len(dims))
+        axes = _axes(run)
+        dims = (*("time", "path")[axes - run.q.ndim :], *_components(axes))
         variables |= {"q": (dims, run.q), "p": (dims, run.p)}
     attributes = {
         "title": f"{run.provenance['system']['name']} with {run.provenance['method']['name']}",
@@ -42,6 +42,12 @@ def to_xarray(run: Run) -> Any:
         "provenance": json.dumps(dict(run.provenance)),
     }
     return xarray.Dataset(variables, coords=coordinates, attrs=attributes)
+
+
+def _axes(run: Run) -> int:
+    """How many axes a state has."""
+    dim = run.provenance["system"]["dim"]
+    return len(dim) if isinstance(dim, list) else 1
 
 
 def _components(axes: int) -> tuple[str, ...]:
@@ -94,7 +100,7 @@ def _field(dataset: Any, name: str, field: str) -> np.ndarray:
 def to_arviz(run: Run) -> Any:
     """Kept states as samples: every path is a chain, every save a draw."""
     arviz, xarray = _require("arviz"), _require("xarray")
-    if run.q is None or run.p is None or run.provenance["keep"] != "all":
+    if run.q is None or run.p is None or run.q.ndim - _axes(run) != 2:
         raise ValueError('ArviZ needs the states at all save times: simulate with keep="all".')
     dims = ("chain", "draw", *_components(run.q.ndim - 2))
     states = {name: (dims, np.swapaxes(x, 0, 1)) for name, x in (("q", run.q), ("p", run.p))}

@@ -175,6 +175,9 @@ class BlockSolver:
             return self.arrays.residual(u, around)
 
         def solve(old: jax.Array) -> tuple[jax.Array, Report]:
+            if self.scalars is not None:
+                error = self.relative(residual(old), self.arrays.floor(old, around))
+                return self._safe_newton(old, error, old, around)
             u, report = self._solve_many(old, around)
             is_fine = jnp.isfinite(report.residual)
             u, error = jnp.where(is_fine, u, old), jnp.where(is_fine, report.residual, jnp.inf)

@@ -147,6 +147,9 @@ def _by_entries(residual: Residual, u: Any, r: Any) -> Any:
 
 def _by_products(residual: Residual, u: Any, r: Any) -> Any:
     """Newton's correction by products of the Jacobian with vectors."""
-    _, product = jax.linearize(residual, u)
+
+    def product(v: Any) -> Any:
+        return jax.jvp(residual, (u,), (v,))[1]
+
     target = float(jnp.finfo(u.dtype).eps) ** 0.75
     return bicgstab(product, r, tol=target, atol=0.0, maxiter=MAX_PRODUCTS)[0]

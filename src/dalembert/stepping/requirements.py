@@ -1,6 +1,7 @@
 """What some methods ask of a system: additive noise, or the form of a Langevin equation."""
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -98,7 +99,7 @@ def _why_not_langevin(dependence: Mapping[Term, Dependence], noises: Sequence[in
 
 def _why_not_thermal(system: System) -> str:
     """Momenta under one noise must have one friction, and friction must not mix momenta."""
-    system = system.changed(params=_known(system.params))
+    system = replace(system, params=_known(system.params))
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
         zero = jnp.zeros(system.dim)
         force = system.term(("F", 0))

@@ -8,7 +8,7 @@
 with random increments: a violation is a proof, a pass is evidence.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -100,7 +100,7 @@ class QuasiSymplectic:
 
 def without_forces(system: System) -> System:
     """The same Hamiltonians and noises with F = 0 and f_i = 0."""
-    return system.changed(F=None, f=None, name=f"{system.name} without forces", invariants={})
+    return replace(system, F=None, f=None, name=f"{system.name} without forces", invariants={})
 
 
 def quasi_symplectic(
