@@ -19,7 +19,7 @@ __all__ = ["check_method", "step", "vector"]
 
 def step(
     system: System,
-    method: Any,
+    method: Method,
     q: Any,
     p: Any,
     dt: Any,
@@ -32,7 +32,7 @@ def step(
 
     Args:
         system: what to simulate.
-        method: a tableau, e.g. `da.midpoint()`.
+        method: e.g. `da.midpoint()`.
         q: positions, shape (dim,), or the shape that was given as `dim`.
         p: momenta, likewise.
         dt: step size, > 0.
@@ -89,7 +89,7 @@ def _array(value: Any) -> Any:
     return jnp.asarray(value) if is_traced(value) else np.asarray(value)
 
 
-def as_increments(system: System, method: Any, dW: Any) -> Increments:
+def as_increments(system: System, method: Method, dW: Any) -> Increments:
     """Increments as a record with everything that the method needs, checked."""
     record = dW if isinstance(dW, Increments) else Increments(dW=dW)
     noises = system.noises
@@ -112,7 +112,7 @@ def as_increments(system: System, method: Any, dW: Any) -> Increments:
     return Increments(**found)
 
 
-def beside_dW(method: Any, noises: int, record: Increments) -> dict[str, Any]:
+def beside_dW(method: Method, noises: int, record: Increments) -> dict[str, Any]:
     """What a method reads of a record beside dW, or an error about what is not there."""
     found = {name: getattr(record, name) for name in sorted(method.needs(noises) - {"dW"})}
     for name, value in found.items():
