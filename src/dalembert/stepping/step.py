@@ -1,6 +1,7 @@
 """One step of any method on any system, with known increments, and a report on its solution."""
 
-from typing import Any
+from dataclasses import is_dataclass
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
@@ -8,9 +9,10 @@ import numpy as np
 
 from dalembert.caches import kept
 from dalembert.methods import Method
+from dalembert.methods.method import Convergence
 from dalembert.noise import Increments
 from dalembert.precision import as_dtype, cast, check_dt, is_traced, vector, with_precision
-from dalembert.stepping.requirements import check_requirements
+from dalembert.stepping.requirements import REQUIREMENTS, check_requirements
 from dalembert.stepping.stepper import StepInfo, Stepper, make_stepper
 from dalembert.system import System
 
@@ -81,6 +83,14 @@ def check_method(system: System, method: Any) -> None:
     if not isinstance(method, Method):
         hint = " Call the function to get the method." if callable(method) else ""
         raise TypeError(f"method must be a da.Method such as da.midpoint(), not {method!r}.{hint}")
+    if not is_dataclass(method) or type(method).__hash__ is None:
+        raise TypeError(
+            f"{type(method).__name__} must be a dataclass(frozen=True), as methods are."
+        )
+    said = ("convergence", {method.convergence}, get_args(Convergence))
+    for name, given, known in (said, ("requires", method.requires, REQUIREMENTS)):
+        if not set(given) <= set(known):
+            raise ValueError(f"{name} of {method.name}: {sorted(given)}, not among {list(known)}.")
     method.check_noises(system.noises)
     check_requirements(system, method)
 

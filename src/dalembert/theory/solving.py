@@ -128,7 +128,7 @@ def evaluate(
     if not refuse or info is None or is_traced(info) or np.all(info.converged):
         return result
     raise ValueError(
-        f"the equations of {method and method.name} with dt={float(dt):g} were not solved (relative residual "
-        f"{float(np.max(info.residual)):.1e}): no path of this method joins what was given, or "
-        "Newton's method did not find it. Use a smaller dt or a shorter path."
+        f"the equations of {method and method.name} with dt={float(dt):g} were not solved "
+        f"(relative residual {float(np.max(info.residual)):.1e}): no path of this method joins "
+        "what was given, or Newton's method did not find it. Use a smaller dt or a shorter path."
     )
