@@ -64,8 +64,9 @@ def ready_made(name):
 
 def plan_of(system, method, shortcuts=True):
     z = jax.ShapeDtypeStruct((system.dim,), np.float64)
-    dependence = find_dependence(system, (z, z, system.params))
-    return make_plan(method.rows(system.noises), dependence, shortcuts)
+    rows = method.rows(system.noises)
+    terms = {entry.term for row in (*rows.q_rows, *rows.p_rows) for entry in row}
+    return make_plan(rows, find_dependence(system, z, terms), shortcuts)
 
 
 def equations(plan, dim):
