@@ -125,6 +125,36 @@ def test_what_it_cannot_take_is_refused():
         da.discrete_hamiltonian(SYSTEM, Platen(), *START, 0.1, [0.1])
 
 
+class Plain(Platen):
+    """Its equality would not see its own fields."""
+
+    __hash__ = None
+
+
+@dataclass(frozen=True)
+class Strong(Platen):
+    convergence = "strong"
+
+
+@dataclass(frozen=True)
+class Wanting(Platen):
+    requires = frozenset({"little noise"})
+
+
+@pytest.mark.parametrize(
+    ("method", "error", "match"),
+    [
+        (Plain(), TypeError, r"Plain must be a dataclass\(frozen=True\)"),
+        (Strong(), ValueError, r"convergence of platen: \['strong'\], not among \['mean-square'"),
+        (Wanting(), ValueError, r"requires of platen: \['little noise'\], not among"),
+    ],
+    ids=lambda case: type(case).__name__,
+)
+def test_a_family_that_does_not_keep_to_the_rules_is_refused(method, error, match):
+    with pytest.raises(error, match=match):
+        da.step(SYSTEM, method, *START, 0.1, [0.1])
+
+
 def test_an_increment_cannot_read_what_it_does_not_declare():
     class Undeclared(Square):
         reads = frozenset()

@@ -64,9 +64,9 @@ def ready_made(name):
 
 def plan_of(system, method, shortcuts=True):
     z = jax.ShapeDtypeStruct((system.dim,), np.float64)
-    rows = method.rows_for(system)
-    dependence = find_dependence(system, z, {entry.term for entry in rows.entries})
-    return make_plan(rows, dependence, shortcuts)
+    rows = method.rows(system.noises)
+    terms = {entry.term for row in (*rows.q_rows, *rows.p_rows) for entry in row}
+    return make_plan(rows, find_dependence(system, z, terms), shortcuts)
 
 
 def equations(plan, dim):

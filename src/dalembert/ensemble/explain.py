@@ -1,11 +1,10 @@
 """What the library found out about a method on a system, and which engine takes its steps."""
 
-from typing import Any
-
 import jax
 import numpy as np
 
 from dalembert.ensemble.engines import ENGINES, Steps, choose_engine
+from dalembert.methods import Method
 from dalembert.noise import usual_noise
 from dalembert.precision import cast
 from dalembert.stepping.explain import describe
@@ -20,7 +19,7 @@ USUAL_DT, USUAL_PATHS = 0.1, 1024
 """Of the run for which an engine is chosen; the choice does not depend on them."""
 
 
-def explain(system: System, method: Any) -> str:
+def explain(system: System, method: Method) -> str:
     """What the library found out about the stage equations of a method on a system.
 
     Also which engine takes the steps of a run on this machine, and why not a faster one.

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from dalembert.ensemble.schedule import SAVES_PER_LEG, Schedule
+from dalembert.methods import Method
 from dalembert.noise import Gaussian, Noise, harmless_truncation, usual_noise
 from dalembert.precision import as_dtype, check_dt, is_traced, warn_if_rounded
 from dalembert.statistics import Histogram, Mean, Statistic
@@ -55,7 +56,7 @@ class Settings:
     """A run as it was asked for; the result is a pure function of this record and the backend."""
 
     system: System
-    method: Any
+    method: Method
     initial: Any
     dt: float
     steps: int
@@ -128,7 +129,7 @@ class Settings:
 
 def make_settings(
     system: System,
-    method: Any,
+    method: Method,
     initial: Any,
     *,
     dt: float,
@@ -297,7 +298,7 @@ def _check_kind(door: str, kind: type[Statistic], given: Any) -> Mapping[str, St
 
 
 def _check_noise(
-    noise: Noise | None, system: System, method: Any, dt: float, steps: int, paths: int
+    noise: Noise | None, system: System, method: Method, dt: float, steps: int, paths: int
 ) -> Noise:
     chosen = usual_noise(method, system.noises, dt) if noise is None else noise
     if isinstance(chosen, type) or not hasattr(chosen, "draw_together"):

@@ -23,6 +23,7 @@ from dalembert.ensemble.memory import check_memory
 from dalembert.ensemble.run import Run
 from dalembert.ensemble.settings import Settings, check_choice, make_settings, whole
 from dalembert.ensemble.traced import simulate_traced
+from dalembert.methods import Method
 from dalembert.noise import Noise
 from dalembert.precision import cast, is_traced, traced_dtype
 from dalembert.statistics import Histogram, Statistic
@@ -37,7 +38,7 @@ __all__ = ["prepare", "simulate"]
 
 def simulate(
     system: System,
-    method: Any,
+    method: Method,
     initial: Any,
     *,
     dt: float,
@@ -66,7 +67,7 @@ def simulate(
 
     Args:
         system: what to simulate.
-        method: a tableau, e.g. `da.midpoint()`.
+        method: e.g. `da.midpoint()`.
         initial: `(q0, p0)`, each of shape (dim,) for all paths alike or (paths, dim); or a
             function `sampler(key) -> (q, p)` of a `jax.random` key, called once per path, such as
             `da.rejection_sampler(…)`.

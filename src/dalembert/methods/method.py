@@ -80,7 +80,7 @@ class Method(ABC):
     convergence: Any
     #: Number of stages.
     stages: Any
-    #: What a system must be for the method, beyond the number of noises: a key of REQUIREMENTS.
+    #: What a system must be, beyond the number of noises: "additive noise", "Langevin equation".
     requires: ClassVar[frozenset[str]] = frozenset()
 
     #: Whether all noises act at the same stages, so that one function can give all of them.
@@ -130,14 +130,11 @@ class Method(ABC):
     def to_dict(self) -> dict[str, Any]:
         """Everything needed to write the method down again, in types that JSON knows."""
         said = {"name": self.name, "family": self.family, "convergence": self.convergence}
-        return said | {key: getattr(self, key) for key in _own_fields(self)}
+        itself: Any = self
+        return said | {field.name: getattr(self, field.name) for field in fields(itself)}
 
     def __str__(self) -> str:
         return f"{self.name}: {self.family}"
-
-
-def _own_fields(method: Any) -> list[str]:
-    return [field.name for field in fields(method)]
 
 
 @lru_cache(maxsize=256)

@@ -236,7 +236,7 @@ def increment_values(
     def number_of(increment: Increment) -> Any:
         # What it does not declare is out of its reach: one that reads noise differs between paths.
         fields = noise._asdict().items()
-        given = {name: x if name in increment.reads else None for name, x in fields}
+        given: Any = {name: x if name in increment.reads else None for name, x in fields}
         try:
             return _value(increment, dt, Increments(**given))
         except (TypeError, AssertionError) as error:

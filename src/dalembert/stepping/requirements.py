@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.caches import kept
+from dalembert.methods import Method
 from dalembert.precision import is_traced
 from dalembert.stepping.dependence import Degree, degree
 from dalembert.stepping.locality import is_entrywise
@@ -41,7 +42,7 @@ def find_dependence(
     return found
 
 
-def check_requirements(system: System, method: Any) -> None:
+def check_requirements(system: System, method: Method) -> None:
     """Refuse, with the reason, a system that is not what a method is made for."""
     for requirement in method.requires:
         if wrong := _find_out(system, requirement):

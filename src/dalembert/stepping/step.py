@@ -1,6 +1,7 @@
 """One step of any method on any system, with known increments, and a report on its solution."""
 
-from typing import Any
+from dataclasses import is_dataclass
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
@@ -8,9 +9,10 @@ import numpy as np
 
 from dalembert.caches import kept
 from dalembert.methods import Method
+from dalembert.methods.method import Convergence
 from dalembert.noise import Increments
 from dalembert.precision import as_dtype, cast, check_dt, is_traced, vector, with_precision
-from dalembert.stepping.requirements import check_requirements
+from dalembert.stepping.requirements import REQUIREMENTS, check_requirements
 from dalembert.stepping.stepper import StepInfo, Stepper, make_stepper
 from dalembert.system import System
 
@@ -19,7 +21,7 @@ __all__ = ["check_method", "step", "vector"]
 
 def step(
     system: System,
-    method: Any,
+    method: Method,
     q: Any,
     p: Any,
     dt: Any,
@@ -32,7 +34,7 @@ def step(
 
     Args:
         system: what to simulate.
-        method: a tableau, e.g. `da.midpoint()`.
+        method: e.g. `da.midpoint()`.
         q: positions, shape (dim,), or the shape that was given as `dim`.
         p: momenta, likewise.
         dt: step size, > 0.
@@ -81,6 +83,14 @@ def check_method(system: System, method: Any) -> None:
     if not isinstance(method, Method):
         hint = " Call the function to get the method." if callable(method) else ""
         raise TypeError(f"method must be a da.Method such as da.midpoint(), not {method!r}.{hint}")
+    if not is_dataclass(method) or type(method).__hash__ is None:
+        raise TypeError(
+            f"{type(method).__name__} must be a dataclass(frozen=True), as methods are."
+        )
+    said = ("convergence", {method.convergence}, get_args(Convergence))
+    for name, given, known in (said, ("requires", method.requires, REQUIREMENTS)):
+        if not set(given) <= set(known):
+            raise ValueError(f"{name} of {method.name}: {sorted(given)}, not among {list(known)}.")
     method.check_noises(system.noises)
     check_requirements(system, method)
 
@@ -89,7 +99,7 @@ def _array(value: Any) -> Any:
     return jnp.asarray(value) if is_traced(value) else np.asarray(value)
 
 
-def as_increments(system: System, method: Any, dW: Any) -> Increments:
+def as_increments(system: System, method: Method, dW: Any) -> Increments:
     """Increments as a record with everything that the method needs, checked."""
     record = dW if isinstance(dW, Increments) else Increments(dW=dW)
     noises = system.noises
@@ -112,7 +122,7 @@ def as_increments(system: System, method: Any, dW: Any) -> Increments:
     return Increments(**found)
 
 
-def beside_dW(method: Any, noises: int, record: Increments) -> dict[str, Any]:
+def beside_dW(method: Method, noises: int, record: Increments) -> dict[str, Any]:
     """What a method reads of a record beside dW, or an error about what is not there."""
     found = {name: getattr(record, name) for name in sorted(method.needs(noises) - {"dW"})}
     for name, value in found.items():

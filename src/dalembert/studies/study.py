@@ -22,7 +22,7 @@ from dalembert.ensemble.run import Run
 from dalembert.ensemble.settings import make_settings
 from dalembert.ensemble.simulate import prepare
 from dalembert.ensemble.stopping import Terminated, ending_on_sigterm
-from dalembert.methods import METHODS
+from dalembert.methods import METHODS, Method
 from dalembert.noise import Noise
 from dalembert.statistics import Histogram
 from dalembert.studies.claims import Claim
@@ -44,12 +44,12 @@ class Case:
         name: what to call the method; by default its own name.
     """
 
-    method: Any
+    method: Method | str
     dt: float
     name: str = ""
 
     @property
-    def tableau(self) -> Any:
+    def tableau(self) -> Method:
         if not isinstance(self.method, str):
             return self.method
         if self.method not in METHODS:

@@ -15,6 +15,7 @@ import numpy as np
 
 from dalembert.caches import kept
 from dalembert.captured import Keyed
+from dalembert.methods import Method
 from dalembert.noise import Increments
 from dalembert.precision import with_precision
 from dalembert.stepping.stepper import Stepper
@@ -56,7 +57,7 @@ def affordable(counts: Sequence[int], outcomes: Outcomes, noises: int) -> list[i
 
 def enumerate_expectations(
     system: System,
-    method: Any,
+    method: Method,
     observables: Mapping[str, Callable[..., Any]],
     initial: tuple[Any, Any],
     dt: float,

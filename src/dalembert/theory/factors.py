@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.caches import kept
+from dalembert.methods import Method
 from dalembert.noise import Increments
 from dalembert.stepping.newton import tolerance
 from dalembert.stepping.step import check_method
@@ -77,7 +78,7 @@ def _compiled_flow(stepper: Stepper) -> Any:
 
 
 def _flow(
-    system: System, method: Any, start: Any, dt: float, increments: Increments, steps: int
+    system: System, method: Method, start: Any, dt: float, increments: Increments, steps: int
 ) -> _Flow:
     """What the first `steps` steps do on every path; time is the first axis, paths the second."""
     check_method(system, method)
@@ -142,7 +143,7 @@ class PathFactors(_Solved):
 
 def path_factors(
     system: System,
-    method: Any,
+    method: Method,
     start: tuple[Any, Any],
     dt: float,
     steps: int | None = None,
@@ -153,7 +154,7 @@ def path_factors(
 
     Args:
         system: one with linear friction; others are refused with the reason.
-        method: a tableau, e.g. `da.midpoint()`.
+        method: e.g. `da.midpoint()`.
         start: (q0, p0), each of shape (dim,).
         dt: step size, > 0.
         steps: number of steps, if the increments are to be drawn.
@@ -232,7 +233,7 @@ class FactorConvergence(_Solved):
 
 def factor_convergence(
     system: System,
-    method: Any,
+    method: Method,
     start: tuple[Any, Any],
     dt: float,
     steps: int = 128,

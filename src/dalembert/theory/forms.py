@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.caches import kept
+from dalembert.methods import Method
 from dalembert.noise import Increments
 from dalembert.precision import cast, is_traced, with_precision
 from dalembert.stepping.step import as_increments, check_method, vector
@@ -65,7 +66,7 @@ def _defect(M: Any, c: Any) -> Any:
     return np.max(np.abs(pulled_back - np.asarray(c)[..., None, None] * omega), axis=(-2, -1))
 
 
-def jacobian(system: System, method: Any, q: Any, p: Any, dt: Any, dW: Any) -> Any:
+def jacobian(system: System, method: Method, q: Any, p: Any, dt: Any, dW: Any) -> Any:
     """The derivative of one step, M = ∂(q', p')/∂(q, p), shape (2·dim, 2·dim).
 
     Exact up to rounding: implicit stages are differentiated by the implicit function theorem.

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.methods import midpoint
+from dalembert.methods import Method, midpoint
 from dalembert.noise import Increments, brownian_path, coarsen
 from dalembert.stepping.step import check_method, vector
 from dalembert.stepping.stepper import StepInfo, make_stepper
@@ -78,7 +78,7 @@ class GeneratingOrder:
 
 
 def generating_function(
-    system: System, q_a: Any, p_b: Any, dt: Any, dW: Any, method: Any = None
+    system: System, q_a: Any, p_b: Any, dt: Any, dW: Any, method: Method | None = None
 ) -> GeneratingFunction:
     """The generating function S(q_a, p_b) and the exact discrete forces F^± of the flow.
 
@@ -105,7 +105,7 @@ def generating_function(
 
 
 def flow_residual(
-    system: System, q_a: Any, p_b: Any, dt: Any, dW: Any, method: Any = None
+    system: System, q_a: Any, p_b: Any, dt: Any, dW: Any, method: Method | None = None
 ) -> GeneratingResidual:
     """By how much S and F^± miss the flow: q_b − D₂S + F⁺ and p_a − D₁S + F⁻, each (dim,).
 
@@ -120,7 +120,7 @@ def flow_residual(
 
 def generating_order(
     system: System,
-    method: Any,
+    method: Method,
     q: Any,
     p_next: Any,
     dts: Sequence[float],
@@ -167,7 +167,13 @@ def generating_order(
 
 
 def _shoot(
-    system: System, q_a: Any, p_b: Any, dt: Any, dW: Any, method: Any, fields: tuple[str, ...]
+    system: System,
+    q_a: Any,
+    p_b: Any,
+    dt: Any,
+    dW: Any,
+    method: Method | None,
+    fields: tuple[str, ...],
 ) -> tuple[Any, ...]:
     """The named results of `_exact` for one path."""
     method = midpoint() if method is None else method
@@ -184,7 +190,7 @@ def _shoot(
 
 def _exact(
     system: System,
-    method: Any,
+    method: Method,
     fields: tuple[str, ...],
     params: Any,
     dt: Any,
@@ -224,7 +230,9 @@ def _exact(
     return trusted(tuple(found[name] for name in fields), info), info
 
 
-def _exact_rows(system: System, method: Any, fields: Any, params: Any, dt: Any, *rows: Any) -> Any:
+def _exact_rows(
+    system: System, method: Method, fields: Any, params: Any, dt: Any, *rows: Any
+) -> Any:
     return jax.vmap(lambda *row: _exact(system, method, fields, params, dt, *row))(*rows)
 
 

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.caches import kept
+from dalembert.methods import Method
 from dalembert.methods.coefficients import Array
 from dalembert.noise import Gaussian, Increments, Noise, harmless_truncation, usual_noise
 from dalembert.precision import check_dt
@@ -76,7 +77,7 @@ class MomentMap:
         return means[:, 1:], symmetric(seconds, n)[:, 1:, 1:]
 
 
-def method_map(system: System, method: Any, dt: float, noise: Noise | None) -> MomentMap:
+def method_map(system: System, method: Method, dt: float, noise: Noise | None) -> MomentMap:
     """The map of a method, its expectations computed to rounding."""
     check_method(system, method)
     check_dt(dt)
@@ -107,7 +108,7 @@ def method_map(system: System, method: Any, dt: float, noise: Noise | None) -> M
     )
 
 
-def _remedies(system: System, method: Any, dt: float, law: Noise) -> str:
+def _remedies(system: System, method: Method, dt: float, law: Noise) -> str:
     """What to do about a pole: truncation too where it is harmless and ends before the pole."""
     k = harmless_truncation(dt) if law == Gaussian() else None
     usual = "a smaller dt, a weak or an explicit method"
@@ -148,7 +149,7 @@ def _fields(system: System) -> LinearFields:
     return fields
 
 
-def _expected_products(system: System, method: Any, dt: float, rule: Rule, law: Noise) -> Array:
+def _expected_products(system: System, method: Method, dt: float, rule: Rule, law: Noise) -> Array:
     """E[M_ia M_jb] as an array with axes (i, j, a, b)."""
     n = 2 * system.dim + 1
     products = np.zeros((n * n, n * n))

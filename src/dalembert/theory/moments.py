@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.methods import Method
 from dalembert.methods.coefficients import Array
 from dalembert.noise import Noise
 from dalembert.precision import cast, check_real
@@ -56,7 +57,7 @@ class Moments:
     """
 
     system: System
-    method: Any
+    method: Method | None
     dt: float
     steps: Any
     mean: Array
@@ -117,7 +118,7 @@ class Moments:
 
 def exact_moments(
     system: System,
-    method: Any,
+    method: Method,
     initial: tuple[Any, Any],
     *,
     dt: float,
@@ -128,7 +129,7 @@ def exact_moments(
 
     Args:
         system: a system with linear dynamics (every term affine in q and p); others are refused.
-        method: a tableau, e.g. `da.midpoint()`.
+        method: e.g. `da.midpoint()`.
         initial: `(q0, p0)`, each of shape (dim,), or (paths, dim) for equally likely states.
         dt: step size.
         steps: number of steps; an array gives the moments after each of its entries.
@@ -157,7 +158,7 @@ def solution_moments(
 
 
 def stationary_covariance(
-    system: System, method: Any, dt: float, noise: Noise | None = None
+    system: System, method: Method, dt: float, noise: Noise | None = None
 ) -> Array:
     """The covariance of (q, p) that a method settles into, from a discrete Lyapunov equation."""
     step_map = method_map(system, method, dt, noise)
@@ -187,7 +188,7 @@ def exact_stationary_covariance(system: System) -> Array:
 
 
 def stability_limit(
-    system: System, method: Any, *, stable: float, unstable: float, noise: Noise | None = None
+    system: System, method: Method, *, stable: float, unstable: float, noise: Noise | None = None
 ) -> float:
     """The step size between `stable` and `unstable` where second moments cease to be bounded.
 

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.methods import Method
 from dalembert.precision import with_precision
 from dalembert.system import System
 from dalembert.theory.mixed import check_variational
@@ -149,7 +150,7 @@ class MomentumRun:
 
 def momentum_along(
     system: System,
-    method: Any,
+    method: Method,
     start: tuple[Any, Any],
     generator: Generator,
     dt: float,
@@ -166,7 +167,7 @@ def momentum_along(
 
     Args:
         system: what to simulate.
-        method: a tableau, e.g. `da.midpoint()`.
+        method: e.g. `da.midpoint()`.
         start: (q0, p0), each of shape (dim,).
         generator: of the symmetry.
         dt: step size, > 0.
@@ -220,7 +221,7 @@ class MomentumBalance:
 
 def balance_residual(
     system: System,
-    method: Any,
+    method: Method,
     start: tuple[Any, Any],
     generator: Generator,
     dt: float,

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from dalembert.methods import Method
 from dalembert.stepping.step import check_method
 from dalembert.system import System
 from dalembert.theory.order_errors import Observables
@@ -17,7 +18,7 @@ Observe = Callable[..., Any] | Mapping[str, Callable[..., Any]] | None
 
 
 def check_task(
-    system: System, method: Any, t_end: Any, confidence: Any, exact: Any, reference: Any
+    system: System, method: Method, t_end: Any, confidence: Any, exact: Any, reference: Any
 ) -> None:
     """Refuse what no order can be measured of."""
     check_method(system, method)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from dalembert.methods import Method
 from dalembert.system import System
 from dalembert.theory.enumeration import (
     Outcomes,
@@ -44,7 +45,7 @@ class Task(NamedTuple):
     """What is run: a method on a system from one state to `t_end`, in several numbers of steps."""
 
     system: System
-    method: Any
+    method: Method
     initial: tuple[Any, Any]
     t_end: float
     counts: tuple[int, ...]

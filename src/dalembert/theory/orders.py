@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dalembert.methods import Method
 from dalembert.noise import enumerate_three_point
 from dalembert.system import System
 from dalembert.theory.enumeration import Outcomes, affordable, gaussian_nodes
@@ -52,7 +53,7 @@ LOCAL_STEPS = (1, 2, 4, 8, 16)
 
 def strong_order(
     system: System,
-    method: Any,
+    method: Method,
     initial: tuple[Any, Any],
     *,
     t_end: float,
@@ -61,7 +62,7 @@ def strong_order(
     paths: int = 1000,
     seed: int = 0,
     exact: Callable[..., tuple[Any, Any]] | None = None,
-    reference: Any = None,
+    reference: Method | None = None,
     refine: int | None = None,
     confidence: float = 0.95,
 ) -> StrongOrder:
@@ -113,7 +114,7 @@ def strong_order(
 
 def weak_order(
     system: System,
-    method: Any,
+    method: Method,
     initial: tuple[Any, Any],
     *,
     observe: Observe = None,
@@ -123,7 +124,7 @@ def weak_order(
     paths: int | None = None,
     seed: int = 0,
     exact: float | Mapping[str, float] | None = None,
-    reference: Any = None,
+    reference: Method | None = None,
     refine: int | None = None,
     outcomes: Outcomes | None = None,
     local: bool = False,
@@ -219,7 +220,7 @@ def weak_order(
 
 
 def _usual_outcomes(
-    system: System, method: Any, reference: Any, counts: Sequence[int], local: bool
+    system: System, method: Method, reference: Any, counts: Sequence[int], local: bool
 ) -> Outcomes | None:
     """All outcomes of the increments of a method, or None where there are too many or none."""
     needs = method.needs(system.noises)

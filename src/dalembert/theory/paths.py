@@ -14,6 +14,7 @@ import numpy as np
 from jax import lax
 
 from dalembert.caches import kept
+from dalembert.methods import Method
 from dalembert.noise import (
     Increments,
     brownian_path,
@@ -72,7 +73,7 @@ def state(system: System, start: Any) -> tuple[Any, Any]:
 
 
 def draw_increments(
-    system: System, method: Any, dt: float, steps: int, seed: int = 0, path: int = 0
+    system: System, method: Method, dt: float, steps: int, seed: int = 0, path: int = 0
 ) -> Increments:
     """The increments that a run of the method draws on one path, with a leading axis of steps."""
     check_method(system, method)
@@ -86,7 +87,7 @@ def draw_increments(
 
 
 def path_increments(
-    system: System, method: Any, dt: Any, steps: Any, seed: int, increments: Any
+    system: System, method: Method, dt: Any, steps: Any, seed: int, increments: Any
 ) -> Increments:
     """Increments of a path as a record: the given ones, checked (an array is dW), or drawn."""
     if increments is None:
@@ -130,7 +131,7 @@ def take_steps(
     return Walk(jnp.concatenate([q[None], qs]), jnp.concatenate([p[None], ps]), info)
 
 
-def walk(system: System, method: Any, start: Any, dt: float, increments: Any) -> Walk:
+def walk(system: System, method: Method, start: Any, dt: float, increments: Any) -> Walk:
     """Take one step per row of the increments, as in `path_increments`, and keep every state."""
     check_method(system, method)
     check_dt(dt)
@@ -138,7 +139,9 @@ def walk(system: System, method: Any, start: Any, dt: float, increments: Any) ->
     return call(_compiled, system, method, *state(system, start), float(dt), record)
 
 
-def call(compiled: Callable[[Stepper], Any], system: System, method: Any, *arguments: Any) -> Any:
+def call(
+    compiled: Callable[[Stepper], Any], system: System, method: Method, *arguments: Any
+) -> Any:
     """`compiled(stepper)(*arguments, params)` for the step of a method on a system, in float64."""
 
     def run(*arguments: Any) -> Any:
@@ -232,7 +235,7 @@ def run_coupled(
 
 
 def _ends(
-    system: System, method: Any, initial: Any, dt: float, steps: int, increments: Increments
+    system: System, method: Method, initial: Any, dt: float, steps: int, increments: Increments
 ) -> Ends:
     paths = increments.dW.shape[1]
     q, p = (np.tile(np.asarray(x, np.float64), (paths, 1)) for x in initial)

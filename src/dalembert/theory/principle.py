@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.methods import Method
 from dalembert.precision import is_traced
 from dalembert.system import System
 from dalembert.theory.mixed import hamiltonian
@@ -62,7 +63,7 @@ class PrincipleResidual(NamedTuple):
         return "\n".join([*lines, f"largest: {float(self.largest):.1e}"])
 
 
-def discrete_action(system: System, method: Any, q: Any, p: Any, dt: Any, dW: Any) -> Any:
+def discrete_action(system: System, method: Method, q: Any, p: Any, dt: Any, dW: Any) -> Any:
     """The discrete action B_d = p_K·q_K − Σ_k (p_{k+1}·q_{k+1} − H_d⁺(q_k, p_{k+1})) of a path.
 
     It depends neither on q_K nor on p_0. Arguments as in `generating_residual`.
@@ -74,7 +75,7 @@ def discrete_action(system: System, method: Any, q: Any, p: Any, dt: Any, dW: An
 
 def discrete_principle_residual(
     system: System,
-    method: Any,
+    method: Method,
     q: Any,
     p: Any,
     dt: Any,

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from dalembert.caches import kept
+from dalembert.methods import Method
 from dalembert.noise import Increments
 from dalembert.stepping.stepper import Stepper
 from dalembert.system import System
@@ -105,7 +106,7 @@ def without_forces(system: System) -> System:
 
 def quasi_symplectic(
     system: System,
-    method: Any,
+    method: Method,
     dt: float = 0.1,
     seed: int = 0,
     points: int | tuple[Any, Any] = 16,
@@ -115,7 +116,7 @@ def quasi_symplectic(
 
     Args:
         system: any system; QS2 is to be expected for linear friction only.
-        method: any tableau.
+        method: any.
         dt: step size.
         seed: of the points and the increments.
         points: how many standard normal points, or (q, p) of shape (points, dim) each.
@@ -164,7 +165,7 @@ def quasi_symplectic(
 
 
 def _jacobians(
-    system: System, method: Any, q: Any, p: Any, dt: float, increments: Increments
+    system: System, method: Method, q: Any, p: Any, dt: float, increments: Increments
 ) -> tuple[np.ndarray, np.ndarray]:
     """Derivatives of the step for all increments and points, and whether each was solved.
 

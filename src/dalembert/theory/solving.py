@@ -14,6 +14,7 @@ import numpy as np
 from jax import lax
 
 from dalembert.caches import kept
+from dalembert.methods import Method
 from dalembert.precision import cast, check_dt, is_traced, with_precision
 from dalembert.stepping import newton
 from dalembert.stepping.root import implicit_root
@@ -96,7 +97,7 @@ def _compiled(system: System, kernel: Callable[..., Any], static: tuple[Any, ...
 def evaluate(
     kernel: Callable[..., Any],
     system: System,
-    method: Any,
+    method: Method | None,
     arguments: tuple[Any, ...],
     dt: Any,
     *static: Any,
@@ -107,7 +108,7 @@ def evaluate(
     Args:
         kernel: `(system, *static, params, dt, *arguments) -> (result, StepInfo or None)`.
         system: its functions are compiled in, its parameters passed.
-        method: whose equations are solved.
+        method: whose equations are solved; None where there are none.
         arguments: arrays in any nesting.
         dt: step size, > 0.
         static: hashable things that are compiled in.
@@ -127,7 +128,7 @@ def evaluate(
     if not refuse or info is None or is_traced(info) or np.all(info.converged):
         return result
     raise ValueError(
-        f"the equations of {method.name} with dt={float(dt):g} were not solved (relative residual "
-        f"{float(np.max(info.residual)):.1e}): no path of this method joins what was given, or "
-        "Newton's method did not find it. Use a smaller dt or a shorter path."
+        f"the equations of {method and method.name} with dt={float(dt):g} were not solved "
+        f"(relative residual {float(np.max(info.residual)):.1e}): no path of this method joins "
+        "what was given, or Newton's method did not find it. Use a smaller dt or a shorter path."
     )

@@ -33,6 +33,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.methods import Method
 from dalembert.noise import Increments
 from dalembert.precision import check_real, is_traced
 from dalembert.stepping.step import as_increments, beside_dW, vector
@@ -74,7 +75,7 @@ class GeneratingResidual(NamedTuple):
 
 
 def discrete_hamiltonian(
-    system: System, method: Any, q: Any, p_next: Any, dt: Any, dW: Any
+    system: System, method: Method, q: Any, p_next: Any, dt: Any, dW: Any
 ) -> DiscreteHamiltonian:
     """The discrete Hamiltonian and the discrete forces of one step.
 
@@ -98,7 +99,7 @@ def discrete_hamiltonian(
 
 
 def mixed_step(
-    system: System, method: Any, q: Any, p_next: Any, dt: Any, dW: Any
+    system: System, method: Method, q: Any, p_next: Any, dt: Any, dW: Any
 ) -> tuple[Any, Any, StepInfo]:
     """The step with the old position and the new momentum given, by its stage equations.
 
@@ -110,7 +111,7 @@ def mixed_step(
 
 
 def generated_step(
-    system: System, method: Any, q: Any, p: Any, dt: Any, dW: Any
+    system: System, method: Method, q: Any, p: Any, dt: Any, dW: Any
 ) -> tuple[Any, Any, StepInfo]:
     """The step that H_d⁺ and F_d^± generate: like `da.step`, from the discrete principle alone.
 
@@ -124,7 +125,7 @@ def generated_step(
 
 
 def generating_residual(
-    system: System, method: Any, q: Any, p: Any, dt: Any, dW: Any
+    system: System, method: Method, q: Any, p: Any, dt: Any, dW: Any
 ) -> GeneratingResidual:
     """By how much H_d⁺ and F_d^± miss the steps of a path, e.g. of one made by `da.step`.
 
@@ -146,7 +147,7 @@ def generating_residual(
 
 def generate_all(
     system: System,
-    method: Any,
+    method: Method,
     q: Any,
     p_next: Any,
     dt: Any,
@@ -202,7 +203,7 @@ def largest(*values: Any) -> Any:
 
 
 def _step_arguments(
-    system: System, method: Any, q: Any, p: Any, dW: Any, name: str
+    system: System, method: Method, q: Any, p: Any, dW: Any, name: str
 ) -> tuple[Any, ...]:
     check_variational(system, method)
     increments = as_increments(system, method, dW)
