@@ -4,6 +4,7 @@ float64 is on and nothing is promoted in silence: neither types nor ranks. Tests
 unless DALEMBERT_TEST_GPU is set; those marked `gpu` are skipped where there is no GPU.
 """
 
+import ctypes
 import gc
 import os
 import signal
@@ -82,25 +83,37 @@ def calls(tmp_path: Path) -> Calls:
     return Calls(str(tmp_path / "calls"))
 
 
+PAGE = os.sysconf("SC_PAGESIZE")
 MAX_MAPPINGS = 45_000
 """Pieces of memory before compiled code is thrown away: at 65,530 Linux refuses more of them, and
 the compiler crashes."""
-MAX_RESIDENT = 900 * 2**20
+MAX_RESIDENT = 1200 * 2**20
 """Bytes in memory before compiled code is thrown away: two workers share 4 GiB."""
 
 
+def _forget_compiled_code() -> None:
+    """Each piece of it has memory of its own, which the C library only gives back when asked."""
+    jax.clear_caches()
+    gc.collect()
+    give_back = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if give_back is not None:
+        give_back(0)
+
+
 @pytest.fixture(autouse=True, scope="module")
-def little_compiled_code() -> Iterator[None]:
-    """Forget compiled code, each piece of which has memory of its own, before it is too much."""
+def few_mappings() -> Iterator[None]:
     yield
-    process = Path("/proc/self")
-    if process.exists() and (
-        (process / "maps").read_bytes().count(b"\n") > MAX_MAPPINGS
-        or int((process / "statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
-        > MAX_RESIDENT
-    ):
-        jax.clear_caches()
-        gc.collect()
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MAX_MAPPINGS:
+        _forget_compiled_code()
+
+
+@pytest.fixture(autouse=True)
+def little_memory() -> Iterator[None]:
+    yield
+    pages = Path("/proc/self/statm")
+    if pages.exists() and int(pages.read_text().split()[1]) * PAGE > MAX_RESIDENT:
+        _forget_compiled_code()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
