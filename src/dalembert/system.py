@@ -79,13 +79,14 @@ class System:
     def __post_init__(self) -> None:
         hint = " It has to be given, e.g. dim=1." if np.array_equal(self.dim, 0) else ""
         self._set("dim", _size("dim", "degrees of freedom", self.dim, hint))
-        is_one = callable(self.h) or callable(self.f) or isinstance(self.noises, Size)
-        if self.noises is None or (type(self.noises) is int and self.h and not is_one):
+        is_copy = isinstance(self.h, tuple) and self.noises == len(self.h)
+        if self.noises is None or is_copy:
             h, f = _noise_lists(self.h, self.f)
             self._set("noises", len(h))
         else:
-            self._set("noises", _size("noises", "Wiener processes", self.noises))
-            h, f = joint_terms(self.h, self.f, self.noises.shape)
+            size = _size("noises", "Wiener processes", self.noises)
+            self._set("noises", size)
+            h, f = joint_terms(self.h, self.f, size.shape)
         self._set("h", h)
         self._set("f", f)
         self._set("invariants", _by_name(self.invariants))

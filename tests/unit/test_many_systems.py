@@ -529,6 +529,23 @@ def test_what_cannot_be_meant_is_refused(call, message):
         call()
 
 
+def test_systems_are_made_inside_jit_of_known_and_of_traced_numbers():
+    q, p = jnp.ones(4), jnp.zeros(4)
+
+    @jax.jit
+    def strengths(gamma):
+        def h(q, p, w):
+            return -gamma * jnp.sum(q * w)
+
+        outside = da.System(H=lambda q, p: p @ p, h=h, dim=4, noises=4)
+        systems = (phi4(4), phi4(4, gamma=gamma), outside)
+        return [system.diffusion(q, p)[1][0, 0] for system in systems]
+
+    assert np.allclose(strengths(0.5), [math.sqrt(2), 1.0, 0.5])
+    with pytest.raises(ValueError, match="h must be linear in w"):
+        jax.jit(lambda: da.System(H=lambda q, p: p @ p, h=lambda q, p, w: w @ w, dim=4, noises=4))()
+
+
 # --------------------------------------------------------------------------------------------
 # Observables
 

@@ -200,7 +200,7 @@ class Job:
             "seconds": seconds,
             "path_steps_per_second": settings.run_paths * settings.steps / seconds,
         }
-        kept = (None, None) if done.kept is None else map(settings.system.shaped, done.kept)
+        q, p = (None, None) if done.kept is None else map(settings.system.shaped, done.kept)
         run = Run(
             settings.times,
             {key: Observed(s, tally.data[key]) for key, s in settings.statistics},
@@ -208,7 +208,8 @@ class Job:
             tally.truncated,
             tally.residual,
             tally.iterations,
-            *kept,
+            q,
+            p,
             provenance,
         )
         if run.failed:

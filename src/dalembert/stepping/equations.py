@@ -68,7 +68,7 @@ class RowEquations:
         The size of a row is the sum of the magnitudes of what is added up.
         """
         known = dict(around.rows)
-        evaluated = {(term, 0, 0): value for term, value in around.at_start.items()}
+        evaluated: dict[Any, Any] = {(term, 0, 0): value for term, value in around.at_start.items()}
         found, sizes = {}, {}
 
         def term(entry: Entry) -> Any:
