@@ -1,5 +1,7 @@
 """Many degrees of freedom: shapes, noises given by one function, equations without a matrix."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -175,3 +177,13 @@ def test_entries_of_a_joint_function_are_the_single_ones():
     np.testing.assert_allclose(dp, [[-1.0, 0, 0], [1.0, 1.0, 3.0]])
     again = joint.with_params({"a": 1.0}) if joint.params is not None else joint.changed(name="b")
     assert again.noises == 2 and again.is_joint
+
+
+def test_records_are_replaced_with_their_shapes():
+    joint = da.System(
+        H=lambda q, p: jnp.sum(p**2), h=lambda q, p, w: jnp.sum(q[0] * w), dim=(2, 3), noises=3
+    )
+    for system in (joint, PARTICLES, FLAT, da.System(H=lambda q, p: p @ p, dim=2)):
+        again = dataclasses.replace(system, name="again")
+        assert again.shape == system.shape and again.noise_shape == system.noise_shape
+        assert (again.dim, again.noises, again.name) == (system.dim, system.noises, "again")
