@@ -64,7 +64,8 @@ _GROUPS: dict[str, Facts] = {
         "", "each", triton=True
     ),
     "bessel_i0e bessel_i1e digamma erf erf_inv erfc igamma igammac lgamma log2 nextafter "
-    "one_minus_square reduce_precision round": Facts("", "each"),
+    "reduce_precision round": Facts("", "each"),
+    "one_minus_square": Facts("", "fold one_minus_square"),
     # Truth values, choices and bits.
     "eq": Facts("", "each", "comparison ==", triton=True, index=True),
     "ne": Facts("", "each", "comparison !=", triton=True, index=True),

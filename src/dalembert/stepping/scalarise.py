@@ -123,6 +123,12 @@ def _of_primitive(eqn: Any) -> Callable[..., Any]:
     return operation
 
 
+def _one_minus_square(x: Any) -> Any:
+    """1 − x², as JAX computes it: precisely where |x| is near 1."""
+    one = np.ones((), x.dtype)[()]
+    return ex.mul(ex.add(one, x), ex.sub(one, x))
+
+
 def _elementwise(op: Callable[..., Any], args: list[np.ndarray]) -> np.ndarray:
     args = list(np.broadcast_arrays(*args))
     out = np.empty(args[0].shape, object)
@@ -297,6 +303,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "min": _pairwise("min", lax.min),
     "and": _pairwise("and", lax.bitwise_and),
     "or": _pairwise("or", lax.bitwise_or),
+    "one_minus_square": _one_minus_square,
     "same": lambda x: x,
     "sin": _function(elementary.sin),
     "cos": _function(elementary.cos),
