@@ -120,7 +120,7 @@ def test_solvers_of_diffrax_with_names_are_the_named_methods():
         assert "order" not in (inspect.getdoc(make) or ""), "da.diagnose says it, by system"
 
 
-@pytest.mark.parametrize("kind", SYSTEMS)
+@by_kind
 def test_a_recommendation_says_what_the_method_does_there(kind):
     found = diagnosis(kind)
     for advice, verdict in advise_special(found):
@@ -134,7 +134,7 @@ def test_a_recommendation_says_what_the_method_does_there(kind):
         assert ("Lévy areas" in reason) == ("area" in verdict.method.needs(found.system.noises))
 
 
-@pytest.mark.parametrize("kind", SYSTEMS)
+@by_kind
 def test_a_diagnosis_names_the_methods_that_read_areas(kind):
     """Those, and no others, where noises do not commute; nothing is said elsewhere."""
     noises = SYSTEMS[kind].noises

@@ -50,6 +50,7 @@ from dalembert.systems.polymer import (
     rouse_variances,
 )
 from dalembert.systems.stochastic_wave import mean_wave
+from tiers import tiered
 
 
 def state(system, seed=0):
@@ -608,6 +609,7 @@ def within(found, stderr, exact, errors=4):
     return np.all(np.abs(found - exact) < errors * stderr)
 
 
+@pytest.mark.slow
 def test_the_chain_between_heat_baths_keeps_its_flux_and_profile():
     """Midpoint keeps the Gaussian state of a linear system exactly, for every step."""
     system, exact = heat_chain(64), heat_chain_stationary(64)
@@ -636,7 +638,7 @@ THERMAL = {
 }
 
 
-@pytest.mark.parametrize("name", ["fput", "torus", pytest.param("ring", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", tiered(THERMAL, fast=["fput"]))
 def test_lattices_have_the_gibbs_measure(name):
     """⟨q_i ∂U/∂q_j⟩ = ⟨p_i p_j⟩ = T δ_ij, both temperatures, and what is known of each lattice."""
     make, exact = THERMAL[name]
@@ -674,6 +676,7 @@ def test_lattices_have_the_gibbs_measure(name):
     assert within(mean["pair"][0] / mean["pair"][1], 0.8 * relative, 0.8)
 
 
+@pytest.mark.slow
 def test_the_polymer_keeps_its_size():
     N, k, T = 6, 1.3, 0.8
     observe = {"ends": end_to_end_squared, "size": gyration_squared,
