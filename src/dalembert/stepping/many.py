@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.scipy.sparse.linalg import bicgstab
 
 from dalembert.stepping.newton import LONG_STEPS, Report, goal, tolerance, worst_if_nan
 
@@ -151,5 +150,44 @@ def _by_products(residual: Residual, u: Any, r: Any) -> Any:
     def product(v: Any) -> Any:
         return jax.jvp(residual, (u,), (v,))[1]
 
-    target = float(jnp.finfo(u.dtype).eps) ** 0.75
-    return bicgstab(product, r, tol=target, atol=0.0, maxiter=MAX_PRODUCTS)[0]
+    return _bicgstab(product, r)
+
+
+class _Search(NamedTuple):
+    """Where BiCGStab is: approximation, residual, direction, ⟨first residual, residual⟩, steps."""
+
+    x: Any
+    r: Any
+    p: Any
+    rho: Any
+    steps: Any
+
+
+def _bicgstab(product: Callable[[Any], Any], b: Any) -> Any:
+    """x with product(x) = b, nearly (van der Vorst 1992).
+
+    JAX's own wants to transpose the product, which functions with loops do not allow.
+    """
+    target = jnp.vdot(b, b) * float(jnp.finfo(b.dtype).eps) ** 1.5
+
+    def quotient(x: Any, y: Any) -> Any:
+        return jnp.where(y == 0, jnp.zeros_like(x), x / jnp.where(y == 0, jnp.ones_like(y), y))
+
+    def is_open(now: _Search) -> Any:
+        size = jnp.vdot(now.r, now.r)
+        return (size > target) & (now.rho != 0) & (now.steps < MAX_PRODUCTS)
+
+    def improve(now: _Search) -> _Search:
+        v = product(now.p)
+        alpha = quotient(now.rho, jnp.vdot(b, v))
+        s = now.r - alpha * v
+        t = product(s)
+        omega = quotient(jnp.vdot(t, s), jnp.vdot(t, t))
+        r = s - omega * t
+        rho = jnp.vdot(b, r)
+        beta = quotient(rho, now.rho) * quotient(alpha, omega)
+        p = r + beta * (now.p - omega * v)
+        return _Search(now.x + alpha * now.p + omega * s, r, p, rho, now.steps + 2)
+
+    start = _Search(jnp.zeros_like(b), b, b, jnp.vdot(b, b), jnp.int32(0))
+    return lax.while_loop(is_open, improve, start).x
