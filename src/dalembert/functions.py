@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from dalembert.dependence import Degree, degree
 from dalembert.digest import derivative
 from dalembert.precision import float_hint, is_traced, warn_if_rounded
 from dalembert.traces import called, compute, contains, facts, inside, literal, numbers, walk
@@ -45,7 +46,7 @@ def check_function(
         noises: the shape of `w`, for functions of (q, p, w) or (q, p, w, params).
 
     Returns:
-        Whether it has derivative rules by `jax.custom_vjp`.
+        The shape of its result, and whether it has derivative rules by `jax.custom_vjp`.
     """
     names = ["q", "p", *(["w"] if noises else []), *([] if params is None else ["params"])]
     arguments = f"({', '.join(names)})"
@@ -118,9 +119,10 @@ def _as_given(shape: tuple[int, ...]) -> Any:
 def check_linear(
     name: str, fun: Any, states: tuple[int, ...], params: Any, noises: tuple[int, ...]
 ) -> None:
-    """Refuse a function of (q, p, w) that is not linear in w, by what it does to random numbers.
+    """Refuse a function of (q, p, w) that is not linear in w.
 
-    One that reads traced numbers has no values yet, and passes.
+    Random numbers show what is not; where there are none to be had, because it is not finite there
+    or reads traced numbers, the way it is written must show that it is.
     """
     rest = () if params is None else (params,)
     normal = np.random.default_rng(0).standard_normal
@@ -130,21 +132,30 @@ def check_linear(
 
     # Inside someone's jit, what is known stays known.
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
+        tried = False
         for scale in (1.0, 1e-3, 1e3):
             q, p, v, w = (normal(shape) for shape in (states, states, noises, noises))
             w = scale * w
             values = [evaluate(q, p, x) for x in (v, w, v - 2 * w)]
             if is_traced(values):
-                return
+                break
             parts = [np.asarray(x) for x in values]
             size = np.max(np.abs(parts[0])) + 2 * np.max(np.abs(parts[1]))
+            if not np.isfinite(size):
+                continue
+            tried = True
             gap = np.max(np.abs(parts[2] - (parts[0] - 2 * parts[1])))
-            if not (gap <= LINEAR_TO * size or not np.isfinite(size)):
+            if not gap <= LINEAR_TO * size:
                 raise ValueError(
                     f"{name} must be linear in w, the increments of all noises: "
                     f"{name}(q, p, v - 2 w) differs from {name}(q, p, v) - 2 {name}(q, p, w) by "
                     f"{gap:.1e}. Write the sum of {name}_i(q, p) * w[i]."
                 )
+        if not tried and degree(fun, arguments_like(states, params, noises), (2,)) > Degree.AFFINE:
+            raise ValueError(
+                f"{name} must be linear in w, and that it is cannot be seen: it is not finite at "
+                "random states. Write it as a sum of products with w[i], without branches on w."
+            )
 
 
 LINEAR_TO = 1e-9

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+
+from dalembert.caches import bounded
 
 __all__ = ["Joint", "joint_terms"]
 
@@ -35,7 +36,7 @@ class Joint(Sequence):
         return None if self.fun is None else _entry(self, int(i))
 
 
-@lru_cache(maxsize=256)
+@bounded(1024)
 def _entry(terms: Joint, i: int) -> Callable[..., Any]:
     """The same function whenever it is asked for, so that compiled code is found again."""
 

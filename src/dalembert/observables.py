@@ -13,8 +13,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from dalembert.dependence import Degree, degree
 from dalembert.functions import arguments_like
-from dalembert.stepping.dependence import Degree, degree
 from dalembert.system import System
 
 __all__ = ["configurational_temperature", "kinetic", "kinetic_temperature", "potential"]

@@ -17,7 +17,7 @@ class Facts(NamedTuple):
     """What is known of a primitive; nothing where there is nothing.
 
     Attributes:
-        degree: how a result depends on the operands (`stepping/dependence.py`).
+        degree: how a result depends on the operands (`dependence.py`).
         scalar: the form on single numbers (`stepping/scalarise.py`).
         vector: the form in vector code (`ensemble/lanes.py`).
         triton: whether Triton computes it to rounding on a GPU (jax 0.11.2).

@@ -9,7 +9,7 @@ import pytest
 from jax import lax
 
 import dalembert as da
-from dalembert.stepping.dependence import Degree, degree
+from dalembert.dependence import Degree, degree
 from dalembert.stepping.plan import Dependence
 from dalembert.stepping.stepper import find_dependence
 from dalembert.system import ALL as TOGETHER

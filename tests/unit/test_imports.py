@@ -11,7 +11,7 @@ ROOT = Path(dalembert.__file__).parent
 
 FLOORS = (
     ("caches", "primitives", "operations", "precision"),
-    ("traces", "elementary", "digest", "captured", "functions", "joint"),
+    ("traces", "dependence", "elementary", "digest", "captured", "functions", "joint"),
     ("system", "noise"),
     ("systems", "methods"),
     ("statistics", "stepping", "observables"),

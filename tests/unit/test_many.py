@@ -80,7 +80,7 @@ def test_equations_without_a_solution_are_reported():
 
 
 def test_every_path_is_solved_alone():
-    """The same bits alone as beside a path that takes many more sweeps."""
+    """The same sweeps alone as beside a path that takes many more."""
 
     def one(stiffness):
         return solve(lambda u: u + stiffness * jnp.roll(u, 1) - START, START)
@@ -155,6 +155,9 @@ def test_functions_that_are_not_linear_in_w_are_refused():
             system(h=h)
     with pytest.raises(ValueError, match="f must be linear in w"):
         system(f=lambda q, p, w: p * jnp.tanh(w[0]))
+    with pytest.raises(ValueError, match="that it is cannot be seen"):
+        system(h=lambda q, p, w: jnp.sum(jnp.log(-(q[:2] ** 2)) * w**2))
+    system(h=lambda q, p, w: jnp.sum(jnp.log(-(q[:2] ** 2)) * w))
     with pytest.raises(TypeError, match="there is one function"):
         system(h=[lambda q, p: q[0]])
     with pytest.raises(ValueError, match="neither h"):
@@ -186,3 +189,48 @@ def test_records_are_replaced_with_their_shapes():
         again = dataclasses.replace(system, name="again")
         assert again.shape == system.shape and again.noise_shape == system.noise_shape
         assert (again.dim, again.noises, again.name) == (system.dim, system.noises, "again")
+
+
+OSCILLATORS = da.System(
+    H=lambda q, p: p @ p / 2 + jnp.sum(q**4) / 4,
+    F=lambda q, p: -0.2 * p,
+    h=lambda q, p, w: jnp.sum(q**2 * w) / 2,
+    dim=12,
+    noises=12,
+    name="oscillators",
+)
+GRAIN = {"dt": 0.05, "t_end": 1.0, "seed": 3, "progress": False, "keep": "final"}
+
+
+@pytest.mark.parametrize("method", [da.stormer_verlet(), da.midpoint()], ids=lambda m: m.name)
+def test_noise_that_depends_on_positions(method):
+    """Joint terms are not carried to the next step: their increments are others there."""
+    start = np.linspace(-1, 1, 12), np.zeros(12)
+    run = da.simulate(OSCILLATORS, method, start, paths=3, **GRAIN)
+    listed = dataclasses.replace(
+        OSCILLATORS, noises=None, f=None, h=[OSCILLATORS.h[i] for i in range(12)]
+    )
+    other = da.simulate(listed, method, start, paths=3, **GRAIN)
+    np.testing.assert_allclose(run.q, other.q, rtol=1e-12)
+    assert run.failed == 0 and run.residual < 1e-13
+
+
+def test_a_path_that_fails_leaves_the_others_alone():
+    """One of them starts where the explicit method blows up."""
+    q = np.tile(np.linspace(-1, 1, 12), (6, 1))
+    fine = da.simulate(OSCILLATORS, da.heun(), (q, 0 * q), paths=6, **GRAIN)
+    q[2] *= 1e6
+    with pytest.warns(RuntimeWarning, match="1 of 6 paths failed"):
+        run = da.simulate(OSCILLATORS, da.heun(), (q, 0 * q), paths=6, **GRAIN)
+    others = [0, 1, 3, 4, 5]
+    np.testing.assert_array_equal(run.q[others], fine.q[others])
+
+
+@pytest.mark.parametrize("method", [da.baoab(), da.midpoint()], ids=lambda m: m.name)
+def test_saves_do_not_change_a_path(method):
+    chain = da.systems.fput(20, gamma=1.0, temperature=0.5)
+    start = np.linspace(0, 1, 20), np.zeros(20)
+    ends = [
+        da.simulate(chain, method, start, paths=5, save_every=every, **GRAIN).q for every in (1, 7)
+    ]
+    np.testing.assert_allclose(*ends, rtol=1e-13, atol=1e-14)

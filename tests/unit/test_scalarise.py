@@ -11,10 +11,10 @@ from jax import lax
 from jax.extend.core import Primitive
 
 import dalembert as da
+from dalembert.dependence import Degree, degree
 from dalembert.operations import OPERATIONS
 from dalembert.primitives import PRIMITIVES
 from dalembert.stepping import newton
-from dalembert.stepping.dependence import Degree, degree
 from dalembert.stepping.expressions import Program, vector
 from dalembert.stepping.scalarise import MAX_SCALARS, NotScalarError, components, scalarise, stack
 from tiers import tiered

@@ -12,9 +12,9 @@ from jax.extend import core as jcore
 from jax.extend.core import Primitive
 
 import dalembert
+from dalembert.dependence import Degree, degree
 from dalembert.primitives import PRIMITIVES, Facts
 from dalembert.stepping import scalarise
-from dalembert.stepping.dependence import Degree, degree
 from dalembert.traces import (
     apply,
     called,

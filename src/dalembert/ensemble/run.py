@@ -105,7 +105,8 @@ class Run:
         truncated: number of truncated increments.
         residual: the largest relative residual of a stage equation, measured in every step.
         iterations: the largest number of Newton iterations that was met.
-        q: kept positions, (paths, dim) for keep="final", (times, paths, dim) for keep="all".
+        q: kept positions, (paths, dim) for keep="final", (times, paths, dim) for keep="all"; where
+            a system has a shape, it stands in the place of dim.
         p: kept momenta, likewise. From its failure on, a path is NaN in both.
         provenance: everything needed to repeat the run.
 

@@ -19,7 +19,7 @@ __all__ = ["Settings", "make_settings"]
 
 
 class Grain(NamedTuple):
-    """How finely a kind of device takes its work.
+    """How many paths and steps a kind of device takes at a time.
 
     Attributes:
         block_paths: paths that run together.
@@ -76,7 +76,8 @@ class Settings:
         numbers = self.block_paths * self.system.dim
         usual = self.grain.block_paths * USUAL_DIM
         room = max(SAVES_PER_LEG * usual // max(numbers, usual), 1)
-        return Schedule(self.steps, self.save_every, self.grain.chunk, room)
+        chunk = max(self.grain.chunk * usual // max(numbers, usual), 1)
+        return Schedule(self.steps, self.save_every, chunk, room)
 
     @property
     def functions(self) -> tuple[tuple[str, str, Callable[..., Any]], ...]:

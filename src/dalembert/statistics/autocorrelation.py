@@ -45,8 +45,10 @@ class Autocorrelation(Statistic):
     burn_in: float = 0.0
 
     def __post_init__(self) -> None:
-        given = self.lags if isinstance(self.lags, Iterable) else range(int(self.lags) + 1)
+        given = tuple(self.lags) if isinstance(self.lags, Iterable) else (self.lags,)
         lags = tuple(sorted({int(lag) for lag in given}))
+        if not isinstance(self.lags, Iterable):
+            lags = tuple(range(lags[0] + 1))
         if not lags or lags[0] < 0 or lags[-1] < 1 or any(int(x) != x for x in given):
             raise ValueError(f"lags are whole numbers of saves, at least 1, not {self.lags!r}.")
         object.__setattr__(self, "lags", lags)

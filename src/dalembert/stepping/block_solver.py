@@ -15,14 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from dalembert.dependence import Degree, degree, has_rules
 from dalembert.elementary import absolute
 from dalembert.methods.stages import Increment
 from dalembert.stepping import many, newton
-from dalembert.stepping.dependence import Degree, degree, has_rules
 from dalembert.stepping.equations import (
     OLD_P,
     OLD_Q,
-    Joint,
+    JointIncrement,
     RowEquations,
     Surroundings,
     increment_names,
@@ -48,11 +48,11 @@ PLAIN_OPERATIONS = frozenset({"add", "sub", "mul", "neg", "magnitude", "max"})
 
 
 class Solver(Enum):
-    """How the scalar regime solves implicit equations; the array regime always does so safely.
+    """How implicit equations are solved; every way reports.
 
-    FAST takes a fixed number of Newton steps, unless they are long, and LOOP as many as are needed;
-    both report. SAFE is the damped Newton loop, and BOTH is that loop for what LOOP has left
-    unsolved.
+    FAST takes a fixed number of Newton steps, unless they are long, and on arrays what `many.py`
+    says. LOOP takes as many as are needed. SAFE is the damped Newton loop, and BOTH is that loop
+    for what the faster ways have left unsolved.
     """
 
     FAST = "fast"
@@ -335,7 +335,7 @@ def _entrywise(residual: Callable[..., Any], u: Any, around: Surroundings) -> bo
 def _type_of(increment: Increment, system: System, z: Any) -> Any:
     if increment.is_joint:
         w = jax.ShapeDtypeStruct((system.noises,), z.dtype)
-        return Joint(w, Shared(z.shape, z.dtype) if increment.factor else None)
+        return JointIncrement(w, Shared(z.shape, z.dtype) if increment.factor else None)
     kind = jax.ShapeDtypeStruct if increment.reads else Shared
     return kind(z.shape if increment.factor else (), z.dtype)
 

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.dependence import Degree
 from dalembert.methods.stages import Entry, Increment, Row
 from dalembert.noise import Increments
-from dalembert.stepping.dependence import Degree
 from dalembert.stepping.expressions import vector
 from dalembert.stepping.plan import Block, Dependence, Node, Plan
 from dalembert.system import System, Term
@@ -20,7 +20,7 @@ from dalembert.system import System, Term
 __all__ = [
     "OLD_P",
     "OLD_Q",
-    "Joint",
+    "JointIncrement",
     "RowEquations",
     "Surroundings",
     "increment_names",
@@ -43,7 +43,7 @@ class Surroundings(NamedTuple):
     at_start: dict[Term, Any]
 
 
-class Joint(NamedTuple):
+class JointIncrement(NamedTuple):
     """An increment of all noises: a number for each, and what their term is multiplied by."""
 
     w: Any
@@ -249,7 +249,7 @@ def increment_values(
         number = number_of(increment)
         factor = None if increment.factor is None else factors[increment.factor]
         if increment.is_joint:
-            return Joint(number, factor)
+            return JointIncrement(number, factor)
         if factor is None:
             return number
         return factor if number is None else _scaled(factor, number)

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from dalembert.stepping.block_solver import MAX_DENSE_UNKNOWNS, BlockSolver
-from dalembert.stepping.dependence import Degree
+from dalembert.dependence import Degree
+from dalembert.stepping.block_solver import BlockSolver
 from dalembert.stepping.plan import Node
 from dalembert.stepping.stepper import Stepper
 from dalembert.system import ALL, Term
@@ -68,7 +68,11 @@ def _block(solver: BlockSolver, stepper: Stepper) -> str:
     if not solver.block.unknowns:
         return f"explicit: {explicit}"
     unknowns = ", ".join(_name(node, stepper) for node in solver.block.unknowns)
-    how = "linear, one Newton step" if solver.affine else "nonlinear, Newton"
+    how = "linear" if solver.affine else "nonlinear"
+    if solver.entrywise:
+        how += ", entry by entry"
+    elif stepper.is_scalar:
+        how += ", one Newton step" if solver.affine else ", Newton"
     then = f"; {explicit} by substitution" if explicit else ""
     return f"solve for {unknowns} ({how}){then}"
 
@@ -82,8 +86,11 @@ def _name(node: Node, stepper: Stepper) -> str:
 def _regime(stepper: Stepper) -> str:
     if stepper.is_scalar:
         return "scalars, written out"
-    largest = stepper.system.dim * max(len(s.block.unknowns) for s in stepper.solvers)
-    how = "Newton with a matrix" if largest <= MAX_DENSE_UNKNOWNS else "matrix-free Newton–Krylov"
+    how = "explicit"
+    if stepper.is_implicit:
+        how = "sweeps, then Newton by products with vectors"
+        if all(s.entrywise for s in stepper.solvers if s.block.unknowns):
+            how = "Newton without a matrix"
     return f"arrays, {how} ({stepper.notice})"
 
 

@@ -54,7 +54,7 @@ def _dependent(eqn: Any, given: list[bool]) -> list[bool]:
 def _keeps_places(eqn: Any, given: list[bool]) -> bool:
     name, size = name_of(eqn), eqn.outvars[0].aval.size
     if name in RESHAPING:
-        return True
+        return eqn.params.get("dimensions") is None or name == "squeeze"
     if name == "broadcast_in_dim":
         return eqn.invars[0].aval.size == size
     # What depends on x has an entry for every result; other operands may be single numbers.

@@ -5,7 +5,7 @@ that does not mix momenta, are solved entry by entry by Newton's method, linear 
 Others are swept, u ← u − r(u): a stage matrix is a small step away from the identity, so that each
 sweep gains digits, at the cost of one evaluation of the forces. Where sweeps stop gaining, Newton's
 method goes on, with linear solves by products with vectors (BiCGStab). Everything works on each
-path of an ensemble alone, calls no library, and every result has its residual measured.
+path of an ensemble alone, and every result has its residual measured.
 """
 
 from collections.abc import Callable
@@ -23,6 +23,9 @@ __all__ = ["solve"]
 MAX_SWEEPS = 60
 LEAST_GAIN = 0.5
 """What a sweep must make of the residual, at most, to be followed by another."""
+
+ASTRAY = 1e-2
+"""Relative residual above which sweeps have been for nothing."""
 
 MAX_PRODUCTS = 200
 
@@ -81,6 +84,10 @@ def solve(
         found = _iterate(lambda u, r: r, residual, measure, guess, MAX_SWEEPS)
     bound = relative(found.residual, sizes(found.u))
     if not entrywise:
+        # Where sweeps lead astray, Newton's method begins where they did.
+        is_astray = ~(bound <= ASTRAY)
+        begin = _Now(guess, residual(guess), found.error, found.count, found.is_open)
+        found = jax.tree.map(partial(jnp.where, is_astray), begin, found)
         found, bound = _go_on(partial(_by_products, residual), residual, closely, found, bound)
     return found.u, Report(found.count, _checked(found, bound, closely))
 

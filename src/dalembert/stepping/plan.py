@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dalembert.dependence import Degree
 from dalembert.methods.stages import Entry, Row, StageSystem
-from dalembert.stepping.dependence import Degree
 from dalembert.system import Term
 
 __all__ = ["Block", "Dependence", "Node", "Plan", "make_plan"]

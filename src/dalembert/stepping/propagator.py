@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.caches import kept
+from dalembert.dependence import Degree, degree
 from dalembert.noise import Increments, Noise, Signs, ThreePoint, enumerate_three_point
 from dalembert.stepping.block_solver import Solver
-from dalembert.stepping.dependence import Degree, degree
 from dalembert.stepping.expressions import components
 from dalembert.stepping.newton import Report, tolerance
 from dalembert.stepping.stepper import StepInfo, Stepper

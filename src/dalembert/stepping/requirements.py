@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.caches import kept
+from dalembert.dependence import Degree, degree
 from dalembert.methods import Method
 from dalembert.precision import is_traced
-from dalembert.stepping.dependence import Degree, degree
 from dalembert.stepping.locality import is_entrywise
 from dalembert.stepping.plan import Dependence
 from dalembert.system import ALL, DRIFT_TERMS, NOISE_TERMS, System, Term

@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.caches import Kept, kept
+from dalembert.dependence import has_rules
 from dalembert.elementary import absolute
 from dalembert.methods import Method
 from dalembert.noise import Increments
 from dalembert.stepping import newton
 from dalembert.stepping.block_solver import BlockSolver, Solver, block_solvers
-from dalembert.stepping.dependence import has_rules
 from dalembert.stepping.equations import (
     OLD_P,
     OLD_Q,
@@ -94,9 +94,11 @@ class Stepper:
         return tuple(x) if self.is_scalar else x
 
     def is_finite(self, q: Any, p: Any) -> Any:
-        """Whether a state that has been entered is finite."""
+        """Whether a state that has been entered is finite; whether each of many is."""
         sizes = [absolute(x) for x in jax.tree.leaves((q, p))]
-        return jnp.isfinite(reduce(jnp.add, sizes if self.is_scalar else map(jnp.sum, sizes)))
+        if not self.is_scalar:
+            sizes = [jnp.sum(x, axis=-1) for x in sizes]
+        return jnp.isfinite(reduce(jnp.add, sizes))
 
     def leave(self, x: Any) -> Any:
         """A state as an array of shape (dim,) again."""
@@ -146,7 +148,8 @@ class Stepper:
         """Terms of the new positions that the next step evaluates again, if nothing is done."""
         if self.is_scalar:
             return ()
-        places = {entry[:3] for row in self.plan.rows.values() for entry in row}
+        entries = (entry for row in self.plan.rows.values() for entry in row)
+        places = {entry[:3] for entry in entries if not entry.increment.is_joint}
         new = self.plan.new_q.number
         return tuple(sorted(t for t, q, p in places if (q, p) == (0, 0) and (t, new, 0) in places))
 

@@ -42,16 +42,20 @@ def grid(V: Callable[[Any], Any], temperature: float) -> np.ndarray:
 
     They reach as far as V < min V + 45 T, where the density has fallen below rounding. The sums
     of smooth functions that vanish at both ends converge faster than any power of the spacing,
-    which is a quarter of that of the narrowest Gaussian here, exp(−x²/2T), or less.
+    which is a fortieth of the width of a Gaussian.
     """
+
+    def is_enough(reach: float) -> bool:
+        return min(V(reach), V(-reach)) >= _least(V, reach) + 45 * temperature
+
     reach, most = 10 * np.sqrt(temperature), 1e6 * np.sqrt(temperature)
-    while min(V(reach), V(-reach)) < _least(V, reach) + 45 * temperature:
+    while not is_enough(reach):
         reach *= 1.25
         if reach > most:
             raise ValueError("exp(-V/T) cannot be normalised: the potential is not bounded below.")
-    spacing = min(np.sqrt(temperature) / 4, reach / 200)
-    half = int(np.ceil(reach / spacing))
-    return spacing * np.arange(-half, half + 1)
+    while is_enough(reach / 1.25):
+        reach /= 1.25
+    return reach / 400 * np.arange(-400, 401)
 
 
 def _least(V: Callable[[Any], Any], reach: float) -> float:

@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.dependence import Degree, degree
 from dalembert.precision import cast
-from dalembert.stepping.dependence import Degree, degree
 from dalembert.stepping.plan import Dependence
 from dalembert.stepping.requirements import why_not_additive
 from dalembert.system import System, Term

@@ -21,7 +21,7 @@ from dalembert.caches import kept
 from dalembert.methods import Method
 from dalembert.noise import Increments
 from dalembert.precision import cast, is_traced, with_precision
-from dalembert.stepping.step import as_increments, check_method, vector
+from dalembert.stepping.step import as_increments, check_method
 from dalembert.stepping.stepper import Stepper, make_stepper
 from dalembert.system import System, Term
 from dalembert.theory.facts import Probe
@@ -74,7 +74,7 @@ def jacobian(system: System, method: Method, q: Any, p: Any, dt: Any, dW: Any) -
     """
     check_method(system, method)
     increments = as_increments(system, method, dW)
-    z = (vector("q", q, system.dim), vector("p", p, system.dim))
+    z = (system.flat("q", q), system.flat("p", p))
     kind = z[0].dtype if is_traced(z, increments, dt) else np.float64
 
     def run(q: Any, p: Any, increments: Increments, params: Any, dt: Any) -> Any:

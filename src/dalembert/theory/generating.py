@@ -23,7 +23,7 @@ import numpy as np
 
 from dalembert.methods import Method, midpoint
 from dalembert.noise import Increments, brownian_path, coarsen
-from dalembert.stepping.step import check_method, vector
+from dalembert.stepping.step import check_method
 from dalembert.stepping.stepper import StepInfo, make_stepper
 from dalembert.system import System
 from dalembert.theory.mixed import check_variational
@@ -146,7 +146,7 @@ def generating_order(
     check_variational(system, method)
     if len(dts) < 2:
         raise ValueError(f"an order needs at least two step sizes, not dts={dts!r}.")
-    starts = [vector("q", q, system.dim), vector("p_next", p_next, system.dim)]
+    starts = [system.flat("q", q), system.flat("p_next", p_next)]
     q, p_next = (np.tile(x, (paths, 1)) for x in starts)
     names = DiscreteHamiltonian._fields
     rows = []
@@ -183,7 +183,7 @@ def _shoot(
             f"{method.name} needs more than the increments dW, which are all that a fine path has "
             "here. Leave `method` out, or write e.g. method=da.heun()."
         )
-    ends = vector("q_a", q_a, system.dim), vector("p_b", p_b, system.dim)
+    ends = system.flat("q_a", q_a), system.flat("p_b", p_b)
     arguments = (*ends, fine_increments(system, dW))
     return evaluate(_exact, system, method, arguments, dt, method, fields)
 

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.caches import kept
+from dalembert.dependence import Degree, degree
 from dalembert.methods.coefficients import Array
 from dalembert.precision import cast
-from dalembert.stepping.dependence import Degree, degree
 from dalembert.system import DRIFT_TERMS, NOISE_TERMS, System, Term
 
 

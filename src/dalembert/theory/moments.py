@@ -24,11 +24,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.dependence import Degree, degree
 from dalembert.methods import Method
 from dalembert.methods.coefficients import Array
 from dalembert.noise import Noise
 from dalembert.precision import cast, check_real
-from dalembert.stepping.dependence import Degree, degree
 from dalembert.system import System
 from dalembert.theory.moment_map import (
     MARGINAL,

@@ -23,7 +23,7 @@ from dalembert.noise import (
     usual_noise,
 )
 from dalembert.precision import check_dt, with_precision
-from dalembert.stepping.step import as_increments, check_method, vector
+from dalembert.stepping.step import as_increments, check_method
 from dalembert.stepping.stepper import StepInfo, Stepper, make_stepper
 from dalembert.system import System
 
@@ -69,7 +69,7 @@ def state(system: System, start: Any) -> tuple[Any, Any]:
     """(q0, p0) as vectors of shape (dim,)."""
     if not isinstance(start, tuple | list) or len(start) != 2:
         raise TypeError(f"give the initial state as a pair (q0, p0), not {start!r}.")
-    return vector("q0", start[0], system.dim), vector("p0", start[1], system.dim)
+    return system.flat("q0", start[0]), system.flat("p0", start[1])
 
 
 def draw_increments(

@@ -165,11 +165,11 @@ def _conditions(system: System, generator: Generator) -> Iterator[tuple[str, str
         return sum_of(jnp.concatenate(gradient) * jnp.concatenate(lift(q, p)))
 
     def orthogonality(fun: Any, q: Any, p: Any, params: Any) -> tuple[Any, Any]:
-        return sum_of(system.evaluate(fun, q, p, params) * generator(q))
+        return sum_of(jnp.ravel(system.evaluate(fun, q, p, params)) * generator(q))
 
     def equivariance(fun: Any, q: Any, p: Any, params: Any) -> tuple[Any, Any]:
         def force(q: Any, p: Any) -> Any:
-            return system.evaluate(fun, q, p, params)
+            return jnp.ravel(system.evaluate(fun, q, p, params))
 
         value, turned = jax.jvp(force, (q, p), lift(q, p))
         (expected,) = jax.vjp(generator, q)[1](value)

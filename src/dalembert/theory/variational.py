@@ -36,7 +36,7 @@ import numpy as np
 from dalembert.methods import Method
 from dalembert.noise import Increments
 from dalembert.precision import check_real, is_traced
-from dalembert.stepping.step import as_increments, beside_dW, vector
+from dalembert.stepping.step import as_increments, beside_dW
 from dalembert.stepping.stepper import StepInfo
 from dalembert.system import System
 from dalembert.theory.mixed import MixedStep, check_variational, weights_of
@@ -208,7 +208,7 @@ def _step_arguments(
     check_variational(system, method)
     increments = as_increments(system, method, dW)
     weights = weights_of(system, method)
-    return weights, vector("q", q, system.dim), vector(name, p, system.dim), increments
+    return weights, system.flat("q", q), system.flat(name, p), increments
 
 
 def path_arguments(system: System, q: Any, p: Any, dW: Any) -> tuple[Any, Any, Any]:
