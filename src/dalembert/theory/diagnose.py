@@ -85,6 +85,10 @@ class Diagnosis:
         return f"<pre>{escape(str(self))}</pre>"
 
 
+MOST_TERMS = 64
+"""Degrees of freedom and noises of which every pair is looked at."""
+
+
 def diagnose(
     system: System, points: Any = None, seed: int = 0, methods: Iterable[Method] | None = None
 ) -> Diagnosis:
@@ -101,6 +105,12 @@ def diagnose(
     if not isinstance(system, System):
         hint = " Call the function to get the system." if callable(system) else ""
         raise TypeError(f"system must be a da.System, not {system!r}.{hint}")
+    if max(system.dim, system.noises) > MOST_TERMS:
+        raise ValueError(
+            f"{system.name!r} has {system.dim:,} degrees of freedom and {system.noises:,} noises: "
+            f"a diagnosis looks at every pair of them, and takes {MOST_TERMS} at most. Diagnose a "
+            "small one of the same kind; da.explain(system, method) says how a large one is solved."
+        )
     found = _facts(system, Probe(system, points, seed))
     chosen = [METHODS[name]() for name in FOR_EVERY_SYSTEM] if methods is None else methods
     found = replace(found, methods=tuple(judge(found, method) for method in chosen))
