@@ -262,13 +262,12 @@ def test_functions_that_triton_does_not_know_are_left_to_xla(monkeypatch):
 
 def lowered(fun, *types):
     """The code of a function for a GPU; there need not be one."""
-    traced = jax.jit(fun).trace(*types)
     with contextlib.ExitStack() as stack:
         if jax.__version_info__ >= (0, 11):  # which wants to be told for which GPU
             gpu = jax.sharding.AbstractDevice("NVIDIA H200", num_cores=132, platform="gpu")
             mesh = jax.sharding.AbstractMesh((1,), ("x",), abstract_device=gpu)
             stack.enter_context(jax.sharding.use_abstract_mesh(mesh))
-        return traced.lower(lowering_platforms=("cuda",)).as_text()
+        return jax.jit(fun).trace(*types).lower(lowering_platforms=("cuda",)).as_text()
 
 
 def in_a_kernel(fun, dtype):

@@ -252,7 +252,8 @@ class BlockSolver:
             first = newton.as_scalars(equations.first_pass(vector(u), around), dtype)
             if equations.is_short and solver is Solver.LOOP:
                 return newton.newton_loop(last_pass, first, second_pass=next_pass)
-            found, report = newton.newton_loop(next_pass, first)
+            most = 0 if solver is Solver.BOTH else newton.ENOUGH_ROUNDINGS
+            found, report = newton.newton_loop(next_pass, first, roundings=most)
             return found, report._replace(residual=closely(found, report.residual))
 
         def solve_safely(u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Report]:

@@ -52,6 +52,9 @@ The last one uses the matrix of the one before, which is as good by then and cos
 LONG_STEPS = 12
 """Newton steps without damping, at most."""
 
+ENOUGH_ROUNDINGS = 2
+"""The residual at which a path of an ensemble stops, in units of rounding."""
+
 MAX_ITERATIONS = 50
 DAMPING = tuple(0.5**k for k in range(8))
 """Fractions of the Newton step that the damped loop tries."""
@@ -123,30 +126,34 @@ def newton_loop(
     next_pass: Callable[[tuple[Any, ...]], tuple[tuple[Any, ...], Any]],
     guess: tuple[Any, ...],
     second_pass: Callable[[tuple[Any, ...]], tuple[tuple[Any, ...], Any]] | None = None,
+    roundings: float = ENOUGH_ROUNDINGS,
 ) -> tuple[tuple[Any, ...], Report]:
     """As many passes as a path of an ensemble needs: the solution, and its measured residual.
 
     A path stops when its residual is a few roundings or has ceased to shrink, so what it gets does
-    not depend on the other paths. Every path needs a second pass, and few need more: written out
+    not depend on the other paths. What the last pass leaves is no random rounding: over many steps
+    it adds up, and invariants drift by a tenth of it a step. Every path needs a second pass, and few need more: written out
     before the loop, it leaves one look at all the paths.
 
     Args:
         next_pass: a better approximation, and its residual.
         guess: where to begin: what a first pass has found.
         second_pass: the same, with an upper bound of the residual, written out before the loop.
+        roundings: the residual that is small enough; 0 goes on until it shrinks no more.
     """
     dtype = guess[0].dtype
+    enough = roundings * float(np.finfo(dtype).eps)
 
     def improve(pass_: Any, now: _Approximation) -> _Approximation:
         better, error = pass_(now.u)
-        goes_on = (error > goal(dtype)) & (error < now.error / 2) & (now.passes + 1 < LONG_STEPS)
+        goes_on = (error > enough) & (error < now.error / 2) & (now.passes + 1 < LONG_STEPS)
         new = _Approximation(better, error, goes_on, now.passes + 1)
         return jax.tree.map(partial(jnp.where, now.is_open), new, now)
 
     start = _Approximation(guess, jnp.asarray(jnp.inf, dtype), jnp.array(True), jnp.int32(1))
     if second_pass:
         start = improve(second_pass, start)
-        start = start._replace(is_open=~(start.error <= goal(dtype)))
+        start = start._replace(is_open=~(start.error <= enough))
     end = lax.while_loop(lambda now: any_path(now.is_open), partial(improve, next_pass), start)
     return end.u, Report(end.passes, end.error)
 

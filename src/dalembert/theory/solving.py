@@ -89,7 +89,7 @@ def trusted(found: Any, info: StepInfo) -> Any:
 @kept
 def _compiled(system: System, kernel: Callable[..., Any], static: tuple[Any, ...]) -> Any:
     def run(params: Any, dt: Any, *arguments: Any) -> Any:
-        return kernel(system, *static, params, dt, *arguments)
+        return kernel(system.typed(params), *static, params, dt, *arguments)
 
     return jax.jit(run)
 
