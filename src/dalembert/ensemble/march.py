@@ -115,16 +115,10 @@ def _march(
             return needed(group, stretch.needs)
 
         increments = jax.vmap(draw, out_axes=axis)(block.path)
-        if stepper.is_scalar:
-            picked = partial(pick, group=increments)
-        else:
-            # XLA would draw entry by entry in the loop that stacks them.
-            increments = lax.optimization_barrier(increments)
-            stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *increments)
-            picked = lambda place: jax.tree.map(lambda x: x[place], stacked)  # noqa: E731
 
         def one(place: Any, carry: Any) -> Any:
-            return every_path(carry, picked(place), together * number + place + 1)
+            # Not stacked: XLA would draw entry by entry in the loop that stacks them.
+            return every_path(carry, pick(place, increments), together * number + place + 1)
 
         begin = jnp.maximum(stretch.first - together * number, 0)
         return lax.fori_loop(begin, jnp.minimum(end - together * number, together), one, carry)

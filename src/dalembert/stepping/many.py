@@ -24,6 +24,9 @@ MAX_SWEEPS = 60
 LEAST_GAIN = 0.5
 """What a sweep must make of the residual, at most, to be followed by another."""
 
+BLIND_SWEEPS = 4
+"""Sweeps before the first look at the residual: no fewer are enough."""
+
 ASTRAY = 1e-2
 """Relative residual above which sweeps have been for nothing."""
 
@@ -81,7 +84,9 @@ def solve(
         most = 1 if affine else LONG_STEPS
         found = _iterate(partial(_by_entries, residual), residual, measure, guess, most)
     else:
-        found = _iterate(lambda u, r: r, residual, measure, guess, MAX_SWEEPS)
+        swept = lax.fori_loop(0, BLIND_SWEEPS, lambda _, u: u - residual(u), guess)
+        found = _iterate(lambda u, r: r, residual, measure, swept, MAX_SWEEPS)
+        found = found._replace(count=found.count + BLIND_SWEEPS)
     bound = relative(found.residual, sizes(found.u))
     if not entrywise:
         # Where sweeps lead astray, Newton's method begins where they did.

@@ -132,8 +132,8 @@ def newton_loop(
 
     A path stops when its residual is a few roundings or has ceased to shrink, so what it gets does
     not depend on the other paths. What the last pass leaves is no random rounding: over many steps
-    it adds up, and invariants drift by a tenth of it a step. Every path needs a second pass, and few need more: written out
-    before the loop, it leaves one look at all the paths.
+    it adds up, and invariants drift by a tenth of it a step. Every path needs a second pass, and
+    few need more: written out before the loop, it leaves one look at all the paths.
 
     Args:
         next_pass: a better approximation, and its residual.
