@@ -9,7 +9,7 @@ import pytest
 
 import dalembert as da
 from dalembert.stepping import many
-from dalembert.stepping.locality import is_entrywise
+from dalembert.stepping.locality import is_by_particle, is_entrywise
 
 Z = jax.ShapeDtypeStruct((12,), np.float64)
 RATES = np.arange(1.0, 5.0)[:, None]
@@ -43,33 +43,110 @@ def test_functions_that_mix_entries(name):
     assert not is_entrywise(MIXED[name], Z)
 
 
-def solve(residual, start, entrywise=False, affine=False):
+FIELD = np.array([[1.0, 0.3, 0.0], [-0.3, 1.0, 0.2], [0.1, 0.0, 1.0]])
+EACH = np.arange(36.0).reshape(4, 3, 3)
+BY_PARTICLE = {
+    "entries": lambda x: x**2,
+    "one matrix": lambda x: (x.reshape(4, 3) @ FIELD).reshape(12),
+    "one matrix, from the left": lambda x: (FIELD @ x.reshape(4, 3).T).T.reshape(12),
+    "a matrix each": lambda x: jnp.einsum("nij,nj->ni", EACH, x.reshape(4, 3)).reshape(12),
+    "a cross product": lambda x: jnp.cross(x.reshape(4, 3), FIELD[0]).reshape(12),
+    "components": lambda x: (x.reshape(4, 3)[:, :1] * x.reshape(4, 3)).reshape(12),
+    "size": lambda x: (x.reshape(4, 3) * jnp.sum(x.reshape(4, 3) ** 2, 1)[:, None]).reshape(12),
+    "products with itself": lambda x: jnp.einsum(
+        "ni,nj->ni", x.reshape(4, 3), x.reshape(4, 3)
+    ).reshape(12),
+    "each mapped": lambda x: jax.vmap(lambda v: jnp.tanh(FIELD @ v))(x.reshape(4, 3)).reshape(12),
+}
+BETWEEN_PARTICLES = MIXED | {
+    "distances": lambda x: (x.reshape(4, 3)[:, None] - x.reshape(4, 3)[None]).sum(0).reshape(12),
+    "other particles": lambda x: (EACH[:, 0, :1].T @ x.reshape(4, 3) + x.reshape(4, 3)).reshape(12),
+    "another order": lambda x: x.reshape(3, 4).T.reshape(12),
+    "a sum": lambda x: (x.reshape(4, 3) + x.reshape(4, 3).sum(0)[None]).reshape(12),
+    "neighbours": lambda x: jnp.roll(x, 3),
+    "a part": lambda x: jnp.concatenate([x[3:6], x[:3], x[6:]]),
+}
+
+
+@pytest.mark.parametrize("name", BY_PARTICLE)
+def test_functions_of_each_particle(name):
+    assert is_by_particle(BY_PARTICLE[name], 4, Z)
+
+
+@pytest.mark.parametrize("name", BETWEEN_PARTICLES)
+def test_functions_that_mix_particles(name):
+    assert not is_by_particle(BETWEEN_PARTICLES[name], 4, Z)
+
+
+def test_what_is_said_of_particles_is_true_of_their_jacobians():
+    x = jnp.asarray(np.random.default_rng(1).standard_normal(12))
+    outside = np.kron(np.eye(4), np.ones((3, 3))) == 0
+    for fun in BY_PARTICLE.values():
+        assert not np.any(jax.jacfwd(fun)(x)[outside])
+    for name in set(BETWEEN_PARTICLES) - {"sorted"}:
+        assert np.any(jax.jacfwd(BETWEEN_PARTICLES[name])(x)[outside]), name
+
+
+def solve(residual, start, width=0, affine=False):
     def worst(x):
         return jnp.max(x)[None]
 
     def closely(r, u):
         return jnp.max(jnp.abs(r)) / jnp.max(jnp.abs(u) + jnp.abs(start))
 
-    return many.solve(residual, worst, closely, start, start, entrywise, affine)
+    return many.solve(residual, worst, closely, start, start, width, affine)
 
 
 START = jnp.linspace(0.5, 1.5, 40)
+TURN = np.array([[1.0, 3.0], [-3.0, 1.0]])
 
 
 @pytest.mark.parametrize(
-    ("residual", "entrywise", "affine", "most"),
+    ("residual", "width", "affine", "most"),
     [
-        (lambda u: 3.0 * u - START, True, True, 1),
-        (lambda u: u + 0.3 * u**3 - START, True, False, 8),
-        (lambda u: u + 1e-3 * jnp.roll(u, 1) ** 3 - START, False, False, 8),
-        (lambda u: u + 4.0 * (2.0 * u - jnp.roll(u, 1) - jnp.roll(u, -1)) - START, False, True, 72),
+        (lambda u: 3.0 * u - START, 1, True, 1),
+        (lambda u: u + 0.3 * u**3 - START, 1, False, 8),
+        (lambda u: (u.reshape(-1, 2) @ TURN).reshape(-1) - START, 2, True, 1),
+        (lambda u: (u.reshape(-1, 2) @ TURN).reshape(-1) + 0.1 * u**3 - START, 2, False, 8),
+        (lambda u: u + 1e-3 * jnp.roll(u, 1) ** 3 - START, 0, False, 8),
+        (lambda u: u + 4.0 * (2.0 * u - jnp.roll(u, 1) - jnp.roll(u, -1)) - START, 0, True, 72),
     ],
-    ids=["a quotient", "entry by entry", "sweeps", "stiff"],
+    ids=["a quotient", "entry by entry", "2 x 2", "pairs", "sweeps", "stiff"],
 )
-def test_equations_without_a_matrix(residual, entrywise, affine, most):
-    found, report = solve(residual, START, entrywise, affine)
+def test_equations_without_a_matrix(residual, width, affine, most):
+    found, report = solve(residual, START, width, affine)
     assert np.max(np.abs(residual(found))) < 1e-13
     assert report.residual < 1e-14 and report.iterations <= most
+
+
+@pytest.mark.parametrize("method", [da.stormer_verlet(), da.midpoint()], ids=lambda m: m.name)
+def test_particles_in_a_magnetic_field(method):
+    """A force v × B mixes the components of a particle, and couples no particles."""
+    turn = 2.0 * np.array([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    system = da.System(
+        H=lambda q, p: jnp.sum(p**2) / 2 + jnp.sum(q**4) / 4,
+        F=lambda q, p: p @ turn - 0.1 * p,
+        f=lambda q, p, w: 0.3 * w,
+        dim=(5, 3),
+        noises=(5, 3),
+    )
+    q, p = np.random.default_rng(2).standard_normal((2, 5, 3))
+    dW = 0.3 * np.random.default_rng(3).standard_normal((5, 3))
+    new_q, new_p, info = da.step(system, method, q, p, 0.1, dW)
+    is_direct = method.name == "stormer_verlet"
+    assert ("particle by particle" in str(da.explain(system, method))) == is_direct
+    assert info.converged and (info.iterations == 1 or not is_direct)
+    alone = da.System(
+        H=lambda q, p: jnp.sum(p**2) / 2 + jnp.sum(q**4) / 4,
+        F=lambda q, p: p @ turn - 0.1 * p,
+        f=lambda q, p, w: 0.3 * w,
+        dim=3,
+        noises=3,
+    )
+    for k in range(5):
+        one_q, one_p, _ = da.step(alone, method, q[k], p[k], 0.1, dW[k])
+        np.testing.assert_allclose(new_q[k], one_q, rtol=1e-13)
+        np.testing.assert_allclose(new_p[k], one_p, rtol=1e-13)
 
 
 def test_equations_without_a_solution_are_reported():

@@ -28,7 +28,7 @@ from dalembert.stepping.equations import (
     increment_names,
 )
 from dalembert.stepping.expressions import Program, Shared, components, vector
-from dalembert.stepping.locality import is_entrywise
+from dalembert.stepping.locality import is_by_particle, is_entrywise
 from dalembert.stepping.newton import Report
 from dalembert.stepping.plan import Block, Dependence, Node, Plan
 from dalembert.stepping.root import implicit_root
@@ -39,6 +39,9 @@ __all__ = ["BlockSolver", "Solver", "block_solvers"]
 
 MAX_DENSE_UNKNOWNS = 16
 """Beyond this the array regime forms no matrix."""
+
+MAX_COMPONENTS = 8
+"""Of a particle whose equations are solved with a small matrix."""
 
 MAX_SHORT_PASS = 400
 """Operations of a pass that may be written out more than once."""
@@ -120,13 +123,13 @@ class BlockSolver:
     """One block with its equations on arrays and, in the scalar regime, on scalars.
 
     Attributes:
-        entrywise: whether each unknown has an equation of its own.
+        width: how many consecutive unknowns have equations of their own; 0 if only all have.
         has_rules: whether JAX has been told derivatives, of which code on scalars knows nothing.
     """
 
     block: Block
     affine: bool
-    entrywise: bool
+    width: int
     arrays: Equations
     relative: Callable[[Any, Any], Any]
     worst: Callable[[Any], Any]
@@ -196,8 +199,7 @@ class BlockSolver:
             return self.relative(r, self.arrays.floor(u, around))
 
         guess = self.arrays.guess(around)
-        flags = self.entrywise, self.affine
-        return many.solve(residual, self.worst, closely, guess, old, *flags)
+        return many.solve(residual, self.worst, closely, guess, old, self.width, self.affine)
 
     def _safe_newton(
         self, start: Any, error: Any, old: Any, around: Surroundings
@@ -315,22 +317,28 @@ def block_solvers(
         solved = bool(block.unknowns)
         affine = solved and degree(arrays.residual, (u, around), (0,)) <= Degree.AFFINE
         programs = _programs(arrays, u, around, known, affine and shortcuts) if scalar else None
-        entrywise = solved and shortcuts and not scalar and _entrywise(arrays.residual, u, around)
+        is_local = solved and shortcuts and not scalar
+        width = _width(system, arrays.residual, u, around) if is_local else 0
         measures = partial(functions.relative, block), partial(functions.worst, block)
         solvers.append(
-            BlockSolver(block, affine and shortcuts, entrywise, arrays, *measures, programs, told)
+            BlockSolver(block, affine and shortcuts, width, arrays, *measures, programs, told)
         )
     return tuple(solvers)
 
 
-def _entrywise(residual: Callable[..., Any], u: Any, around: Surroundings) -> bool:
-    """Whether each unknown has an equation of its own."""
+def _width(system: System, residual: Callable[..., Any], u: Any, around: Surroundings) -> int:
+    """How many consecutive unknowns have equations of their own: one, those of a particle, or 0."""
     leaves, tree = jax.tree.flatten(around)
 
     def of_unknowns(u: Any, *numbers: Any) -> Any:
         return residual(u, jax.tree.unflatten(tree, numbers))
 
-    return is_entrywise(of_unknowns, u, *leaves)
+    if is_entrywise(of_unknowns, u, *leaves):
+        return 1
+    components = system.shape[-1]
+    is_small = len(system.shape) > 1 and components <= MAX_COMPONENTS and u.size == system.dim
+    particles = system.dim // components
+    return components if is_small and is_by_particle(of_unknowns, particles, u, *leaves) else 0
 
 
 def _type_of(increment: Increment, system: System, z: Any) -> Any:

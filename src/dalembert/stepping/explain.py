@@ -69,8 +69,8 @@ def _block(solver: BlockSolver, stepper: Stepper) -> str:
         return f"explicit: {explicit}"
     unknowns = ", ".join(_name(node, stepper) for node in solver.block.unknowns)
     how = "linear" if solver.affine else "nonlinear"
-    if solver.entrywise:
-        how += ", entry by entry"
+    if solver.width:
+        how += ", entry by entry" if solver.width == 1 else ", particle by particle"
     elif stepper.is_scalar:
         how += ", one Newton step" if solver.affine else ", Newton"
     then = f"; {explicit} by substitution" if explicit else ""
@@ -89,8 +89,8 @@ def _regime(stepper: Stepper) -> str:
     how = "explicit"
     if stepper.is_implicit:
         how = "sweeps, then Newton by products with vectors"
-        if all(s.entrywise for s in stepper.solvers if s.block.unknowns):
-            how = "Newton without a matrix"
+        if all(s.width for s in stepper.solvers if s.block.unknowns):
+            how = "Newton, entry by entry or particle by particle"
     return f"arrays, {how} ({stepper.notice})"
 
 

@@ -1,7 +1,8 @@
 """Stage equations of systems with many degrees of freedom, solved without a matrix.
 
 Three ways, from the cheapest on. Equations of which each has one unknown, such as those of friction
-that does not mix momenta, are solved entry by entry by Newton's method, linear ones at once.
+that does not mix momenta, are solved entry by entry by Newton's method, linear ones at once; those
+of each particle alone in the same way, with small matrices.
 Others are swept, u ← u − r(u): a stage matrix is a small step away from the identity, so that each
 sweep gains digits, at the cost of one evaluation of the forces. Where sweeps stop gaining, Newton's
 method goes on, with linear solves by products with vectors (BiCGStab). Everything works on each
@@ -16,7 +17,14 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from dalembert.stepping.newton import LONG_STEPS, Report, goal, tolerance, worst_if_nan
+from dalembert.stepping.newton import (
+    LONG_STEPS,
+    Report,
+    dense_solve,
+    goal,
+    tolerance,
+    worst_if_nan,
+)
 
 __all__ = ["solve"]
 
@@ -54,7 +62,7 @@ def solve(
     closely: Callable[[Any, Any], Any],
     guess: Any,
     old: Any,
-    entrywise: bool,
+    width: int,
     affine: bool,
 ) -> tuple[Any, Report]:
     """The solution of r(u) = 0, and its relative residual.
@@ -65,7 +73,7 @@ def solve(
         closely: (r, u) → the relative residual.
         guess: where to begin.
         old: the old state, in the form of u.
-        entrywise: whether each unknown has an equation of its own.
+        width: how many consecutive unknowns have equations of their own; 0 if only all have.
         affine: whether the equations are linear.
     """
 
@@ -80,15 +88,16 @@ def solve(
     def measure(r: Any, u: Any) -> Any:
         return relative(r, size)
 
-    if entrywise:
+    if width:
         most = 1 if affine else LONG_STEPS
-        found = _iterate(partial(_by_entries, residual), residual, measure, guess, most)
+        correction = _by_entries if width == 1 else partial(_by_particles, width)
+        found = _iterate(partial(correction, residual), residual, measure, guess, most)
     else:
         swept = lax.fori_loop(0, BLIND_SWEEPS, lambda _, u: u - residual(u), guess)
         found = _iterate(lambda u, r: r, residual, measure, swept, MAX_SWEEPS)
         found = found._replace(count=found.count + BLIND_SWEEPS)
     bound = relative(found.residual, sizes(found.u))
-    if not entrywise:
+    if not width:
         # Where sweeps lead astray, Newton's method begins where they did.
         is_astray = ~(bound <= ASTRAY)
         begin = _Now(guess, residual(guess), found.error, found.count, found.is_open)
@@ -154,6 +163,20 @@ def _by_entries(residual: Residual, u: Any, r: Any) -> Any:
     """Newton's correction where the Jacobian is diagonal: a product with ones is all of it."""
     _, slope = jax.jvp(residual, (u,), (jnp.ones_like(u),))
     return r / slope
+
+
+def _by_particles(width: int, residual: Residual, u: Any, r: Any) -> Any:
+    """Newton's correction where the Jacobian has a block for every particle."""
+
+    def column(k: int) -> Any:
+        along = jnp.zeros((u.size // width, width), u.dtype).at[:, k].set(1)
+        return jax.jvp(residual, (u,), (along.reshape(-1),))[1].reshape(-1, width)
+
+    def correction(matrix: Any, r: Any) -> Any:
+        return dense_solve(lambda v: matrix @ v, r)
+
+    matrices = jnp.stack([column(k) for k in range(width)], axis=-1)
+    return jax.vmap(correction)(matrices, r.reshape(-1, width)).reshape(-1)
 
 
 def _by_products(residual: Residual, u: Any, r: Any) -> Any:
