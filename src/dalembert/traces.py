@@ -31,6 +31,7 @@ __all__ = [
     "name_of",
     "numbers",
     "reads_argument",
+    "scalars",
     "walk",
 ]
 
@@ -90,6 +91,12 @@ def equations(trace: Any) -> Iterator[Any]:
         yield eqn
         for inner in inside(eqn):
             yield from equations(inner)
+
+
+def scalars(trace: Any) -> int:
+    """How many numbers the equations of a trace, and of traces inside it, compute."""
+    leaves = (eqn for eqn in equations(trace) if called(eqn) is None)
+    return sum(int(np.prod(v.aval.shape)) for eqn in leaves for v in eqn.outvars)
 
 
 def contains(trace: Any, primitives: Sequence[str]) -> bool:

@@ -19,6 +19,7 @@ from dalembert.dependence import Degree, degree, has_rules
 from dalembert.elementary import absolute
 from dalembert.methods.stages import Increment
 from dalembert.stepping import many, newton
+from dalembert.stepping.brief import brief_newton
 from dalembert.stepping.equations import (
     OLD_P,
     OLD_Q,
@@ -34,6 +35,7 @@ from dalembert.stepping.plan import Block, Dependence, Node, Plan
 from dalembert.stepping.root import implicit_root
 from dalembert.stepping.scalarise import NotScalarError, scalarise, stack, written_out
 from dalembert.system import System, Term
+from dalembert.traces import scalars
 
 __all__ = ["BlockSolver", "Solver", "block_solvers"]
 
@@ -158,7 +160,9 @@ class BlockSolver:
             return [], Report(0, 0.0)
         if self.scalars is None:
             old = jnp.concatenate(guess)
-            if solver in (Solver.FAST, Solver.TRY):
+            if solver is Solver.TRY and old.size <= MAX_DENSE_UNKNOWNS and not self.entrywise:
+                u, report = self._solve_briefly(around)
+            elif solver in (Solver.FAST, Solver.TRY):
                 u, report = self._solve_many(old, around)
             else:
                 u, report = self._solve_vector(old, around)
@@ -191,15 +195,23 @@ class BlockSolver:
     def _solve_many(self, old: jax.Array, around: Surroundings) -> tuple[jax.Array, Report]:
         """Unknowns of any number without a matrix: entry by entry, by sweeps, or by products."""
 
+        residual, closely, guess = self._equations(around)
+        flags = self.entrywise, self.affine
+        return many.solve(residual, self.worst, closely, guess, old, *flags)
+
+    def _solve_briefly(self, around: Surroundings) -> tuple[jax.Array, Report]:
+        return brief_newton(*self._equations(around))
+
+    def _equations(self, around: Surroundings) -> tuple[Callable[..., Any], ...]:
+        """The residual, its size relative to what rounding leaves of it, and where to begin."""
+
         def residual(u: jax.Array) -> jax.Array:
             return self.arrays.residual(u, around)
 
         def closely(r: jax.Array, u: jax.Array) -> jax.Array:
             return self.relative(r, self.arrays.floor(u, around))
 
-        guess = self.arrays.guess(around)
-        flags = self.entrywise, self.affine
-        return many.solve(residual, self.worst, closely, guess, old, *flags)
+        return residual, closely, self.arrays.guess(around)
 
     def _safe_newton(
         self, start: Any, error: Any, old: Any, around: Surroundings
@@ -298,7 +310,13 @@ def block_solvers(
     z: Any,
     shortcuts: bool,
     scalar: bool,
+    most: float,
 ) -> tuple[BlockSolver, ...]:
+    """How each block of a plan is solved.
+
+    Raises:
+        NotScalarError: if it cannot be written out in scalars, or has more operations than `most`.
+    """
     functions = RowEquations(system, plan, dependence)
     increments = {name: _type_of(name, system, z) for name in increment_names(plan)}
     params = jax.tree.map(lambda x: Shared(x.shape, x.dtype), system.params)
@@ -319,6 +337,10 @@ def block_solvers(
             *(partial(getattr(functions, name), block) for name in Equations._fields)
         )
         solved = bool(block.unknowns)
+        if scalar and solved and most < np.inf:
+            most -= (u.size + 1) * scalars(jax.make_jaxpr(arrays.residual)(u, around))
+            if most < 0:
+                raise NotScalarError("more operations than are worth it for one step")
         affine = solved and degree(arrays.residual, (u, around), (0,)) <= Degree.AFFINE
         programs = _programs(arrays, u, around, known, affine and shortcuts) if scalar else None
         entrywise = solved and shortcuts and not scalar and _entrywise(arrays.residual, u, around)
