@@ -125,7 +125,8 @@ class BlockSolver:
 
     Attributes:
         entrywise: whether each unknown has an equation of its own.
-        has_rules: whether JAX has been told derivatives, of which code on scalars knows nothing.
+        has_rules: whether there is code on scalars that knows nothing of derivatives that JAX has
+            been told.
     """
 
     block: Block
@@ -321,7 +322,7 @@ def block_solvers(
     increments = {name: _type_of(name, system, z) for name in increment_names(plan)}
     params = jax.tree.map(lambda x: Shared(x.shape, x.dtype), system.params)
     rows: dict[Node, Any] = {OLD_Q: z, OLD_P: z}
-    told = any(
+    told = scalar and any(
         has_rules(fun, *system.term_like(term, z))
         for term, fun in zip(dependence, map(system.term, dependence), strict=True)
         if fun is not None

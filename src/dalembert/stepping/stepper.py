@@ -208,7 +208,9 @@ def _make_stepper(
     plan = make_plan(stages, dependence, shortcuts)
     largest = system.dim * max((len(block.unknowns) for block in plan.blocks), default=0)
     notice = ""
-    if system.dim > MAX_SCALAR_DIM or largest > MAX_SCALAR_UNKNOWNS:
+    if not most:
+        notice = "nothing is to be written out"
+    elif system.dim > MAX_SCALAR_DIM or largest > MAX_SCALAR_UNKNOWNS:
         notice = f"{max(largest, system.dim)} components are too many to write out"
 
     def forms(scalar: bool) -> tuple[tuple[BlockSolver, ...], Any]:
