@@ -1,7 +1,7 @@
 """Newton's method on arrays in as little code as there can be, for a step that is taken alone.
 
-What is compiled for a single step costs more than the step. Here the equations are in the code once,
-in the body of one loop, with their matrix, and so is the elimination.
+What is compiled for a single step costs more than the step. Here the equations are in the code
+once, in the body of one loop, with their matrix, and so is the elimination.
 """
 
 from collections.abc import Callable
