@@ -54,8 +54,8 @@ class Solver(Enum):
 
     FAST takes a fixed number of Newton steps, unless they are long, and on arrays what `many.py`
     says. LOOP takes as many as are needed. SAFE is the damped Newton loop, and BOTH is that loop
-    for what the faster ways have left unsolved. TRY is all of BOTH but the loop: where it succeeds
-    both give the same, and it is compiled in half the time.
+    for what the faster ways have left unsolved. TRY is for a step that is taken alone: BOTH without
+    the loop, or on arrays `brief.py`. Where it succeeds it agrees with BOTH to rounding.
     """
 
     FAST = "fast"
@@ -162,7 +162,7 @@ class BlockSolver:
         if self.scalars is None:
             old = jnp.concatenate(guess)
             if solver is Solver.TRY and old.size <= MAX_DENSE_UNKNOWNS and not self.entrywise:
-                u, report = self._solve_briefly(around)
+                u, report = self._solve_briefly(old, around)
             elif solver in (Solver.FAST, Solver.TRY):
                 u, report = self._solve_many(old, around)
             else:
@@ -196,23 +196,20 @@ class BlockSolver:
     def _solve_many(self, old: jax.Array, around: Surroundings) -> tuple[jax.Array, Report]:
         """Unknowns of any number without a matrix: entry by entry, by sweeps, or by products."""
 
-        residual, closely, guess = self._equations(around)
-        flags = self.entrywise, self.affine
-        return many.solve(residual, self.worst, closely, guess, old, *flags)
-
-    def _solve_briefly(self, around: Surroundings) -> tuple[jax.Array, Report]:
-        return brief_newton(*self._equations(around))
-
-    def _equations(self, around: Surroundings) -> tuple[Callable[..., Any], ...]:
-        """The residual, its size relative to what rounding leaves of it, and where to begin."""
-
         def residual(u: jax.Array) -> jax.Array:
             return self.arrays.residual(u, around)
 
         def closely(r: jax.Array, u: jax.Array) -> jax.Array:
             return self.relative(r, self.arrays.floor(u, around))
 
-        return residual, closely, self.arrays.guess(around)
+        guess = self.arrays.guess(around)
+        flags = self.entrywise, self.affine
+        return many.solve(residual, self.worst, closely, guess, old, *flags)
+
+    def _solve_briefly(self, old: jax.Array, around: Surroundings) -> tuple[jax.Array, Report]:
+        """A few unknowns on arrays, in code that is soon compiled."""
+        residual, guess = partial(self.arrays.residual, around=around), self.arrays.guess(around)
+        return brief_newton(residual, self.worst, guess, old)
 
     def _safe_newton(
         self, start: Any, error: Any, old: Any, around: Surroundings

@@ -5,6 +5,7 @@ once, in the body of one loop, with their matrix, and so is the elimination.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,21 +18,23 @@ __all__ = ["brief_newton"]
 
 
 def brief_newton(
-    residual: Callable[[Any], Any], closely: Callable[[Any, Any], Any], guess: Any
+    residual: Callable[[Any], Any], worst: Callable[[Any], Any], guess: Any, old: Any
 ) -> tuple[Any, Report]:
-    """The solution of r(u) = 0, and its relative residual; Newton steps as long as they gain.
+    """The solution of r(u) = 0, and a bound of its relative residual; steps as long as they gain.
 
     Args:
         residual: the equations r, (n,) → (n,).
-        closely: (r, u) → the relative residual.
+        worst: the largest entry of each kind (positions, momenta) in an array of the form of u.
         guess: where to begin.
+        old: the old state, in the form of u.
     """
 
     def improve(now: tuple[Any, ...]) -> tuple[Any, ...]:
         u, error, count, _ = now
         value, product = jax.linearize(residual, u)
         matrix = jax.vmap(product, out_axes=1)(jnp.eye(u.size, dtype=u.dtype))
-        new = worst_if_nan(closely(value, u))
+        size = worst(jnp.abs(u) + jnp.abs(old)) + jnp.finfo(u.dtype).tiny
+        new = worst_if_nan(jnp.max(worst(jnp.abs(value)) / size))
         goes_on = (new > goal(u.dtype)) & (new < error / 2) & (count < LONG_STEPS)
         better = jnp.where(goes_on, u - _solution(matrix, value), u)
         return better, new, count + goes_on.astype(count.dtype), goes_on
@@ -44,12 +47,15 @@ def brief_newton(
 def _solution(matrix: Any, rhs: Any) -> Any:
     """Gauss–Jordan elimination with pivoting, as a loop over the columns."""
     rows = jnp.arange(len(rhs))
+    # Slices, because a scatter is compiled to a loop of its own.
+    row, put = partial(lax.dynamic_index_in_dim, keepdims=False), lax.dynamic_update_index_in_dim
 
     def eliminate(k: Any, both: Any) -> Any:
-        pivot = jnp.argmax(jnp.where(rows >= k, jnp.abs(both[:, k]), -1))
-        chosen = both[pivot] / both[pivot, k]
-        both = both.at[pivot].set(both[k])
-        factors = jnp.where(rows == k, 0, both[:, k])
-        return (both - jnp.outer(factors, chosen)).at[k].set(chosen)
+        column = row(both, k, 1)
+        pivot = jnp.argmax(jnp.where(rows >= k, jnp.abs(column), -1))
+        chosen = row(both, pivot, 0) / row(column, pivot, 0)
+        both = put(both, row(both, k, 0), pivot, 0)
+        factors = jnp.where(rows == k, 0, row(both, k, 1))
+        return put(both - jnp.outer(factors, chosen), chosen, k, 0)
 
     return lax.fori_loop(0, len(rhs), eliminate, jnp.column_stack([matrix, rhs]))[:, -1]

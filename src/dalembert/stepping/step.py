@@ -55,6 +55,9 @@ def step(
         New q, new p, and a `StepInfo` (converged, iterations, residual). Works under `jax.jit`,
         `jax.vmap` and `jax.grad`. If JAX's float64 mode is off and the arguments are concrete,
         the results are NumPy arrays, because JAX would round float64 arrays in later operations.
+
+    Of concrete arguments the first result comes as soon as it can: stage equations of more than
+    `MAX_WRITTEN_OUT` operations are solved on arrays, and safely only where that fails.
     """
     check_method(system, method)
     increments = as_increments(system, method, dW)
