@@ -18,7 +18,7 @@ CASES = {
     "broadcast_in_dim": [(lambda x: lax.broadcast_in_dim(x, (5, 2, 3, 4), (1, 2, 3)), X)],
     "concatenate": [(lambda x, y: lax.concatenate([x, y], 1), X, X + 1)],
     "dynamic_slice": [
-        (lambda x: lax.dynamic_slice(x, (i, i, i), (1, 2, 3)), X) for i in (-7, 1, 9)
+        (lambda x, i=i: lax.dynamic_slice(x, (i, i, i), (1, 2, 3)), X) for i in (-7, 1, 9)
     ],
     "pad": [
         (lambda x: lax.pad(x, 2.0, ((1, 0, 2), (0, 3, 1), (0, 0, 0))), X),
@@ -28,7 +28,7 @@ CASES = {
         (lambda x: lax.reshape(x, (4, 6)), X),
         (lambda x: lax.reshape(x, (4, 6), (2, 0, 1)), X),
     ],
-    "slice": [(lambda x: lax.slice(x, (0, 1, 0), (2, 3, 4), s), X) for s in (None, (1, 1, 3))],
+    "slice": [(lambda x, s=s: lax.slice(x, (0, 1, 0), (2, 3, 4), s), X) for s in (None, (1, 1, 3))],
     "squeeze": [(lambda x: lax.squeeze(x, (0,)), X[:1])],
     "stack": [(lambda x, y: jnp.stack([x, y], 1), X, X + 1)],
     "transpose": [(lambda x: lax.transpose(x, (2, 0, 1)), X)],
