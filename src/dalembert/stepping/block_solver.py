@@ -209,7 +209,7 @@ class BlockSolver:
     def _solve_briefly(self, old: jax.Array, around: Surroundings) -> tuple[jax.Array, Report]:
         """A few unknowns on arrays, in code that is soon compiled."""
         residual, guess = partial(self.arrays.residual, around=around), self.arrays.guess(around)
-        return brief_newton(residual, self.worst, guess, old)
+        return brief_newton(residual, self.worst, guess, old, self.affine)
 
     def _safe_newton(
         self, start: Any, error: Any, old: Any, around: Surroundings
@@ -264,7 +264,7 @@ class BlockSolver:
             first = newton.as_scalars(equations.first_pass(vector(u), around), dtype)
             if equations.is_short and solver is Solver.LOOP:
                 return newton.newton_loop(last_pass, first, second_pass=next_pass)
-            most = 0 if solver is Solver.BOTH else newton.ENOUGH_ROUNDINGS
+            most = newton.ENOUGH_ROUNDINGS if solver in (Solver.FAST, Solver.LOOP) else 0
             found, report = newton.newton_loop(next_pass, first, roundings=most)
             return found, report._replace(residual=closely(found, report.residual))
 

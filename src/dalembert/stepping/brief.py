@@ -12,13 +12,17 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from dalembert.stepping.newton import LONG_STEPS, Report, goal, worst_if_nan
+from dalembert.stepping.newton import LONG_STEPS, Report, worst_if_nan
 
 __all__ = ["brief_newton"]
 
 
 def brief_newton(
-    residual: Callable[[Any], Any], worst: Callable[[Any], Any], guess: Any, old: Any
+    residual: Callable[[Any], Any],
+    worst: Callable[[Any], Any],
+    guess: Any,
+    old: Any,
+    affine: bool,
 ) -> tuple[Any, Report]:
     """The solution of r(u) = 0, and a bound of its relative residual; steps as long as they gain.
 
@@ -27,7 +31,9 @@ def brief_newton(
         worst: the largest entry of each kind (positions, momenta) in an array of the form of u.
         guess: where to begin.
         old: the old state, in the form of u.
+        affine: whether the equations are linear, so that one step is all there is to gain.
     """
+    most = 1 if affine else LONG_STEPS
 
     def improve(now: tuple[Any, ...]) -> tuple[Any, ...]:
         u, error, count, _ = now
@@ -35,7 +41,7 @@ def brief_newton(
         matrix = jax.vmap(product, out_axes=1)(jnp.eye(u.size, dtype=u.dtype))
         size = worst(jnp.abs(u) + jnp.abs(old)) + jnp.finfo(u.dtype).tiny
         new = worst_if_nan(jnp.max(worst(jnp.abs(value)) / size))
-        goes_on = (new > goal(u.dtype)) & (new < error / 2) & (count < LONG_STEPS)
+        goes_on = (new > 0) & (new < error / 2) & (count < most)
         better = jnp.where(goes_on, u - _solution(matrix, value), u)
         return better, new, count + goes_on.astype(count.dtype), goes_on
 
