@@ -10,7 +10,7 @@ __all__ = ["compiled_sooner", "is_known"]
 
 
 def compiled_sooner() -> dict[str, Any] | None:
-    """Options with which code for a CPU is compiled in about two thirds of the time."""
+    """Options with which code for a CPU is compiled in less time: a half to five sixths."""
     name = "xla_cpu_use_fusion_emitters"
     return {name: False} if is_known(name) else None
 
