@@ -18,7 +18,7 @@ from jax.core import Tracer
 from dalembert.primitives import RULES
 from dalembert.traces import called, contains, evaluate, facts
 
-__all__ = ["Degree", "degree", "has_rules"]
+__all__ = ["Degree", "degree", "degrees", "has_rules"]
 
 
 class Degree(IntEnum):
@@ -32,13 +32,24 @@ class Degree(IntEnum):
 
 def degree(fun: Callable[..., Any], args: Sequence[Any], wrt: Sequence[int]) -> Degree:
     """The degree of `fun(*args)` in the arguments numbered `wrt`, the others held fixed."""
-    inputs = [
-        Degree.AFFINE if i in wrt else Degree.CONSTANT
-        for i, arg in enumerate(args)
-        for _ in jax.tree.leaves(arg)
-    ]
-    outputs = evaluate(jax.make_jaxpr(fun)(*args), inputs, _outputs, _constant)
-    return max(outputs, default=Degree.ZERO)
+    return degrees(fun, args, wrt)[0]
+
+
+def degrees(
+    fun: Callable[..., Any], args: Sequence[Any], *choices: Sequence[int]
+) -> tuple[Degree, ...]:
+    """The same for several choices of arguments, from one trace."""
+    trace = jax.make_jaxpr(fun)(*args)
+
+    def one(wrt: Sequence[int]) -> Degree:
+        inputs = [
+            Degree.AFFINE if i in wrt else Degree.CONSTANT
+            for i, arg in enumerate(args)
+            for _ in jax.tree.leaves(arg)
+        ]
+        return max(evaluate(trace, inputs, _outputs, _constant), default=Degree.ZERO)
+
+    return tuple(map(one, choices))
 
 
 def has_rules(fun: Callable[..., Any], *args: Any) -> bool:

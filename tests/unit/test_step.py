@@ -11,6 +11,7 @@ import pytest
 import dalembert as da
 from dalembert.noise import Increments
 from dalembert.stepping import newton
+from dalembert.stepping import step as one_step
 from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.expressions import vector
 from dalembert.stepping.stepper import make_stepper
@@ -231,6 +232,64 @@ def test_overflow_is_reported(method):
     _, p, info = da.step(system, method, np.array([800.0]), P, DT, [])
     assert not np.isfinite(p).all()
     assert not info.converged
+
+
+# --- a step that is taken alone ------------------------------------------------------------------
+
+
+def coupled(dim):
+    """Non-separable, with a sine in it, so that much would have to be written out."""
+    return da.System(
+        H=lambda q, p: jnp.sum(p**2) / 2 * (1 + 0.1 * jnp.sin(q[0])) + jnp.sum(q**4) / 4,
+        h=[lambda q, p: 0.2 * jnp.sin(q[0]) * p[-1]],
+        dim=dim,
+    )
+
+
+def is_written_out(system, method, most):
+    return make_stepper(system, method, np.float64, most=most).is_scalar
+
+
+def test_many_operations_are_not_written_out_for_one_step():
+    """By their number alone: it grows with dimensions, stages and functions."""
+    most = one_step.MAX_WRITTEN_OUT
+    assert is_written_out(PENDULUM, da.midpoint(), most)
+    assert is_written_out(PENDULUM, da.dirk(), most)
+    assert not is_written_out(PENDULUM, da.srkw2(), most)
+    assert is_written_out(coupled(1), da.midpoint(), most)
+    assert not is_written_out(coupled(3), da.midpoint(), most)
+    assert is_written_out(coupled(3), da.midpoint(), np.inf), "a run writes them out"
+    assert is_written_out(coupled(3), da.heun(), most), "there is nothing to solve"
+
+
+@pytest.mark.parametrize("name", ["midpoint", "dirk"])
+def test_both_ways_of_a_step_agree(name, monkeypatch):
+    found = []
+    for most in (np.inf, 1):
+        monkeypatch.setattr(one_step, "MAX_WRITTEN_OUT", most)
+        q, p, info = da.step(coupled(1), EVERY[name], Q, P, DT, DW)
+        assert info.converged and 1 < info.iterations <= 5
+        found.append((q, p))
+    np.testing.assert_allclose(found[0], found[1], rtol=2e-15, atol=2e-15)
+    assert not np.array_equal(found[0][0], Q)
+
+
+@pytest.mark.parametrize("most", [np.inf, 1])
+def test_what_the_short_way_does_not_solve_is_solved_safely(most, monkeypatch):
+    monkeypatch.setattr(one_step, "MAX_WRITTEN_OUT", most)
+    solvers, make = [], one_step._compiled
+
+    def noted(stepper, solver):
+        solvers.append(solver)
+        return make(stepper, solver)
+
+    monkeypatch.setattr(one_step, "_compiled", noted)
+    system = da.systems.van_der_pol(nu=1.0)
+    assert da.step(system, da.midpoint(), [3.0], [2.0], 0.01, [0.1])[2].converged
+    assert solvers == [Solver.TRY]
+    _, _, info = da.step(system, da.midpoint(), [3.0], [2.0], 50.0, [1.0])
+    assert solvers == [Solver.TRY, Solver.TRY, Solver.BOTH]
+    assert info.converged
 
 
 # --- transformations ---------------------------------------------------------------------------

@@ -7,8 +7,8 @@ of arrays; what the fast ways leave unsolved goes to one damped Newton loop on a
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache, partial, reduce
-from typing import Any, NamedTuple
+from functools import partial, reduce
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from dalembert.dependence import Degree, degree, has_rules
 from dalembert.elementary import absolute
 from dalembert.methods.stages import Increment
 from dalembert.stepping import many, newton
+from dalembert.stepping.brief import brief_newton
 from dalembert.stepping.equations import (
     OLD_P,
     OLD_Q,
@@ -27,13 +28,15 @@ from dalembert.stepping.equations import (
     Surroundings,
     increment_names,
 )
-from dalembert.stepping.expressions import Program, Shared, components, vector
+from dalembert.stepping.expressions import Shared, components, vector
 from dalembert.stepping.locality import is_by_particle, is_entrywise
 from dalembert.stepping.newton import Report
 from dalembert.stepping.plan import Block, Dependence, Node, Plan
+from dalembert.stepping.programs import Equations, ScalarEquations, UnknownRows, scalar_equations
 from dalembert.stepping.root import implicit_root
-from dalembert.stepping.scalarise import NotScalarError, scalarise, stack, written_out
+from dalembert.stepping.scalarise import NotScalarError, stack
 from dalembert.system import System, Term
+from dalembert.traces import scalars
 
 __all__ = ["BlockSolver", "Solver", "block_solvers"]
 
@@ -43,79 +46,21 @@ MAX_DENSE_UNKNOWNS = 16
 MAX_COMPONENTS = 8
 """Of a particle whose equations are solved with a small matrix."""
 
-MAX_SHORT_PASS = 400
-"""Operations of a pass that may be written out more than once."""
-
-PLAIN_OPERATIONS = frozenset({"add", "sub", "mul", "neg", "magnitude", "max"})
-"""Those of which one costs a processor as little as another."""
-
 
 class Solver(Enum):
     """How implicit equations are solved; every way reports.
 
     FAST takes a fixed number of Newton steps, unless they are long, and on arrays what `many.py`
     says. LOOP takes as many as are needed. SAFE is the damped Newton loop, and BOTH is that loop
-    for what the faster ways have left unsolved.
+    for what the faster ways have left unsolved. TRY is for a step that is taken alone: BOTH without
+    the loop, or on arrays `brief.py`. Where it succeeds it agrees with BOTH to rounding.
     """
 
     FAST = "fast"
     LOOP = "loop"
     SAFE = "safe"
     BOTH = "both"
-
-
-class Equations(NamedTuple):
-    """The equations of one block as functions of (unknowns, surroundings)."""
-
-    residual: Callable[..., Any]
-    linearise: Callable[..., Any]
-    floor: Callable[..., Any]
-    check: Callable[..., Any]
-    quick_check: Callable[..., Any]
-    complete: Callable[..., Any]
-    guess: Callable[..., Any]
-    bend: Callable[..., Any]
-
-
-class ScalarEquations(NamedTuple):
-    """The equations of one block as programs on scalars.
-
-    Attributes:
-        complete: its explicit rows.
-        unknown: how to find the others, if there are any.
-    """
-
-    complete: Program
-    unknown: "UnknownRows | None" = None
-
-    @property
-    def size(self) -> int:
-        """Operations of the explicit rows and of a check of the others."""
-        return self.complete.size + (self.unknown.check.size if self.unknown else 0)
-
-
-class UnknownRows(NamedTuple):
-    """What a solver needs, as programs on scalars.
-
-    Attributes:
-        residual: unknown rows minus what the equations say they are.
-        guess: where to begin.
-        fast: a fixed number of Newton steps, and the residual that they leave.
-        linear: the solution of linear equations, and an upper bound of what it leaves.
-        first_pass: roughly, a better approximation.
-        next_pass: a better approximation, and an upper bound of the residual that it leaves.
-        check: the residual that a solution leaves.
-        is_short: whether a pass has so few operations that the second is written out.
-    """
-
-    residual: Callable[..., Any]
-    guess: Callable[..., Any]
-    fast: Callable[..., Any]
-    linear: Callable[..., Any]
-    first_pass: Callable[..., Any]
-    next_pass: Callable[..., Any]
-    check: Program
-    is_short: bool
+    TRY = "try"
 
 
 @dataclass(frozen=True)
@@ -124,7 +69,8 @@ class BlockSolver:
 
     Attributes:
         width: how many consecutive unknowns have equations of their own; 0 if only all have.
-        has_rules: whether JAX has been told derivatives, of which code on scalars knows nothing.
+        has_rules: whether there is code on scalars that knows nothing of derivatives that JAX has
+            been told.
     """
 
     block: Block
@@ -147,7 +93,7 @@ class BlockSolver:
         """Values of the explicit rows."""
         if self.scalars is None:
             return self.arrays.complete(around)
-        if solver is Solver.BOTH and self.has_rules:
+        if solver in (Solver.BOTH, Solver.TRY) and self.has_rules:
             return jax.tree.map(components, self.arrays.complete(_as_arrays(around)))
         return self.scalars.complete(around)
 
@@ -159,7 +105,9 @@ class BlockSolver:
             return [], Report(0, 0.0)
         if self.scalars is None:
             old = jnp.concatenate(guess)
-            if solver is Solver.FAST:
+            if solver is Solver.TRY and old.size <= MAX_DENSE_UNKNOWNS and not self.width:
+                u, report = self._solve_briefly(old, around)
+            elif solver in (Solver.FAST, Solver.TRY):
                 u, report = self._solve_many(old, around)
             else:
                 u, report = self._solve_vector(old, around)
@@ -200,6 +148,11 @@ class BlockSolver:
 
         guess = self.arrays.guess(around)
         return many.solve(residual, self.worst, closely, guess, old, self.width, self.affine)
+
+    def _solve_briefly(self, old: jax.Array, around: Surroundings) -> tuple[jax.Array, Report]:
+        """A few unknowns on arrays, in code that is soon compiled."""
+        residual, guess = partial(self.arrays.residual, around=around), self.arrays.guess(around)
+        return brief_newton(residual, self.worst, guess, old, self.affine)
 
     def _safe_newton(
         self, start: Any, error: Any, old: Any, around: Surroundings
@@ -254,13 +207,17 @@ class BlockSolver:
             first = newton.as_scalars(equations.first_pass(vector(u), around), dtype)
             if equations.is_short and solver is Solver.LOOP:
                 return newton.newton_loop(last_pass, first, second_pass=next_pass)
-            most = 0 if solver is Solver.BOTH else newton.ENOUGH_ROUNDINGS
+            most = newton.ENOUGH_ROUNDINGS if solver in (Solver.FAST, Solver.LOOP) else 0
             found, report = newton.newton_loop(next_pass, first, roundings=most)
             return found, report._replace(residual=closely(found, report.residual))
 
-        def solve_safely(u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Report]:
-            found, (steps, _) = solve(u)
+        def solve_and_check(u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Report]:
+            found, report = solve(u)
             error = newton.relative(*equations.check(vector(found), around))
+            return found, report._replace(residual=error)
+
+        def solve_safely(u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Report]:
+            found, (steps, error) = solve_and_check(u)
             is_finite = jnp.isfinite(reduce(jnp.add, map(absolute, found)) + error)
             before = newton.as_scalars(old, dtype)
             pairs = zip(found, before, strict=True)
@@ -277,7 +234,7 @@ class BlockSolver:
 
         start = newton.as_scalars(equations.guess(around), dtype)
         if solver is not Solver.BOTH:
-            u, report = solve(start)
+            u, report = (solve_and_check if solver is Solver.TRY else solve)(start)
         else:
             u, report = implicit_root(residual, start, solve_safely, tangent_solve)
         return vector(u), report
@@ -294,12 +251,18 @@ def block_solvers(
     z: Any,
     shortcuts: bool,
     scalar: bool,
+    most: float,
 ) -> tuple[BlockSolver, ...]:
+    """How each block of a plan is solved.
+
+    Raises:
+        NotScalarError: if it cannot be written out in scalars, or has more operations than `most`.
+    """
     functions = RowEquations(system, plan, dependence)
     increments = {name: _type_of(name, system, z) for name in increment_names(plan)}
     params = jax.tree.map(lambda x: Shared(x.shape, x.dtype), system.params)
     rows: dict[Node, Any] = {OLD_Q: z, OLD_P: z}
-    told = any(
+    told = scalar and any(
         has_rules(fun, *system.term_like(term, z))
         for term, fun in zip(dependence, map(system.term, dependence), strict=True)
         if fun is not None
@@ -315,8 +278,14 @@ def block_solvers(
             *(partial(getattr(functions, name), block) for name in Equations._fields)
         )
         solved = bool(block.unknowns)
+        if scalar and solved and most < np.inf:
+            most -= (u.size + 1) * scalars(jax.make_jaxpr(arrays.residual)(u, around))
+            if most < 0:
+                raise NotScalarError("more operations than are worth it for one step")
         affine = solved and degree(arrays.residual, (u, around), (0,)) <= Degree.AFFINE
-        programs = _programs(arrays, u, around, known, affine and shortcuts) if scalar else None
+        programs = (
+            scalar_equations(arrays, u, around, known, affine and shortcuts) if scalar else None
+        )
         is_local = solved and shortcuts and not scalar
         width = _width(system, arrays.residual, u, around) if is_local else 0
         measures = partial(functions.relative, block), partial(functions.worst, block)
@@ -347,90 +316,3 @@ def _type_of(increment: Increment, system: System, z: Any) -> Any:
         return JointIncrement(w, Shared(z.shape, z.dtype) if increment.factor else None)
     kind = jax.ShapeDtypeStruct if increment.reads else Shared
     return kind(z.shape if increment.factor else (), z.dtype)
-
-
-def _programs(
-    arrays: Equations, u: Any, around: Surroundings, known: Surroundings, affine: bool
-) -> ScalarEquations:
-    """The programs of one block, given the types of its unknowns and of what surrounds it."""
-    complete = scalarise(arrays.complete, known)
-    if not u.size:
-        return ScalarEquations(complete)
-    residual = written_out(arrays.residual, u, around)
-    linearise = written_out(arrays.linearise, u, around)
-    check = written_out(arrays.check, u, u, around)
-    quick_check = written_out(arrays.quick_check, u, u, around)
-    equations = Program(residual, u, around)
-    # Order three pays where functions are costly; in the first pass if it costs nearly nothing.
-    is_costly = not equations.operations <= PLAIN_OPERATIONS
-    second = _bend(arrays, u, around) if is_costly and not affine else None
-    orders = (3 if second and u.size == 1 else 2), (3 if second else 2)
-
-    def fast(guess: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
-        found, slack = newton.fixed_newton(
-            lambda u: residual(u, around), lambda u: linearise(u, around), guess, affine
-        )
-        return found, *check(found, slack, around)
-
-    def linear(guess: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
-        # From zero the solution of one equation is a quotient, without a difference.
-        zero = np.zeros((), guess[0].dtype)[()]
-        start = guess if len(guess) > 1 else vector([zero])
-        found, _ = newton.fixed_newton(
-            lambda u: residual(u, around), lambda u: linearise(u, around), start, is_linear=True
-        )
-        # Old positions are what they are, rounded or not: nothing has to be allowed for them.
-        return found, *quick_check(found, vector([zero] * len(found)), around)
-
-    def one_pass(u: np.ndarray, around: Surroundings, order: int) -> tuple[np.ndarray, np.ndarray]:
-        curved = second if order == 3 else None
-        bend = (lambda u, d: curved(u, d, around)) if curved else None
-        return newton.newton_pass(lambda u: linearise(u, around), bend, u)
-
-    def first_pass(u: np.ndarray, around: Surroundings) -> np.ndarray:
-        return one_pass(u, around, orders[0])[0]
-
-    def next_pass(u: np.ndarray, around: Surroundings) -> tuple[np.ndarray, ...]:
-        better, shift = one_pass(u, around, orders[1])
-        return better, *quick_check(better, shift, around)
-
-    def full_check(u: np.ndarray, around: Surroundings) -> tuple[np.ndarray, np.ndarray]:
-        _, matrix, shift = linearise(u, around)
-        return check(u, newton.slack(u, matrix, shift), around)
-
-    # What says whether there is a straight-line form is written out now, the rest when needed.
-    complete_check = Program(full_check, u, around)
-    unknown = UnknownRows(
-        equations,
-        scalarise(arrays.guess, around),
-        _when_called(fast, u, around),
-        _when_called(linear, u, around),
-        _when_called(first_pass, u, around, is_rough=True),
-        _when_called(next_pass, u, around),
-        complete_check,
-        complete_check.size < MAX_SHORT_PASS,
-    )
-    return ScalarEquations(complete, unknown)
-
-
-def _bend(arrays: Equations, u: Any, around: Surroundings) -> Callable[..., Any] | None:
-    """What order three needs, on scalars; None where there is no straight-line form.
-
-    A second derivative can be longer than all else, or one that JAX does not know.
-    """
-    try:
-        second = written_out(arrays.bend, u, u, around)
-        Program(second, u, u, around)
-    except (NotScalarError, NotImplementedError):
-        return None
-    return second
-
-
-def _when_called(fun: Callable[..., Any], *like: Any, is_rough: bool = False) -> Callable[..., Any]:
-    """A program that is written out when it is called for the first time."""
-
-    @cache
-    def program() -> Program:
-        return Program(fun, *like, is_rough=is_rough)
-
-    return lambda *args: program()(*args)

@@ -81,7 +81,7 @@ class RowEquations:
             return times(entry.weight, evaluated[place])
 
         def times(weight: float, value: Any) -> Any:
-            return value if weight == 1 else jnp.asarray(weight, value.dtype) * value
+            return value if weight == 1 else np.asarray(weight, value.dtype) * value
 
         for node, row in rows.items():
             parts = [times(weight, known[n]) for n, weight in self.plan.start(node).items()]

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.caches import kept
-from dalembert.dependence import Degree, degree
+from dalembert.dependence import Degree, degrees
 from dalembert.methods import Method
 from dalembert.precision import is_traced
 from dalembert.stepping.locality import is_entrywise
@@ -37,7 +37,7 @@ def find_dependence(
         found[term] = (
             Dependence(Degree.ZERO, Degree.ZERO)
             if fun is None
-            else Dependence(degree(fun, like, (0,)), degree(fun, like, (1,)))
+            else Dependence(*degrees(fun, like, (0,), (1,)))
         )
     return found
 

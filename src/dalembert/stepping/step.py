@@ -11,12 +11,18 @@ from dalembert.caches import kept
 from dalembert.methods import Method
 from dalembert.methods.method import Convergence
 from dalembert.noise import Increments
+from dalembert.options import compiled_sooner
 from dalembert.precision import as_dtype, cast, check_dt, is_traced, vector, with_precision
+from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.requirements import REQUIREMENTS, check_requirements
 from dalembert.stepping.stepper import StepInfo, Stepper, make_stepper
 from dalembert.system import System
 
 __all__ = ["check_method", "step", "vector"]
+
+MAX_WRITTEN_OUT = 1000
+"""Operations of stage equations and their matrices that are written out in scalars for one step:
+beyond them it takes longer to compile than on arrays."""
 
 
 def step(
@@ -49,6 +55,9 @@ def step(
         New q, new p, and a `StepInfo` (converged, iterations, residual). Works under `jax.jit`,
         `jax.vmap` and `jax.grad`. If JAX's float64 mode is off and the arguments are concrete,
         the results are NumPy arrays, because JAX would round float64 arrays in later operations.
+
+    Of concrete arguments the first result comes as soon as it can: stage equations of more than
+    `MAX_WRITTEN_OUT` operations are solved on arrays, and safely only where that fails.
     """
     check_method(system, method)
     increments = as_increments(system, method, dW)
@@ -59,21 +68,33 @@ def step(
         check_dt(dt, kind)
 
     def run(q: Any, p: Any, increments: Increments, params: Any, dt: Any) -> Any:
-        stepper = make_stepper(system, method, kind, shortcuts)
-        given = cast((q, p, increments, params), kind)
-        q, p, info = _compiled(stepper)(*given, jnp.asarray(dt, kind))
+        given = (*cast((q, p, increments, params), kind), jnp.asarray(dt, kind))
+        found = None if traced else _tried(system, method, kind, shortcuts, given)
+        if found is None:
+            found = _compiled(make_stepper(system, method, kind, shortcuts), Solver.BOTH)(*given)
+        q, p, info = found
         return system.shaped(q), system.shaped(p), info
 
     return with_precision(run, *arguments, dt, dtype=kind)
 
 
+def _tried(
+    system: System, method: Method, dtype: np.dtype, shortcuts: bool, given: tuple[Any, ...]
+) -> tuple[Any, Any, StepInfo] | None:
+    """The step in the way that is compiled soonest; None if that does not solve its equations."""
+    stepper = make_stepper(system, method, dtype, shortcuts, most=MAX_WRITTEN_OUT)
+    found = _compiled(stepper, Solver.TRY)(*given)
+    return found if found[2].converged or not stepper.is_implicit else None
+
+
 @kept
-def _compiled(stepper: Stepper) -> Any:
+def _compiled(stepper: Stepper, solver: Solver) -> Any:
     def run(q: Any, p: Any, increments: Increments, params: Any, dt: Any) -> Any:
-        q, p, info = stepper.advance(stepper.enter(q), stepper.enter(p), dt, increments, params)
+        state = stepper.enter(q), stepper.enter(p)
+        q, p, info = stepper.advance(*state, dt, increments, params, solver)
         return stepper.leave(q), stepper.leave(p), info
 
-    return jax.jit(run)
+    return jax.jit(run, compiler_options=compiled_sooner() if solver is Solver.TRY else None)
 
 
 def check_method(system: System, method: Any) -> None:

@@ -165,10 +165,12 @@ def make_stepper(
     dtype: Any,
     shortcuts: bool = True,
     known_by: Hashable = None,
+    most: float = np.inf,
 ) -> Stepper:
     """The step of a method on a system; made once for the same functions and types.
 
-    What functions are known by besides what they read can be given, such as their traces.
+    What functions are known by besides what they read can be given, such as their traces, and how
+    many operations of its equations and their matrices may be written out in scalars.
     """
     # Only the types of the parameters are kept: their values may belong to a trace that ends.
     leaves, tree = jax.tree.flatten(system.params)
@@ -177,7 +179,7 @@ def make_stepper(
     # Always in the same context: what a function is traced to depends on whether known numbers are
     # computed at once, and the last bits of all later steps with it.
     with jax.ensure_compile_time_eval():
-        stepper = _make_stepper(system.shared, types, tree, known_by, method, kind, shortcuts)
+        stepper = _make_stepper(system.shared, types, tree, known_by, method, kind, shortcuts, most)
     if not stepper.plan.blocks:
         raise ValueError(
             f"nothing moves in {system.name!r}: H does not depend on (q, p), and there is neither "
@@ -195,6 +197,7 @@ def _make_stepper(
     method: Method,
     dtype: np.dtype,
     shortcuts: bool,
+    most: float,
 ) -> Stepper:
     system = system.typed(jax.tree.unflatten(tree, types))
     method.check_noises(system.noises)
@@ -205,11 +208,13 @@ def _make_stepper(
     plan = make_plan(stages, dependence, shortcuts)
     largest = system.dim * max((len(block.unknowns) for block in plan.blocks), default=0)
     notice = ""
-    if system.dim > MAX_SCALAR_DIM or largest > MAX_SCALAR_UNKNOWNS:
+    if not most:
+        notice = "nothing is to be written out"
+    elif system.dim > MAX_SCALAR_DIM or largest > MAX_SCALAR_UNKNOWNS:
         notice = f"{max(largest, system.dim)} components are too many to write out"
 
     def forms(scalar: bool) -> tuple[tuple[BlockSolver, ...], Any]:
-        solvers = block_solvers(system, plan, dependence, z, shortcuts, scalar)
+        solvers = block_solvers(system, plan, dependence, z, shortcuts, scalar, most)
         return solvers, _factors(system, plan, z, scalar)
 
     solvers, factors = (), None

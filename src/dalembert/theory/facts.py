@@ -15,11 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.dependence import Degree, degree
+from dalembert.options import compiled_sooner
 from dalembert.precision import cast
 from dalembert.stepping.plan import Dependence
 from dalembert.stepping.requirements import why_not_additive
 from dalembert.system import System, Term
-from dalembert.theory.linear import degrees
+from dalembert.theory.linear import term_degrees
 from dalembert.theory.paths import check_pair
 
 Evidence = Literal["traced", "counterexample", "sampled"]
@@ -132,7 +133,7 @@ class Probe:
     @cached_property
     def degrees(self) -> dict[Term, Dependence]:
         """How every term depends on q with p fixed, and on p with q fixed."""
-        found = degrees(self.system, (0,), (1,))
+        found = term_degrees(self.system, (0,), (1,))
         return {term: Dependence(*separate) for term, separate in found.items()}
 
     def separable(self, function: str, i: int = 0) -> Fact:
@@ -257,7 +258,8 @@ class Probe:
     def at_all(self, fun: Callable[..., Any]) -> tuple[np.ndarray, ...]:
         """The values of a function of (q, p) at every state, with the states as leading axis."""
         with jax.enable_x64(True):
-            return tuple(np.asarray(x) for x in jax.jit(jax.vmap(fun))(self.q, self.p))
+            compiled = jax.jit(jax.vmap(fun), compiler_options=compiled_sooner())
+            return tuple(np.asarray(x) for x in compiled(self.q, self.p))
 
     def vanishes(self, values: np.ndarray, *sizes: np.ndarray) -> Fact:
         """Zero, relative to the sizes found at the same state, wherever it is a number."""

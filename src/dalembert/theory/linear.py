@@ -5,7 +5,7 @@ matrices. The verdict comes from the traced functions, with the parameters at th
 exact; what cannot be shown to be affine counts as nonlinear.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.caches import kept
-from dalembert.dependence import Degree, degree
+from dalembert.dependence import Degree, degrees
 from dalembert.methods.coefficients import Array
 from dalembert.precision import cast
 from dalembert.system import DRIFT_TERMS, NOISE_TERMS, System, Term
@@ -36,7 +36,7 @@ class LinearFields(NamedTuple):
         return self.drift + (self.noises @ self.noises).sum(axis=0) / 2
 
 
-def degrees(system: System, *choices: tuple[int, ...]) -> dict[Term, list[Degree]]:
+def term_degrees(system: System, *choices: tuple[int, ...]) -> dict[Term, Sequence[Degree]]:
     """The degree of every term in q (0), in p (1) or in both (0, 1), for each of the choices."""
     # Known parameters, because a factor that is zero removes a nonlinear term.
     params = cast(system.params, np.dtype(np.float64))
@@ -47,18 +47,17 @@ def degrees(system: System, *choices: tuple[int, ...]) -> dict[Term, list[Degree
     with jax.enable_x64(True):
         for term in terms:
             fun = system.term(term)
-            found[term] = [
-                Degree.ZERO
+            found[term] = (
+                [Degree.ZERO] * len(choices)
                 if fun is None
-                else degree(lambda q, p, fun=fun: fun(q, p, params), (z, z), wrt)
-                for wrt in choices
-            ]
+                else degrees(lambda q, p, fun=fun: fun(q, p, params), (z, z), *choices)
+            )
     return found
 
 
 def nonlinear_terms(system: System) -> tuple[str, ...]:
     """The terms of the equations that are not affine in (q, p), by name."""
-    found = degrees(system, (0, 1)).items()
+    found = term_degrees(system, (0, 1)).items()
     return tuple(term_name(term) for term, (joint,) in found if joint == Degree.NONLINEAR)
 
 
