@@ -16,6 +16,7 @@ from dalembert.ensemble.initial import InitialStates, path_words
 from dalembert.ensemble.kernel import Kernel, Saves
 from dalembert.ensemble.legs import Compiled, observe, run_leg
 from dalembert.ensemble.march import Block, PathState, Status
+from dalembert.ensemble.places import Place
 from dalembert.ensemble.retake import retaken
 from dalembert.ensemble.settings import Settings
 from dalembert.ensemble.tally import Tally, tally_of_block
@@ -72,6 +73,7 @@ class Work:
     maps: Maps | None
     report: Report
     remember: bool
+    places: tuple[Place, ...]
     on_leg: Callable[[int], None] = lambda path_steps: None
     stop: threading.Event = field(default_factory=threading.Event)
     pending: dict[int, Pending] = field(default_factory=dict)
@@ -97,13 +99,18 @@ class Work:
             return sum(count for number, count in self.failed.items() if number >= block)
 
 
-def worker_count(devices: list[Any], wanted: int | None) -> int:
+def worker_count(places: tuple[Place, ...], wanted: int | None) -> int:
     """How many blocks to run at a time: one per core of the process, or two per device.
 
-    While one block of a device computes, the other comes and goes.
+    While one block of a device computes, the other comes and goes. Of blocks that take all devices
+    there is one at a time: devices would wait for each other in different blocks for ever.
     """
-    if devices[0].platform != "cpu":
-        return wanted or 2 * len(devices)
+    if places[0].is_spread:
+        if wanted not in (None, 1):
+            raise ValueError(f"workers={wanted}: with shard=True one block runs at a time.")
+        return 1
+    if places[0].devices[0].platform != "cpu":
+        return wanted or 2 * len(places)
     return wanted or cores()
 
 
@@ -123,7 +130,6 @@ def run_blocks(
     Leaving the iteration early, also by an exception such as Ctrl-C, stops every block after its
     current leg and leaves `work.pending` complete; so does `work.stop`, with `Stopped`.
     """
-    devices = jax.local_devices(backend=work.settings.backend)
     remaining = iter(numbers)
     running: deque[tuple[int, Future[BlockResult | None]]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="dalembert") as pool:
@@ -131,8 +137,8 @@ def run_blocks(
         def submit() -> None:
             number = next(remaining, None)
             if number is not None:
-                device = devices[number % len(devices)]
-                running.append((number, pool.submit(_run_block, work, number, device)))
+                place = work.places[number % len(work.places)]
+                running.append((number, pool.submit(_run_block, work, number, place)))
 
         try:
             for _ in range(IN_FLIGHT * workers):
@@ -153,20 +159,21 @@ def run_blocks(
                 future.cancel()
 
 
-def _run_block(work: Work, number: int, device: Any) -> BlockResult | None:
+def _run_block(work: Work, number: int, place: Place) -> BlockResult | None:
     """One block from where it is to its end, or None if it was stopped on the way."""
     settings, kernel = work.settings, work.kernel
     schedule, compiled = settings.schedule, work.compiled
-    with jax.enable_x64(settings.dtype == np.float64), jax.default_device(device):
-        block = jax.device_put(_block(work, number), device)
+    with jax.enable_x64(settings.dtype == np.float64), jax.default_device(place.devices[0]):
+        block = place.put(_block(work, number))
         pending = work.pending.get(number)
         if pending is None:
-            state = kernel.start(*work.starts(_padded(settings, number)), work.report)
-            pending = Pending(0, state, kernel.remember(settings.block_paths), None)
-        state, memory = jax.device_put((pending.state, pending.memory), device)
+            with jax.default_device(place.nursery):
+                state = kernel.start(*work.starts(_padded(settings, number)), work.report)
+                pending = Pending(0, state, kernel.remember(settings.block_paths), None)
+        state, memory = place.put((pending.state, pending.memory))
         unit = pending.unit
         saves = [] if pending.saves is None else [pending.saves]
-        _warm_up(work, compiled, state, memory, block, device)
+        _warm_up(work, compiled, state, memory, block, place)
         while unit < schedule.units:
             if work.stop.is_set():
                 return None
@@ -193,15 +200,15 @@ def _run_block(work: Work, number: int, device: Any) -> BlockResult | None:
 
 
 def _warm_up(
-    work: Work, compiled: Compiled, state: Any, memory: Any, block: Any, device: Any
+    work: Work, compiled: Compiled, state: Any, memory: Any, block: Any, place: Place
 ) -> None:
-    """Compile once per device, by no steps and one look, while the other threads wait."""
+    """Compile once per place, by no steps and one look, while the other threads wait."""
     with work.lock:
-        if device not in work.warm:
+        if place not in work.warm:
             compiled.on_block(block)(state, 0, 0)
             room = work.settings.schedule.saves_per_leg
             jax.block_until_ready(observe(compiled, [state], memory, block, [0], room))
-            work.warm.add(device)
+            work.warm.add(place)
 
 
 def _wanted_units(work: Work) -> int:

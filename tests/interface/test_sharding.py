@@ -1,0 +1,91 @@
+"""Paths that are spread over several devices."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dalembert as da
+
+TWO_DEVICES = """
+import jax
+import numpy as np
+
+import dalembert as da
+
+assert jax.device_count() == 2
+system = da.systems.fput(64, gamma=1.0)
+q, p = 0.3 * np.random.default_rng(1).standard_normal((2, 3, 64))
+
+
+def run(method, system=system, start=(q, p), **options):
+    return da.simulate(
+        system, method, start, dt=0.05, t_end=0.5, paths=3, seed=3, save_every=5, keep="all",
+        progress=False, **options,
+    )
+
+
+method = da.stormer_verlet()
+alone, spread, again = run(method), run(method, shard=True), run(method, shard=True)
+np.testing.assert_allclose(spread.q, alone.q, rtol=1e-13, atol=1e-15)
+np.testing.assert_allclose(spread.p, alone.p, rtol=1e-13, atol=1e-15)
+np.testing.assert_allclose(spread.mean["energy"], alone.mean["energy"], rtol=1e-13)
+assert np.array_equal(spread.q, again.q) and np.array_equal(spread.p, again.p)
+assert spread.provenance["shards"] == 2 and "shards" not in alone.provenance
+
+# Each device has its half of a state throughout: nothing gathers the whole of it.
+from dalembert.ensemble.places import find_places
+
+(place,) = find_places(system, "cpu", shard=True)
+halves = place.put(q).addressable_shards
+assert [half.data.shape for half in halves] == [(3, 32), (3, 32)]
+
+try:
+    run(da.baoab(), da.systems.fput(63), (q[:, :63], p[:, :63]), shard=True)
+except ValueError as error:
+    assert "cannot be cut into 2 equal parts" in str(error), error
+else:
+    raise AssertionError("63 sites were cut into two equal parts")
+print("all is well")
+"""
+
+
+def on_two_devices(script: str, folder: Path, *flags: str) -> str:
+    flags = ("--xla_force_host_platform_device_count=2", *flags)
+    environment = os.environ | {"XLA_FLAGS": " ".join([os.environ.get("XLA_FLAGS", ""), *flags])}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, cwd=folder, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_two_devices_against_one(tmp_path):
+    dump = [f"--xla_dump_to={tmp_path}", "--xla_dump_hlo_as_text"]
+    assert "all is well" in on_two_devices(TWO_DEVICES, tmp_path, *dump)
+    texts = [file.read_text() for file in tmp_path.glob("*jit_run*after_optimizations.txt")]
+    cut = [text for text in texts if "num_partitions=2" in text]
+    assert cut and any("collective-permute" in text for text in cut), "neighbours are exchanged"
+    assert not any("all-gather" in text for text in cut), "a whole state is gathered"
+
+
+def test_small_states_are_not_spread():
+    with pytest.raises(ValueError, match="a state of 1 numbers is not worth spreading"):
+        da.simulate(
+            da.systems.van_der_pol(), da.midpoint(), ([1.0], [0.0]), dt=0.1, t_end=0.1, shard=True
+        )
+
+
+def test_one_device_is_as_good_as_none():
+    system = da.systems.fput(16, gamma=1.0)
+    start = (np.zeros(16), np.zeros(16))
+    runs = [
+        da.simulate(
+            system, da.baoab(), start, dt=0.1, t_end=0.3, keep="final", progress=False, shard=shard
+        )
+        for shard in (False, True)
+    ]
+    assert np.array_equal(runs[0].p, runs[1].p)
