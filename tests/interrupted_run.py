@@ -39,6 +39,21 @@ def simulate(checkpoint=None, **options):
     )
 
 
+def simulate_large(checkpoint=None, **options):
+    """A few paths of a lattice that is computed on arrays, sweep by sweep."""
+    lattice = da.systems.phi4((4, 6), gamma=0.5)
+    settings = {"dt": 0.1, "t_end": 120.0, "paths": 37, "save_every": 40, "seed": 5}
+    return da.simulate(
+        lattice,
+        da.midpoint(),
+        (np.full((4, 6), 0.3), np.zeros((4, 6))),
+        keep="all",
+        progress=False,
+        checkpoint=checkpoint,
+        **(settings | options),
+    )
+
+
 def differences(a: da.Run, b: da.Run) -> list[str]:
     """What differs between two runs among all numbers that do not depend on the time of day."""
 

@@ -17,7 +17,7 @@ import dalembert as da
 import interrupted_run
 from dalembert.ensemble import blocks, lock, progress
 from dalembert.ensemble import checkpoint as checkpoint_files
-from interrupted_run import differences, simulate
+from interrupted_run import differences, simulate, simulate_large
 
 SCRIPT = Path(interrupted_run.__file__)
 
@@ -99,7 +99,7 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path, environment, undis
     assert not differences(simulate(checkpoint), undisturbed)
 
 
-def partial_checkpoint(tmp_path, monkeypatch, **options):
+def partial_checkpoint(tmp_path, monkeypatch, simulate=simulate, **options):
     """A checkpoint of a run that stopped on its way, with a previous one beside it."""
     monkeypatch.setattr(blocks, "LEG_SECONDS", 0.0)
     monkeypatch.setattr(blocks, "FIRST_LEG", 1)
@@ -122,6 +122,21 @@ def partial_checkpoint(tmp_path, monkeypatch, **options):
     monkeypatch.undo()
     assert path.exists() and previous.exists()
     return path
+
+
+def test_large_systems_go_on_with_the_same_bits(tmp_path, monkeypatch):
+    path = partial_checkpoint(tmp_path, monkeypatch, simulate_large)
+    whole = simulate_large()
+    assert not differences(simulate_large(path), whole)
+    assert whole.q.shape == (31, 37, 4, 6)
+    for number in (0, 36):
+        alone = simulate_large(only=number)
+        assert np.array_equal(alone.q[:, 0], whole.q[:, number])
+    assert not differences(simulate_large(workers=1), whole)
+    whole.save(tmp_path / "run.npz")
+    assert not differences(da.load(tmp_path / "run.npz"), whole)
+    with pytest.raises(ValueError, match=r"What differs: .*seed"):
+        simulate_large(path, seed=6)
 
 
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, monkeypatch, undisturbed):
