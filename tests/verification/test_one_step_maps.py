@@ -268,12 +268,13 @@ def separable(dim, additive):
 
 
 def symplectic_defect(system, method, z, dt, dW):
-    """max |MᵀΩM − Ω| for the Jacobian M of the one-step map."""
+    """max |MᵀΩM − Ω| for the Jacobian M of the one-step map, relative to what is added up."""
     M, (_, converged) = jacobian(system, method)(z, dt, np.asarray(dW))
     assert converged
     o, i = np.zeros((system.dim, system.dim)), np.eye(system.dim)
     omega = np.block([[o, i], [-i, o]])
-    return np.max(np.abs(M.T @ omega @ M - omega))
+    size = np.max(np.abs(M.T) @ np.abs(omega) @ np.abs(M))
+    return np.max(np.abs(M.T @ omega @ M - omega)) / size
 
 
 CASES = [("midpoint", 1, 1), ("midpoint", 1, 2), ("midpoint", 3, 1), ("stormer_verlet", 2, 2)]
