@@ -18,6 +18,7 @@ from jax import lax
 from dalembert.dependence import Degree, degree
 from dalembert.options import compiled_sooner
 from dalembert.precision import cast
+from dalembert.stepping.locality import is_entrywise
 from dalembert.stepping.plan import Dependence
 from dalembert.stepping.requirements import why_not_additive
 from dalembert.system import ALL, DRIFT_TERMS, NOISE_TERMS, System
@@ -63,11 +64,15 @@ class Spot:
 
 @dataclass(frozen=True)
 class Fact:
-    """Whether something holds, on what evidence, and where it fails if it was seen to fail."""
+    """Whether something holds, on what evidence, and where it fails if it was seen to fail.
+
+    `row` is the number of the force or noise that fails there.
+    """
 
     holds: bool
     evidence: Evidence
     where: Spot | None = None
+    row: int = 0
 
     def __bool__(self) -> bool:
         return self.holds
@@ -183,12 +188,22 @@ class Probe:
         """
         if self._degree(kind).vanishes:
             return np.zeros((len(self._sums) if kind == "f" else 1, *self._along.shape)), TRACED
-        slope = self._slopes(self.term(kind), 1)
-        (slopes,) = self.at_all(lambda q, p: (slope(q, p),))
-        constant = self._joint_degree(slope) <= Degree.CONSTANT
+        slopes = self.slopes(kind, 1)
+        constant = self._joint_degree(self._slopes(self.term(kind), 1)) <= Degree.CONSTANT
         fact = TRACED if constant else self.vanishes(slopes - slopes[0], slopes)
         # Not −0.0, which reads like a finding.
         return 0.0 - slopes[0], fact
+
+    def name(self, kind: str, row: int) -> str:
+        """A force as one would write it: F, f[0], or f for sums of noises."""
+        each = kind == "f" and len(self._sums) == self.system.noises
+        return f"{kind}[{row}]" if each else kind
+
+    def slopes(self, kind: str, argument: int) -> np.ndarray:
+        """Derivatives of a term by q (0) or p (1) at every state, along all directions."""
+        slope = self._slopes(self.term(kind), argument)
+        (slopes,) = self.at_all(lambda q, p: (slope(q, p),))
+        return slopes
 
     def conformal(self, kind: str, friction: np.ndarray) -> Fact:
         """Are forces with this constant friction −ν p?"""
@@ -221,6 +236,19 @@ class Probe:
         with jax.enable_x64(True):
             each = 0.0 - np.asarray(jax.grad(of_sum)(jnp.zeros(self.system.noises))) / along[k]
         return tuple(np.concatenate([self._rates(drift), each]).tolist())
+
+    def traces(self) -> np.ndarray:
+        """tr Γ of the drift and of every noise, of constant frictions."""
+        q, p = self.q[0], self.p[0]
+        drift = self.term("F")
+
+        def of_sum(weights: Any) -> Any:
+            return _trace(lambda p: self._weighted("f", q, p, weights), p)
+
+        with jax.enable_x64(True):
+            first = _trace(lambda p: drift(q, p)[0], p)
+            noises = jax.grad(of_sum)(jnp.zeros(self.system.noises))
+        return 0.0 - np.concatenate([np.asarray(first)[None], np.asarray(noises)])
 
     def _rates(self, friction: np.ndarray) -> np.ndarray:
         """What one entry of Γu = νu says of ν, for every force."""
@@ -339,9 +367,12 @@ class Probe:
         The second axis is that of several forces or noises, each with a size of its own.
         """
         largest, size = (np.nan_to_num(_maxima(*x)) for x in ((values,), sizes))
-        if np.all(largest <= ROUNDING * size):
+        fails = largest > ROUNDING * size
+        if not np.any(fails):
             return Fact(True, "sampled")
-        return Fact(False, "counterexample", self._spot(np.argmax(largest.max(axis=1))))
+        worst = np.argmax(np.where(fails, largest, -1))
+        state, row = np.unravel_index(worst, largest.shape)
+        return Fact(False, "counterexample", self._spot(state), int(row))
 
     def _decide(self, is_traced: bool, derivatives: Callable[..., Any]) -> Fact:
         """By the functions, or by whether the first of these derivatives vanishes."""
@@ -419,6 +450,18 @@ class Probe:
         state, number = np.unravel_index(np.argmax(sizes), sizes.shape)
         i, j = pairs[number]
         return Gap(float(sizes[state, number]), (i + 1, j + 1), self._spot(state))
+
+
+def _trace(fun: Callable[[Any], Any], x: Any) -> Any:
+    """The trace of a derivative: by one product where it is seen to be diagonal."""
+    x = jnp.asarray(x)
+    if is_entrywise(fun, x):
+        return jnp.sum(jax.jvp(fun, (x,), (jnp.ones_like(x),))[1])
+
+    def entry(i: Any) -> Any:
+        return jax.jvp(fun, (x,), (jnp.zeros_like(x).at[i].set(1.0),))[1][i]
+
+    return jnp.sum(lax.map(entry, jnp.arange(x.size)))
 
 
 def _maxima(*arrays: np.ndarray) -> np.ndarray:
