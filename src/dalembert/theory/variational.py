@@ -184,13 +184,17 @@ def _generated_step(
     def linearise(p_next: Any) -> tuple[Any, Any]:
         # For a Lagrange–d'Alembert method the matrix is the derivative; for others it is off by
         # the defect of the method, and the iteration converges all the same.
+        found = equations.generate(q, p_next, with_slope=True)
+        return found.D1 - found.F_minus - p, found.slope
+
+    def residual(p_next: Any) -> Any:
         found = equations.generate(q, p_next)
-        return p - found.D1 + found.F_minus, -found.slope
+        return found.D1 - found.F_minus - p
 
     def size(value: Any, change: Any) -> Any:
         return relative_size(value, p, change)
 
-    p_next, info = find_root(lambda p_next: linearise(p_next)[0], size, p, linearise)
+    p_next, info = find_root(residual, size, p, linearise)
     found = equations.generate(q, p_next)
     return (*trusted((found.D2 - found.F_plus, p_next), info), info), info
 
