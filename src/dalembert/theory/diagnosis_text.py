@@ -9,6 +9,7 @@ import numpy as np
 from dalembert.methods import METHODS, Method
 from dalembert.methods.coefficients import number_text
 from dalembert.theory.facts import MOST_TERMS
+from dalembert.theory.moment_map import MAX_DIM
 from dalembert.theory.text import table
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def _notes(d: "Diagnosis") -> list[str]:
             notes.append(f"{name} is quadratic, so it is kept exactly by {', '.join(keepers)}")
         elif found.holds and not found.quadratic:
             notes.append(f"{name} is not quadratic: structured methods keep it nearly, not exactly")
-    if d.linear and not d.directions:
+    if d.linear and d.system.dim <= MAX_DIM:
         notes.append("linear: da.exact_moments gives every method's own moments without sampling")
     return notes
 

@@ -159,8 +159,8 @@ def quasi_symplectic(
         return Violation(
             size=float(size[k, i]),
             holds=bool(relative[k, i] <= TOLERANCE),
-            q=q[i],
-            p=p[i],
+            q=system.shaped(q[i]),
+            p=system.shaped(p[i]),
             dW=np.asarray(record.dW)[k],
             unconverged=int(np.sum(~solved)),
             tried=solved.size,
