@@ -3,9 +3,9 @@
     terms = dalembert.diffrax.terms(system, brownian_motion)
     diffrax.diffeqsolve(terms, dalembert.diffrax.Midpoint(), 0.0, 10.0, dt0=0.1, y0=(q, p))
 
-The state is the pair (q, p), each of the shape of the system. Any Stratonovich solver of diffrax takes the
-same terms. `args`, if given, are the parameters of the system in place of its own; so solutions can
-be differentiated with respect to them. The Brownian motion has shape (noises,), or the shape that
+The state is the pair (q, p), each of the shape of the system. Any Stratonovich solver of diffrax
+takes the same terms. `args`, if given, are the parameters of the system in place of its own; so
+solutions can be differentiated with respect to them. The Brownian motion has shape (noises,), or the shape that
 was given as `noises`; methods that read ∫W dt, such as E1, need one with
 `levy_area=diffrax.SpaceTimeLevyArea`.
 
@@ -65,9 +65,7 @@ class _Diffusion(_Field):
             # diffrax, such as ReversibleHeun, do not take such an operator.
             like = jax.ShapeDtypeStruct(self.shape, jnp.result_type(*y))
             return lineax.FunctionLinearOperator(partial(_kick, system, y), like)
-        columns = tuple(
-            rows.T.reshape(*system.shape, *self.shape) for rows in system.diffusion(*y)
-        )
+        columns = tuple(rows.T.reshape(*system.shape, *self.shape) for rows in system.diffusion(*y))
         return lineax.PyTreeLinearOperator(columns, jax.eval_shape(lambda: y))
 
 

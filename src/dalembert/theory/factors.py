@@ -124,8 +124,8 @@ class PathFactors(_Solved):
         exact_volume: b_t, or None likewise.
         conformal: the c nearest to MᵀΩM.
         exact_conformal: c_t, or None if the friction is not a multiple of p.
-        defect: max |MᵀΩM − cΩ|/|c|; of large systems |ω(Mu, Mv) − c ω(u, v)| relative to the lengths
-            of random tangent vectors, the largest of some pairs.
+        defect: max |MᵀΩM − cΩ|/|c|; of large systems |ω(Mu, Mv) − c ω(u, v)| relative to the
+            lengths of random tangent vectors, the largest of some pairs.
         residual: largest relative residual of a stage equation on the way.
     """
 
@@ -298,8 +298,8 @@ def factor_convergence(
     """
     if system.dim > MOST_DIM:
         raise ValueError(
-            f"{system.name!r} has {system.dim:,} degrees of freedom, and volumes by determinants of "
-            f"matrices are taken of {MOST_DIM} at most: da.theory.path_factors and "
+            f"{system.name!r} has {system.dim:,} degrees of freedom, and volumes by determinants "
+            f"of matrices are taken of {MOST_DIM} at most: da.theory.path_factors and "
             "da.theory.tangent_pairs take any number, by random pairs of tangent vectors."
         )
     fine = brownian_paths(seed, 0, paths, dt, steps, system.noises)

@@ -62,7 +62,9 @@ class Violation:
     def __str__(self) -> str:
         text = f"{'holds' if self.holds else 'FAILS'}, largest {self.size:.1e}"
         if not self.holds:
-            q, p, dW = (np.array2string(x, precision=3, threshold=16) for x in (self.q, self.p, self.dW))
+            q, p, dW = (
+                np.array2string(x, precision=3, threshold=16) for x in (self.q, self.p, self.dW)
+            )
             text += f" at q = {q}, p = {p}, dW = {dW}"
         if self.unconverged:
             text += f" ({self.unconverged} of {self.tried} steps were not solved and do not count)"

@@ -164,17 +164,13 @@ def _of_noises(system: System, name: str, seed: int) -> dict[str, Any]:
     def weighted(w: Any, q: Any, p: Any, *params: Any) -> Any:
         if system.is_joint:
             return terms.fun(q, p, w.reshape(system.noise_shape).astype(q.dtype), *params)
-        return sum(
-            float(x) * term(q, p, *params) for x, term in zip(w, terms, strict=True) if term
-        )
+        return sum(float(x) * term(q, p, *params) for x, term in zip(w, terms, strict=True) if term)
 
     is_there = terms.fun is not None if system.is_joint else any(terms)
     return {f"{name}·w{k + 1}": partial(weighted, w) for k, w in enumerate(weights) if is_there}
 
 
-def _conditions(
-    system: System, generator: Generator, seed: int
-) -> Iterator[tuple[str, str, Any]]:
+def _conditions(system: System, generator: Generator, seed: int) -> Iterator[tuple[str, str, Any]]:
     """Each condition, its formula, and (q, p, params) → what should vanish, and its scale."""
     hamiltonians = {"H": system.H} | _of_noises(system, "h", seed)
     forces = {"F": system.F} | _of_noises(system, "f", seed)

@@ -164,7 +164,9 @@ def generate_all(
     check_variational(system, method)
     record, noises = dW if isinstance(dW, Increments) else Increments(dW), system.noises
     fields_read = {"dW": record.dW} | beside_dW(method, noises, record)
-    rows = Increments(**{name: _rows(name, x, len(q), (noises,)) for name, x in fields_read.items()})
+    rows = Increments(
+        **{name: _rows(name, x, len(q), (noises,)) for name, x in fields_read.items()}
+    )
     arguments = (weights_of(system, method), q, p_next, rows)
     return evaluate(_generate_rows, system, method, arguments, dt, fields, refuse=refuse)
 
