@@ -5,8 +5,8 @@
 
 The state is the pair (q, p), each of the shape of the system. Any Stratonovich solver of diffrax
 takes the same terms. `args`, if given, are the parameters of the system in place of its own; so
-solutions can be differentiated with respect to them. The Brownian motion has shape (noises,), or the shape that
-was given as `noises`; methods that read ∫W dt, such as E1, need one with
+solutions can be differentiated with respect to them. The Brownian motion has shape (noises,), or
+the shape that was given as `noises`; methods that read ∫W dt, such as E1, need one with
 `levy_area=diffrax.SpaceTimeLevyArea`.
 
 Needs diffrax: `pip install '.[diffrax]'` in a copy of the source.
@@ -84,11 +84,12 @@ def terms(system: System, control: diffrax.AbstractPath) -> diffrax.MultiTerm:
     if not isinstance(system, System):
         raise TypeError(f"system must be a da.System, not {type(system).__name__}.")
     given = getattr(control, "shape", None)
-    shape = given.shape if isinstance(given, jax.ShapeDtypeStruct) else (system.noises,)
-    if shape not in ((system.noises,), system.noise_shape):
+    shape: Any = given.shape if isinstance(given, jax.ShapeDtypeStruct) else (system.noises,)
+    wanted = system.noise_shape or (int(system.noises),)
+    if shape not in ((system.noises,), wanted):
         raise ValueError(
-            f"the Brownian motion has shape {shape}: {system.name!r} needs "
-            f"{system.noise_shape or (int(system.noises),)}, one component per Wiener process"
+            f"the Brownian motion has shape {shape}: {system.name!r} needs {wanted}, "
+            "one component per Wiener process"
         )
     drift, diffusion = _Drift(system), _Diffusion(system, shape)
     return diffrax.MultiTerm(diffrax.ODETerm(drift), diffrax.ControlTerm(diffusion, control))

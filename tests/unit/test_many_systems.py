@@ -709,12 +709,16 @@ def test_every_potential_has_the_gibbs_measure(name):
     start = start or (np.zeros(system.shape), np.zeros(system.shape))
     count = system.shape[0] if name == "polymer" else np.inf
 
+    def some(x):
+        """Four entries, of particles in space in the same direction."""
+        return x.ravel()[:: 3 if x.shape[-1] == 3 else 1][:4]
+
     def slope(q, p, c):
-        return jax.grad(system.H)(q, p, c).ravel()[::3][:4]
+        return some(jax.grad(system.H)(q, p, c))
 
     def virial(q, p, c):
-        centre = jnp.mean(q, axis=0) if name == "polymer" else 0.0
-        return jnp.outer((q - centre).ravel()[::3][:4], slope(q, p, c)) - 0.8 * EXPECTED
+        centre = jnp.mean(q, axis=0, keepdims=True) if name == "polymer" else 0.0
+        return jnp.outer(some(q - centre), slope(q, p, c)) - 0.8 * EXPECTED
 
     def hypervirial(q, p, c):
         force, first = slope(q, p, c), jnp.eye(q.size)[::3][:4].reshape(4, *q.shape)
@@ -724,7 +728,7 @@ def test_every_potential_has_the_gibbs_measure(name):
     EXPECTED = np.eye(4) - 1 / count
     observe = {
         "virial": hypervirial if name == "fluid" else virial,
-        "kinetic": lambda q, p, c: jnp.outer(p.ravel()[::3][:4], p.ravel()[::3][:4]),
+        "kinetic": lambda q, p, c: jnp.outer(some(p), some(p)),
     }
     dt, paths = (0.005, 1000) if name == "fluid" else (0.1, 4000)
     options = dict(dt=dt, t_end=3.0 if name == "fluid" else 10.0, paths=paths, observe=observe)
@@ -734,7 +738,7 @@ def test_every_potential_has_the_gibbs_measure(name):
     for key, exact in (("virial", 0.0), ("kinetic", 0.8 * np.eye(4))):
         mean, error = run.mean[key][-1], run.stderr[key][-1]
         assert run.failed == 0 and within(mean, error, exact), key
-    assert not within(run.mean["kinetic"][-1], run.stderr["kinetic"][-1], 0.9 * np.eye(4))
+    assert not within(run.mean["kinetic"][-1], run.stderr["kinetic"][-1], 1.1 * np.eye(4))
 
 
 @pytest.mark.slow
@@ -783,10 +787,10 @@ def gibbs_modes(frequencies, T):
 
 @pytest.mark.slow
 def test_strong_order_on_the_wave():
-    """Midpoint has order one on noises that commute; with wrong noise there is none."""
-    system = stochastic_wave(8, 0.3)
+    """Midpoint has order one for noises that commute, not the ½ of others."""
+    system = stochastic_wave(8, 1.0)
     q, p = state(system)
-    options = dict(t_end=0.5, steps=(8, 16, 32), paths=32)
+    options = dict(t_end=0.5, steps=(32, 64, 128, 256), paths=64)
     found = da.strong_order(system, da.midpoint(), (0.5 * q, 0.5 * p), **options)
     low, high = found.interval
     assert 0.8 < low <= found.order <= high < 1.25

@@ -311,7 +311,7 @@ class Probe:
     def commutators(self) -> tuple[Fact, Gap, Gap]:
         """Do the noise fields commute, and the largest gaps in Γ and Λ."""
 
-        def second(q: Any, p: Any) -> tuple[Any, Any]:
+        def second(q: Any, p: Any) -> tuple[Any, ...]:
             def along(field: Any) -> Any:
                 return jax.jvp(self._noise, (q, p), tuple(jnp.split(field, 2)))[1]
 

@@ -187,7 +187,7 @@ def impulses_at_midpoints(system: System, params: Any, dt: Any, q: Any, p: Any, 
     """F dt + Σ f_i ΔW_i at the midpoints, shape (K, dim)."""
 
     def impulse(q: Any, p: Any, dW: Any) -> Any:
-        increments = [(system.term(("F", 0)), dt, ())]
+        increments: list[Any] = [(system.term(("F", 0)), dt, ())]
         if system.is_joint:
             increments.append((system.term(("f", ALL)), 1.0, (dW,)))
         else:
