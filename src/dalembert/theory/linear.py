@@ -51,9 +51,7 @@ def term_degrees(system: System, *choices: tuple[int, ...]) -> dict[Term, Sequen
             found[term] = (
                 [Degree.ZERO] * len(choices)
                 if fun is None
-                else degrees(
-                    lambda q, p, *w, fun=fun: fun(q, p, params, *w), (z, z, *w), *choices
-                )
+                else degrees(lambda q, p, *w, fun=fun: fun(q, p, params, *w), (z, z, *w), *choices)
             )
     return found
 
