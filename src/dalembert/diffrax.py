@@ -3,15 +3,17 @@
     terms = dalembert.diffrax.terms(system, brownian_motion)
     diffrax.diffeqsolve(terms, dalembert.diffrax.Midpoint(), 0.0, 10.0, dt0=0.1, y0=(q, p))
 
-The state is the pair (q, p), each of shape (dim,). Any Stratonovich solver of diffrax takes the
-same terms. `args`, if given, are the parameters of the system in place of its own; so solutions can
-be differentiated with respect to them. The Brownian motion has shape (noises,); methods that read
-∫W dt, such as E1, need one with `levy_area=diffrax.SpaceTimeLevyArea`.
+The state is the pair (q, p), each of the shape of the system. Any Stratonovich solver of diffrax
+takes the same terms. `args`, if given, are the parameters of the system in place of its own; so
+solutions can be differentiated with respect to them. The Brownian motion has shape (noises,), or
+the shape that was given as `noises`; methods that read ∫W dt, such as E1, need one with
+`levy_area=diffrax.SpaceTimeLevyArea`.
 
 Needs diffrax: `pip install '.[diffrax]'` in a copy of the source.
 """
 
 from collections.abc import Hashable
+from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -30,8 +32,9 @@ from dalembert import methods
 from dalembert.caches import kept
 from dalembert.noise import Increments
 from dalembert.stepping.step import check_method, step
-from dalembert.system import System
+from dalembert.system import ALL, NOISE_TERMS, System
 from dalembert.theory.diagnose import diagnose
+from dalembert.theory.facts import MOST_TERMS
 
 __all__ = ["E1", "R2", "Dirk", "Heun", "Midpoint", "Solver", "StormerVerlet", "terms"]
 
@@ -53,22 +56,42 @@ class _Drift(_Field):
 
 
 class _Diffusion(_Field):
-    def __call__(self, t: Any, y: State, args: Any) -> lineax.PyTreeLinearOperator:
-        columns = tuple(rows.T for rows in self.at(args).diffusion(*y))
+    shape: tuple[int, ...] = eqx.field(static=True)
+
+    def __call__(self, t: Any, y: State, args: Any) -> lineax.AbstractLinearOperator:
+        system = self.at(args)
+        if system.is_joint and max(system.dim, system.noises) > MOST_TERMS:
+            # The function of all noises is the operator, and no matrix is made. Few solvers of
+            # diffrax, such as ReversibleHeun, do not take such an operator.
+            like = jax.ShapeDtypeStruct(self.shape, jnp.result_type(*y))
+            return lineax.FunctionLinearOperator(partial(_kick, system, y), like)
+        columns = tuple(rows.T.reshape(*system.shape, *self.shape) for rows in system.diffusion(*y))
         return lineax.PyTreeLinearOperator(columns, jax.eval_shape(lambda: y))
 
 
+def _kick(system: System, y: State, w: Any) -> State:
+    """Σ V_i(q, p) w_i."""
+    q, p = (system.flat(name, x) for name, x in zip("qp", y, strict=True))
+    velocity, *forces = (system.term((kind, ALL)) for kind in NOISE_TERMS)
+    at = q, p, system.params, w.reshape(-1)
+    dq = jnp.zeros_like(q) if velocity is None else velocity(*at)
+    dp = sum((force(*at) for force in forces if force), jnp.zeros_like(p))
+    return system.shaped(dq), system.shaped(dp)
+
+
 def terms(system: System, control: diffrax.AbstractPath) -> diffrax.MultiTerm:
-    """The equations of a system, driven by a Brownian motion of shape (noises,)."""
+    """The equations of a system, driven by a Brownian motion with one entry per noise."""
     if not isinstance(system, System):
         raise TypeError(f"system must be a da.System, not {type(system).__name__}.")
-    shape = getattr(control, "shape", None)
-    if isinstance(shape, jax.ShapeDtypeStruct) and shape.shape != (system.noises,):
+    given = getattr(control, "shape", None)
+    shape: Any = given.shape if isinstance(given, jax.ShapeDtypeStruct) else (system.noises,)
+    wanted = system.noise_shape or (int(system.noises),)
+    if shape not in ((system.noises,), wanted):
         raise ValueError(
-            f"the Brownian motion has shape {shape.shape}: {system.name!r} needs "
-            f"({system.noises},), one component per Wiener process"
+            f"the Brownian motion has shape {shape}: {system.name!r} needs {wanted}, "
+            "one component per Wiener process"
         )
-    drift, diffusion = _Drift(system), _Diffusion(system)
+    drift, diffusion = _Drift(system), _Diffusion(system, shape)
     return diffrax.MultiTerm(diffrax.ODETerm(drift), diffrax.ControlTerm(diffusion, control))
 
 
@@ -160,13 +183,14 @@ def _unwrapped(term: Any) -> Any:
 def _increments(term: Any, t0: Any, t1: Any, with_area: bool) -> Increments:
     """ΔW, and ΔZ = ∫(W − W_k) dt = h (H + ΔW/2) from the space-time Lévy area H."""
     if not with_area:
-        return Increments(term.contr(t0, t1))
+        return Increments(term.contr(t0, t1).reshape(-1))
     levy = term.contr(t0, t1, use_levy=True)
     if not hasattr(levy, "H"):
         raise ValueError(
             "this method needs ∫W dt: give the Brownian motion levy_area=diffrax.SpaceTimeLevyArea"
         )
-    return Increments(levy.W, (t1 - t0) * (levy.H + levy.W / 2))
+    W, H = levy.W.reshape(-1), levy.H.reshape(-1)
+    return Increments(W, (t1 - t0) * (H + W / 2))
 
 
 def Midpoint() -> Solver:

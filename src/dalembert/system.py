@@ -209,7 +209,7 @@ class System:
         """Flat states, shape (..., dim), in the shape that users see."""
         return x if len(self.shape) == 1 else x.reshape(*x.shape[:-1], *self.shape)
 
-    def term(self, term: Term) -> Callable[[Any, Any, Any], Any] | None:
+    def term(self, term: Term) -> Callable[..., Any] | None:
         """One term of the equations as a function of (q, p, params), or None if it is zero.
 
         States are flat here. The term of noise number ALL is a function of (q, p, params, w).

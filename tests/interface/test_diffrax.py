@@ -149,3 +149,18 @@ def test_what_cannot_work_says_why():
     path = diffrax.VirtualBrownianTree(0.0, 1.0, tol=0.01, shape=(1,), key=jax.random.key(0))
     with pytest.raises(ValueError, match="SpaceTimeLevyArea"):
         solve(KUBO, dd.E1(), path, 0.1)
+
+
+@pytest.mark.parametrize("shape", [(2, 2), pytest.param((40, 2), marks=pytest.mark.slow)], ids=str)
+def test_states_and_noises_have_the_shapes_of_the_system(shape):
+    """Of few noises there is a matrix, of many a function; both are what our own solver takes."""
+    system = da.systems.langevin(dim=shape)
+    path = diffrax.VirtualBrownianTree(0.0, 1.0, tol=1e-3, shape=shape, key=jax.random.key(0))
+    y0 = (jnp.full(shape, 0.8), jnp.full(shape, 0.3))
+    ours, theirs = (
+        solve(system, solver, path, 0.01, y0=y0).ys[0][-1] for solver in (dd.Heun(), diffrax.Heun())
+    )
+    assert ours.shape == shape
+    np.testing.assert_allclose(ours, theirs, rtol=1e-10)
+    with pytest.raises(ValueError, match=r"needs \(\d+, 2\), one component per Wiener process"):
+        dd.terms(system, diffrax.VirtualBrownianTree(0.0, 1.0, 1e-3, (3,), jax.random.key(0)))

@@ -311,8 +311,3 @@ def test_saves_do_not_change_a_path(method):
         da.simulate(chain, method, start, paths=5, save_every=every, **GRAIN).q for every in (1, 7)
     ]
     np.testing.assert_allclose(*ends, rtol=1e-13, atol=1e-14)
-
-
-def test_large_systems_are_not_diagnosed_pair_by_pair():
-    with pytest.raises(ValueError, match="Diagnose a small one of the same kind"):
-        da.diagnose(da.systems.fput(100, gamma=1.0))

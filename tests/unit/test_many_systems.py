@@ -676,6 +676,126 @@ def test_lattices_have_the_gibbs_measure(name):
     assert within(mean["pair"][0] / mean["pair"][1], 0.8 * relative, 0.8)
 
 
+def chain_in_equilibrium():
+    root = np.linalg.cholesky(heat_chain_stationary(8, 0.8, 0.8).covariance)
+
+    def stationary(key):
+        z = root @ jax.random.normal(key, (16,))
+        return z[:8], z[8:]
+
+    return heat_chain(8, 0.8, 0.8), stationary
+
+
+POTENTIALS = {
+    "chain": chain_in_equilibrium,
+    "field": lambda: (phi4((4, 4), 0.6, 1.0, temperature=0.8), None),
+    "polymer": lambda: (polymer(6, 1.3, temperature=0.8), polymer_sampler(6, 1.3, 0.8)),
+    "fluid": lambda: (
+        lennard_jones(32, 0.05, 0.8, cutoff=2.5),
+        lennard_jones_sampler(32, 0.05, 0.8),
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", POTENTIALS)
+def test_every_potential_has_the_gibbs_measure(name):
+    """⟨p_i p_j⟩ = T δ_ij, and ⟨q_i ∂_jU⟩ = T δ_ij.
+
+    The polymer is free to move, so that its positions count from their mean, with T/N less. In a
+    periodic box there is no q: ⟨∂_iU ∂_jU⟩ = T ⟨∂_i∂_jU⟩ instead.
+    """
+    system, start = POTENTIALS[name]()
+    start = start or (np.zeros(system.shape), np.zeros(system.shape))
+    count = system.shape[0] if name == "polymer" else np.inf
+
+    def some(x):
+        """Four entries, of particles in space in the same direction."""
+        return x.ravel()[:: 3 if x.shape[-1] == 3 else 1][:4]
+
+    def slope(q, p, c):
+        return some(jax.grad(system.H)(q, p, c))
+
+    def virial(q, p, c):
+        centre = jnp.mean(q, axis=0, keepdims=True) if name == "polymer" else 0.0
+        return jnp.outer(some(q - centre), slope(q, p, c)) - 0.8 * EXPECTED
+
+    def hypervirial(q, p, c):
+        force, first = slope(q, p, c), jnp.eye(q.size)[::3][:4].reshape(4, *q.shape)
+        bend = jax.vmap(lambda e: jax.jvp(lambda q: slope(q, p, c), (q,), (e,))[1])(first)
+        return jnp.outer(force, force) - 0.8 * bend
+
+    EXPECTED = np.eye(4) - 1 / count
+    observe = {
+        "virial": hypervirial if name == "fluid" else virial,
+        "kinetic": lambda q, p, c: jnp.outer(some(p), some(p)),
+    }
+    dt, paths = (0.005, 1000) if name == "fluid" else (0.1, 4000)
+    options = dict(dt=dt, t_end=3.0 if name == "fluid" else 10.0, paths=paths, observe=observe)
+    method = da.midpoint() if name in ("chain", "polymer") else da.baoab()
+    steps = round(options["t_end"] / dt)
+    run = da.simulate(system, method, start, save_every=steps, **options)
+    for key, exact in (("virial", 0.0), ("kinetic", 0.8 * np.eye(4))):
+        mean, error = run.mean[key][-1], run.stderr[key][-1]
+        assert run.failed == 0 and within(mean, error, exact), key
+    assert not within(run.mean["kinetic"][-1], run.stderr["kinetic"][-1], 1.1 * np.eye(4))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [da.stormer_verlet(), da.baoab()], ids=lambda m: m.name)
+def test_every_mode_of_the_harmonic_chain_has_the_bias_of_its_own_oscillator(method):
+    """Variances of modes of 32 sites against what the method keeps of each mode, unsampled."""
+    N, T, dt = 32, 0.8, 0.8
+    system, frequencies = fput(N, 0.0, 0.0, gamma=1.0, temperature=T), fput_frequencies(N)
+    mode = da.System(
+        H=lambda q, p, c: p @ p / 2 + c["w"] ** 2 * (q @ q) / 2,
+        F=lambda q, p, c: -p,
+        h=[lambda q, p, c: -np.sqrt(2 * T) * q[0]],
+        dim=1,
+        params={"w": 1.0},
+    )
+    kept = [
+        np.diag(da.theory.stationary_covariance(mode.with_params(w=float(w)), method, dt))
+        for w in frequencies
+    ]
+    observe = {
+        "q": lambda q, p, c: fput_modes(q) ** 2,
+        "p": lambda q, p, c: fput_modes(p) ** 2,
+    }
+    options = dict(dt=dt, t_end=24.0, save_every=30, paths=8000, observe=observe)
+    start = gibbs_modes(frequencies, T)
+    run = da.simulate(system, method, start, **options)
+    for name, exact in zip("qp", np.transpose(kept), strict=True):
+        mean, error = run.mean[name][-1], run.stderr[name][-1]
+        assert within(mean, error, exact, errors=4.5), name
+    # The control: the fastest momenta are not those of the exact solution.
+    assert np.max(np.abs(np.transpose(kept)[1] / T - 1)) > 0.05
+    assert not within(run.mean["p"][-1], run.stderr["p"][-1], T, errors=4.5)
+
+
+def gibbs_modes(frequencies, T):
+    """A sampler of the harmonic chain at a temperature."""
+    N = len(frequencies)
+    shapes = np.asarray(jax.vmap(fput_modes)(np.eye(N)))
+
+    def sampler(key):
+        q, p = np.sqrt(T) * jax.random.normal(key, (2, N))
+        return (q / frequencies) @ shapes.T, p @ shapes.T
+
+    return sampler
+
+
+@pytest.mark.slow
+def test_strong_order_on_the_wave():
+    """Midpoint has order one for noises that commute, not the ½ of others."""
+    system = stochastic_wave(8, 1.0)
+    q, p = state(system)
+    options = dict(t_end=0.5, steps=(32, 64, 128, 256), paths=64)
+    found = da.strong_order(system, da.midpoint(), (0.5 * q, 0.5 * p), **options)
+    low, high = found.interval
+    assert 0.8 < low <= found.order <= high < 1.25
+
+
 @pytest.mark.slow
 def test_the_polymer_keeps_its_size():
     N, k, T = 6, 1.3, 0.8

@@ -159,6 +159,21 @@ def test_coarse_tables_of_an_inverse_cdf_sampler():
     assert abs(share - 1 / 16) < 5 * stderr < abs(share - 1 / 10)
 
 
+def test_rejection_sampling_in_the_shape_of_a_system():
+    low, high = np.full((2, 3), -1.0), np.full((2, 3), 2.0)
+
+    def density(q, p):
+        return jnp.where(jnp.all(q[1] > 0), 1.0, 0.0)
+
+    sampler = da.rejection_sampler(density, (low, low), (high, high), bound=1.0)
+    system = da.systems.langevin(dim=(2, 3))
+    run = da.simulate(system, da.baoab(), sampler, dt=0.1, t_end=0.1, paths=200, keep="all")
+    assert run.q.shape == (2, 200, 2, 3)
+    assert run.q[0, :, 1].min() > 0 > run.q[0, :, 0].min() and run.q[0].max() < 2
+    with pytest.raises(ValueError, match=r"each of shape \(6,\)"):
+        da.simulate(da.systems.langevin(dim=6), da.baoab(), sampler, dt=0.1, t_end=0.1)
+
+
 @pytest.mark.parametrize("sampler", [GAUSSIAN, INVERSE], ids=["rejection", "inverse CDF"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_state_depends_on_seed_and_path_number_alone(sampler, dtype):

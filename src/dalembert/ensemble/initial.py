@@ -140,8 +140,8 @@ def rejection_sampler(
     Points are drawn uniformly from the box and accepted with probability density / bound.
 
     Args:
-        density: function of (q, p), each of shape (dim,), with a scalar result ≥ 0.
-        low: lower ends (q, p) of the box, each of shape (dim,).
+        density: function of (q, p), each of the shape of the box, with a scalar result ≥ 0.
+        low: lower ends (q, p) of the box, each of shape (dim,), or the shape of the system.
         high: upper ends (q, p) of the box.
         bound: an upper bound of the density in the box; the smaller, the fewer tries.
         tries: give up a path after so many points.
@@ -198,11 +198,11 @@ def _check_callable(density: Any, arguments: str) -> None:
 
 def _box(low: Any, high: Any) -> list[list[np.ndarray]]:
     """The ends [[q, p], [q, p]] of a box, checked."""
-    message = "low and high must be pairs (q, p) of arrays of shape (dim,)"
+    message = "low and high must be pairs (q, p) of arrays of shape (dim,), or that of the system"
     if any(not isinstance(pair, tuple | list) or len(pair) != 2 for pair in (low, high)):
         raise ValueError(f"{message}, not {low!r} and {high!r}.")
     ends = [[np.asarray(x, np.float64) for x in pair] for pair in (low, high)]
-    if any(x.shape != ends[0][0].shape or x.ndim != 1 for pair in ends for x in pair):
+    if any(x.shape != ends[0][0].shape or x.ndim == 0 for pair in ends for x in pair):
         raise ValueError(f"{message}, not {low!r} and {high!r}.")
     for a, b in zip(*ends, strict=True):
         if not np.all((a < b) & np.isfinite(a) & np.isfinite(b)):

@@ -64,6 +64,7 @@ def solve(
     old: Any,
     width: int,
     affine: bool,
+    products: bool = True,
 ) -> tuple[Any, Report]:
     """The solution of r(u) = 0, and its relative residual.
 
@@ -75,6 +76,7 @@ def solve(
         old: the old state, in the form of u.
         width: how many consecutive unknowns have equations of their own; 0 if only all have.
         affine: whether the equations are linear.
+        products: whether Newton's method may follow the sweeps; derivatives of r can be costly.
     """
 
     def relative(r: Any, size: Any) -> Any:
@@ -97,7 +99,7 @@ def solve(
         found = _iterate(lambda u, r: r, residual, measure, swept, MAX_SWEEPS)
         found = found._replace(count=found.count + BLIND_SWEEPS)
     bound = relative(found.residual, sizes(found.u))
-    if not width:
+    if products and not width:
         # Where sweeps lead astray, Newton's method begins where they did.
         is_astray = ~(bound <= ASTRAY)
         begin = _Now(guess, residual(guess), found.error, found.count, found.is_open)

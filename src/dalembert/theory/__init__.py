@@ -39,6 +39,7 @@ from dalembert.theory.principle import (
 )
 from dalembert.theory.quasi_symplectic import quasi_symplectic, without_forces
 from dalembert.theory.symmetry import check_symmetry
+from dalembert.theory.tangents import TangentPairs, tangent_pairs
 from dalembert.theory.variational import (
     discrete_hamiltonian,
     generated_step,
@@ -49,6 +50,7 @@ from dalembert.theory.variational import (
 __all__ = [
     "Certificate",
     "Diagnosis",
+    "TangentPairs",
     "action",
     "balance_residual",
     "certify",
@@ -85,6 +87,7 @@ __all__ = [
     "strong_order",
     "symplectic_defect",
     "symplectic_form",
+    "tangent_pairs",
     "translation",
     "volume_factor",
     "weak_order",

@@ -168,7 +168,7 @@ def _for_paths(d: "Diagnosis", midpoint: Verdict, verlet: Verdict) -> tuple[str,
     reasons = [f"separable Hamiltonians, so only its forces are solved for: {verlet.solves}"]
     if not verlet.equations:
         reasons = ["separable Hamiltonians and no force that depends on p: explicit"]
-    if d.friction is not None and any(map(np.any, d.friction)):
+    if d.constant_friction and d.damped:
         reasons.append("quasi-symplectic: volume shrinks at a rate that no state changes")
     if _is_multiplicative(d):
         reasons.append("for small steps: its second moments can blow up before midpoint's")

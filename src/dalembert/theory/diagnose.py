@@ -5,12 +5,24 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
+import numpy as np
+
 from dalembert.methods import METHODS, Method
 from dalembert.methods.coefficients import Array
 from dalembert.system import System
 from dalembert.theory.advice import Advice, Verdict, advise, advise_special, judge
 from dalembert.theory.diagnosis_text import KIND_IN_WORDS, page
-from dalembert.theory.facts import TRACED, Evidence, Fact, Gap, Invariant, Probe, Spot, every
+from dalembert.theory.facts import (
+    DIRECTIONS,
+    TRACED,
+    Evidence,
+    Fact,
+    Gap,
+    Invariant,
+    Probe,
+    Spot,
+    every,
+)
 from dalembert.theory.linear import nonlinear_terms
 
 FOR_EVERY_SYSTEM = (
@@ -27,9 +39,13 @@ class Diagnosis:
     Attributes:
         system: the system.
         states, skipped: how many states were tried, and left out because nothing is finite there.
+        directions: how many random directions, and random sums of noises, were tried instead of
+            every one, for systems of more than 64 degrees of freedom or noises; else None.
         separable: whether H and every h_i are sums of a function of q and one of p.
         forcing_linear_in_p: whether F and every f_i are affine in p.
-        friction: the matrices Γ = −∂F/∂p, then −∂f_i/∂p, if all are constant; else None.
+        constant_friction: whether Γ = −∂F/∂p and every −∂f_i/∂p are constant.
+        friction: these matrices if they are; of large systems None.
+        damped: whether one of them is not zero.
         conformal: whether F = −ν₀ p and every f_i = −ν_i p.
         rates: ν₀ and the ν_i if so; else None.
         linear: whether all fields are affine in (q, p); `nonlinear_terms` says which are not.
@@ -37,7 +53,8 @@ class Diagnosis:
             methods for additive noise ask for; noise that only looks constant is not additive.
         commutative: whether Γ_ij = Γ_ji and Λ_ij = Λ_ji for all noises.
         gamma_gap, lam_gap: the largest |Γ_ij − Γ_ji|, |Λ_ij − Λ_ji|, for which pair and where; None
-            where the noise is additive or there is one at most.
+            where the noise is additive or there is one at most. Pairs of many noises are pairs of
+            random sums of them.
         noise_kind: "none", "one", "additive", "commuting" or "general".
         straight_drift: for additive noise, whether the drift is affine along each noise, which
             gives methods a weak order that they do not have in general.
@@ -45,7 +62,7 @@ class Diagnosis:
             for additive noise the mean-square order 2.
         invariants: each declared invariant by name, and the energy.
         evidence: for each fact, "traced" (exact, from the functions), "counterexample" (refuted at
-            a state) or "sampled" (at every state that was tried it seemed to hold).
+            a state), "sampled" (at every state that was tried it seemed to hold) or "undecided".
         where: for each fact that was refuted, the state where it fails most.
         methods: what to expect of each method.
         recommendation: which to take, for what, and why.
@@ -53,10 +70,13 @@ class Diagnosis:
 
     system: System
     states: int
+    directions: int | None
     skipped: int
     separable: bool
     forcing_linear_in_p: bool
+    constant_friction: bool
     friction: tuple[Array, ...] | None
+    damped: bool
     conformal: bool
     rates: tuple[float, ...] | None
     linear: bool
@@ -85,19 +105,20 @@ class Diagnosis:
         return f"<pre>{escape(str(self))}</pre>"
 
 
-MOST_TERMS = 64
-"""Degrees of freedom and noises of which every pair is looked at."""
-
-
 def diagnose(
     system: System, points: Any = None, seed: int = 0, methods: Iterable[Method] | None = None
 ) -> Diagnosis:
     """Find out what kind of system this is, and what each method can be expected to do on it.
 
+    Beyond 64 degrees of freedom or noises, what the functions leave open is tried in a few random
+    directions and for random sums of noises, at fewer states. Nothing larger than a few states is
+    made then, and the page says so.
+
     Args:
         system: the system.
         points: states `(q, p)`, each of shape (count, dim), at which to try what the functions
-            leave open; by default the origin and 96 random ones at the scales 0.1, 1 and 3.
+            leave open; by default the origin and 96 random ones at the scales 0.1, 1 and 3, of
+            large systems 6.
         seed: of the random states.
         methods: those to judge; by default the paper's, for every system, and those among the
             others that are made for such a system.
@@ -105,12 +126,6 @@ def diagnose(
     if not isinstance(system, System):
         hint = " Call the function to get the system." if callable(system) else ""
         raise TypeError(f"system must be a da.System, not {system!r}.{hint}")
-    if max(system.dim, system.noises) > MOST_TERMS:
-        raise ValueError(
-            f"{system.name!r} has {system.dim:,} degrees of freedom and {system.noises:,} noises: "
-            f"a diagnosis looks at every pair of them, and takes {MOST_TERMS} at most. Diagnose a "
-            "small one of the same kind; da.explain(system, method) says how a large one is solved."
-        )
     found = _facts(system, Probe(system, points, seed))
     chosen = [METHODS[name]() for name in FOR_EVERY_SYSTEM] if methods is None else methods
     found = replace(found, methods=tuple(judge(found, method) for method in chosen))
@@ -124,20 +139,18 @@ def diagnose(
 
 
 def _facts(system: System, probe: Probe) -> Diagnosis:
-    noises = range(system.noises)
-    forces = [("F", 0), *(("f", i) for i in noises)]
-    frictions = [probe.friction(term) for term in forces]
-    matrices = [matrix for matrix, _ in frictions if matrix is not None]
+    kinds = ("F", "f")
+    frictions, are_constant = zip(*map(probe.friction, kinds), strict=True)
     facts = {
-        "separable": every([probe.separable("H"), *(probe.separable("h", i) for i in noises)]),
-        "forcing_linear_in_p": every([probe.affine_in_p(term) for term in forces]),
-        "friction": every([fact for _, fact in frictions]),
+        "separable": every([probe.separable(function) for function in "Hh"]),
+        "forcing_linear_in_p": every([probe.affine_in_p(kind) for kind in kinds]),
+        "friction": every(list(are_constant)),
         "additive": probe.constant_noise(),
         "commutative": TRACED,
     }
     facts["conformal"] = facts["friction"]
     if facts["friction"]:
-        facts["conformal"] = every(list(map(probe.conformal, forces, matrices)))
+        facts["conformal"] = every(list(map(probe.conformal, kinds, frictions)))
     gaps: list[Gap] | list[None] = [None, None]
     if system.noises > 1 and not facts["additive"]:
         facts["commutative"], *gaps = probe.commutators()
@@ -157,16 +170,21 @@ def _facts(system: System, probe: Probe) -> Diagnosis:
     if system.H not in system.invariants.values():
         invariants["H"] = probe.invariant(system.H, False)
     nonlinear = nonlinear_terms(system)
-    rates = tuple(float(matrix[0, 0]) for matrix in matrices)
+    matrices = None
+    if facts["friction"] and not probe.is_large:
+        matrices = tuple(gamma.T for friction in frictions for gamma in friction)
     return Diagnosis(
         system=system,
         states=len(probe.q),
+        directions=DIRECTIONS if probe.is_large else None,
         skipped=probe.skipped,
         separable=facts["separable"].holds,
         forcing_linear_in_p=facts["forcing_linear_in_p"].holds,
-        friction=tuple(matrices) if facts["friction"] else None,
+        constant_friction=facts["friction"].holds,
+        friction=matrices,
+        damped=any(map(np.any, frictions)),
         conformal=facts["conformal"].holds,
-        rates=rates if facts["conformal"] else None,
+        rates=probe.rates(*frictions) if facts["conformal"] else None,
         linear=not nonlinear,
         nonlinear_terms=nonlinear,
         additive=facts["additive"].holds,

@@ -8,6 +8,8 @@ import numpy as np
 
 from dalembert.methods import METHODS, Method
 from dalembert.methods.coefficients import number_text
+from dalembert.theory.facts import MOST_TERMS
+from dalembert.theory.moment_map import MAX_DIM
 from dalembert.theory.text import table
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ _EVIDENCE = {
     "traced": _TRACED,
     "counterexample": "not of this form",
     "sampled": "at every sampled state",
+    "undecided": "not decided by random directions, taken as no",
 }
 KIND_IN_WORDS = {
     "none": "no noise",
@@ -34,6 +37,8 @@ def page(d: "Diagnosis") -> list[str]:
     size = f"dim {d.system.dim}, {_count(d.system.noises, 'noise')}"
     tried = f"tried at {_count(d.states, 'state')}"
     tried += f", {d.skipped} more left out as not finite" if d.skipped else ""
+    tried += f", tested in {d.directions} random directions" if d.directions else ""
+    tried += " and random sums of noises" if _sums(d) else ""
     lines = [
         f"Diagnosis of {d.system.name} ({size}): {KIND_IN_WORDS[d.noise_kind]}",
         f"  {tried}",
@@ -43,7 +48,7 @@ def page(d: "Diagnosis") -> list[str]:
     lines += ["Invariants", *table(_invariants(d)), ""]
     lines += ["Methods on this system", *table(_methods(d))]
     for v in d.methods:
-        lines += _item(v.refused.partition(".")[0], "  ") if v.refused else []
+        lines += _item(v.refused.partition(". ")[0], "  ") if v.refused else []
     lines += ["", "Recommendation"] if d.recommendation else []
     for advice in d.recommendation:
         lines.append(f"  {advice.purpose}: {advice.method}")
@@ -56,7 +61,7 @@ def page(d: "Diagnosis") -> list[str]:
 def _structure(d: "Diagnosis") -> list[tuple[str, ...]]:
     def row(label: str, holds: bool, fact: str, more: str = "") -> tuple[str, ...]:
         place = d.where.get(fact)
-        text = f"fails at {place}" if place else _EVIDENCE[d.evidence[fact]]
+        text = f"fails at {place}" if place else _evidence(d, fact)
         return (label, "yes" if holds else "no", f"{text}; {more}" if more else text)
 
     rates = "" if d.rates is None else "ν = " + _some([f"{rate:.6g}" for rate in d.rates])
@@ -64,7 +69,7 @@ def _structure(d: "Diagnosis") -> list[tuple[str, ...]]:
     rows = [
         row("separable Hamiltonians", d.separable, "separable"),
         row("forces linear in p", d.forcing_linear_in_p, "forcing_linear_in_p"),
-        row("constant friction Γ", d.friction is not None, "friction", _matrices(d)),
+        row("constant friction Γ", d.constant_friction, "friction", _matrices(d)),
         row("forces −ν p (conformal)", d.conformal, "conformal", rates),
         ("linear dynamics", *(("yes", _TRACED) if d.linear else ("no", f"not affine: {blame}"))),
     ]
@@ -84,10 +89,21 @@ def _structure(d: "Diagnosis") -> list[tuple[str, ...]]:
         rows.append(row("commuting noises", d.commutative, "commutative"))
     for letter, gap in (("Γ", d.gamma_gap), ("Λ", d.lam_gap)):
         if gap is not None:
-            i, j = gap.pair
+            i, j = "uv" if _sums(d) else gap.pair
             label = f"  largest |{letter}_{i}{j} − {letter}_{j}{i}|"
             rows.append((label, f"{gap.value:.3g}", f"at {gap.where}" if gap.value else ""))
     return rows
+
+
+def _sums(d: "Diagnosis") -> bool:
+    """Whether random sums of noises were tried instead of every one."""
+    return d.system.noises > MOST_TERMS
+
+
+def _evidence(d: "Diagnosis", fact: str) -> str:
+    evidence = d.evidence[fact]
+    in_some = f", tested in {d.directions} random directions"
+    return _EVIDENCE[evidence] + (in_some if d.directions and evidence == "sampled" else "")
 
 
 def _matrices(d: "Diagnosis") -> str:
@@ -106,7 +122,8 @@ def _invariants(d: "Diagnosis") -> list[tuple[str, ...]]:
         label = name if found.declared else f"{name} (not declared)"
         kind = "quadratic" if found.quadratic else "not quadratic"
         if found.holds:
-            rows.append((label, "holds", f"along every field, at every sampled state; {kind}"))
+            fields = "the drift and sums of noises" if _sums(d) else "every field"
+            rows.append((label, "holds", f"along {fields}, at every sampled state; {kind}"))
         else:
             verdict = "FAILS" if found.declared else "changes"
             place = f"at {found.where}"
@@ -129,7 +146,8 @@ def _notes(d: "Diagnosis") -> list[str]:
         notes.append("without noise both columns are the order of the differential equation")
     if not d.commutative:
         able = [name for name, make in METHODS.items() if _reads_areas(make(), d.system.noises)]
-        notes.append(f"a strong order above 1/2 needs Lévy areas here: {', '.join(able)}")
+        who = ", ".join(able) or "methods that read them take fewer noises"
+        notes.append(f"a strong order above 1/2 needs Lévy areas here: {who}")
     if d.noise_kind in ("one", "commuting", "general"):
         notes.append(
             "implicit methods with Gaussian increments may need bounded ones: a run says when, and "
@@ -148,7 +166,7 @@ def _notes(d: "Diagnosis") -> list[str]:
             notes.append(f"{name} is quadratic, so it is kept exactly by {', '.join(keepers)}")
         elif found.holds and not found.quadratic:
             notes.append(f"{name} is not quadratic: structured methods keep it nearly, not exactly")
-    if d.linear:
+    if d.linear and d.system.dim <= MAX_DIM:
         notes.append("linear: da.exact_moments gives every method's own moments without sampling")
     return notes
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from dalembert.caches import kept
 from dalembert.methods import Method
@@ -36,10 +37,14 @@ from dalembert.theory.paths import (
     state,
 )
 from dalembert.theory.slopes import slope
+from dalembert.theory.tangents import MOST_DIM, compared, push_forward, random_tangents
 from dalembert.theory.text import convergence_table, table
 
 FLOOR = 1e-11
 """Errors up to this, over a path of some hundred steps, are rounding."""
+
+PAIRS = 4
+"""Pairs of tangent vectors that are carried along a path of a large system."""
 
 
 class _Flow(NamedTuple):
@@ -115,29 +120,33 @@ class PathFactors(_Solved):
 
     Attributes:
         time: length of the path.
-        volume: det M of the whole path.
-        exact_volume: b_t.
+        volume: det M of the whole path; None for large systems, of which no matrix is made.
+        exact_volume: b_t, or None likewise.
         conformal: the c nearest to MᵀΩM.
         exact_conformal: c_t, or None if the friction is not a multiple of p.
-        defect: max |MᵀΩM − cΩ|/|c|.
+        defect: max |MᵀΩM − cΩ|/|c|; of large systems |ω(Mu, Mv) − c ω(u, v)| relative to the
+            lengths of random tangent vectors, the largest of some pairs.
         residual: largest relative residual of a stage equation on the way.
     """
 
     time: float
-    volume: float
-    exact_volume: float
+    volume: float | None
+    exact_volume: float | None
     conformal: float
     exact_conformal: float | None
     defect: float
     residual: float
 
     def __str__(self) -> str:
-        pairs = [("volume det M", self.volume, self.exact_volume)]
+        pairs = []
+        if self.volume is not None:
+            pairs.append(("volume det M", self.volume, self.exact_volume))
         if self.exact_conformal is not None:
             pairs.append(("conformal c", self.conformal, self.exact_conformal))
         rows = [(n, f"{a:.12g}", f"{b:.12g}", f"{abs(a / b - 1):.1e}") for n, a, b in pairs]
         lines = table([("", "method", "exact", "relative difference"), *rows], indent="")
-        lines.append(f"conformal defect max |MᵀΩM − cΩ|/|c|: {self.defect:.1e}")
+        what = "max |MᵀΩM − cΩ|/|c|" if self.volume is not None else "of random tangent vectors"
+        lines.append(f"conformal defect {what}: {self.defect:.1e}")
         return "\n".join([f"Factors at t = {self.time:g}", *lines, *self._warning()])
 
 
@@ -153,7 +162,8 @@ def path_factors(
     """A method's own volume and conformal factor along one path, beside the exact ones.
 
     Args:
-        system: one with linear friction; others are refused with the reason.
+        system: one with linear friction; others are refused with the reason. Of more than 128
+            degrees of freedom the friction must be −νp, and the conformal factor is all.
         method: e.g. `da.midpoint()`.
         start: (q0, p0), each of shape (dim,).
         dt: step size, > 0.
@@ -164,6 +174,8 @@ def path_factors(
     record = path_increments(system, method, dt, steps, seed, increments)
     record = jax.tree.map(np.asarray, record)
     count = len(record.dW)
+    if system.dim > MOST_DIM:
+        return _factors_by_pairs(system, method, start, dt, record)
     one_path = jax.tree.map(lambda x: x[:, None], record)
     flow = _flow(system, method, start, dt, one_path, count)
     volume, conformal, defect = (float(x[0]) for x in flow.factors())
@@ -177,6 +189,37 @@ def path_factors(
         defect=defect,
         residual=float(flow.residual[0]),
     )
+
+
+def _factors_by_pairs(
+    system: System, method: Method, start: Any, dt: float, record: Increments
+) -> PathFactors:
+    """The same from random pairs of tangent vectors that are carried along the path."""
+    check_method(system, method)
+    time, tangents = dt * len(record.dW), random_tangents(system, PAIRS, 0)
+    exact = conformal_factor(system, time, np.sum(record.dW, axis=0))
+    given = *state(system, start), float(dt), record, tangents
+    pushed, residual = call(_compiled_pairs, system, method, *given)
+    found = compared(tangents, np.asarray(pushed))
+    defect, c = float(found.conformal_defect), float(found.factor)
+    return PathFactors(time, None, None, c, float(exact), defect, float(residual))
+
+
+@kept
+def _compiled_pairs(stepper: Stepper) -> Any:
+    push = push_forward(stepper)
+
+    def run(q: Any, p: Any, dt: Any, increments: Any, tangents: Any, params: Any) -> Any:
+        def advance(carry: Any, increments: Any) -> Any:
+            z, tangents, residual = carry
+            pushed, z, info = push(*jnp.split(z, 2), dt, increments, tangents, params)
+            return (z, pushed, jnp.maximum(residual, info.residual)), None
+
+        first = jnp.concatenate([q, p]), tangents, jnp.zeros((), q.dtype)
+        _, pushed, residual = lax.scan(advance, first, increments)[0]
+        return pushed, residual
+
+    return jax.jit(run)
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,6 +296,12 @@ def factor_convergence(
         paths: number of Brownian paths.
         seed: of the paths.
     """
+    if system.dim > MOST_DIM:
+        raise ValueError(
+            f"{system.name!r} has {system.dim:,} degrees of freedom, and volumes by determinants "
+            f"of matrices are taken of {MOST_DIM} at most: da.theory.path_factors and "
+            "da.theory.tangent_pairs take any number, by random pairs of tangent vectors."
+        )
     fine = brownian_paths(seed, 0, paths, dt, steps, system.noises)
     exact_volume, exact_conformal = _exact(system, dt * steps, np.sum(np.asarray(fine.dW), axis=1))
     errors, residuals = [], []

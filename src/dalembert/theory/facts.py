@@ -13,18 +13,20 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from dalembert.dependence import Degree, degree
 from dalembert.options import compiled_sooner
 from dalembert.precision import cast
+from dalembert.stepping.locality import is_entrywise
 from dalembert.stepping.plan import Dependence
 from dalembert.stepping.requirements import why_not_additive
-from dalembert.system import System, Term
+from dalembert.system import ALL, DRIFT_TERMS, NOISE_TERMS, System
 from dalembert.theory.linear import term_degrees
 from dalembert.theory.paths import check_pair
 
-Evidence = Literal["traced", "counterexample", "sampled"]
-"""Exact from the functions; refuted at a state; or holding at every sampled state."""
+Evidence = Literal["traced", "counterexample", "sampled", "undecided"]
+"""Exact from the functions; refuted at a state; holding at every sampled state; or not known."""
 
 ROUNDING = 1e-10
 """Relative to the size of what was added up; derivatives here cost a few hundred operations."""
@@ -34,6 +36,15 @@ SUMS_OF_NOISES = 3
 
 SCALES = (0.1, 1.0, 3.0)
 STATES_PER_SCALE = 32
+
+MOST_TERMS = 64
+"""Degrees of freedom, and noises, up to which every one of them is tried."""
+
+DIRECTIONS = 3
+"""Random directions, and sums of noises, that are tried where there are more."""
+
+FEW_STATES = 2
+"""States per scale then."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +64,15 @@ class Spot:
 
 @dataclass(frozen=True)
 class Fact:
-    """Whether something holds, on what evidence, and where it fails if it was seen to fail."""
+    """Whether something holds, on what evidence, and where it fails if it was seen to fail.
+
+    `row` is the number of the force or noise that fails there.
+    """
 
     holds: bool
     evidence: Evidence
     where: Spot | None = None
+    row: int = 0
 
     def __bool__(self) -> bool:
         return self.holds
@@ -70,7 +85,7 @@ TRACED = Fact(True, "traced")
 class Gap:
     """The largest component of a difference of Γ_ij and Γ_ji, or of Λ_ij and Λ_ji, that was found.
 
-    `pair` numbers the noises from 1, as the paper does.
+    `pair` numbers the noises from 1, as the paper does, or the random sums of many noises.
     """
 
     value: float
@@ -99,7 +114,7 @@ class Invariant:
 
 def every(facts: list[Fact]) -> Fact:
     """All of them: refuted if one is, and otherwise as certain as the least certain."""
-    rank = ("counterexample", "sampled", "traced")
+    rank = ("counterexample", "undecided", "sampled", "traced")
     failing = [fact for fact in facts if not fact.holds]
     return min(failing or facts, key=lambda fact: rank.index(fact.evidence))
 
@@ -108,19 +123,27 @@ class Probe:
     """A system, its traced dependences, and states at which to try what those leave open.
 
     The states are given, or the origin and normal ones at several scales; those at which the
-    equations are not finite are skipped.
+    equations are not finite are skipped. Derivatives are taken along every degree of freedom, and
+    fields of every noise; beyond `MOST_TERMS` of them along a few random directions, and of a few
+    random sums of noises, which miss what is there with probability zero. Nothing is larger than
+    a few states then.
     """
 
     def __init__(self, system: System, points: Any = None, seed: int = 0) -> None:
         self.system = system
         self.params = cast(system.params, np.dtype(np.float64))
+        self.is_large = max(system.dim, system.noises) > MOST_TERMS
+        normal = np.random.default_rng(seed).standard_normal
         if points is None:
-            normal = np.random.default_rng(seed).standard_normal
-            shape = (2, STATES_PER_SCALE, system.dim)
+            shape = (2, FEW_STATES if self.is_large else STATES_PER_SCALE, system.dim)
             drawn = [np.zeros((2, 1, system.dim)), *(scale * normal(shape) for scale in SCALES)]
             self.q, self.p = np.concatenate(drawn, axis=1)
         else:
             self.q, self.p = check_pair(system, points)
+        self._along, self._sums = (
+            normal((DIRECTIONS, n)) if n > MOST_TERMS else np.eye(n)
+            for n in (system.dim, system.noises)
+        )
         fields = self.at_all(lambda q, p: (self._drift(q, p), self._noise(q, p)))
         fine = np.isfinite(_per_state(*fields))
         if not fine.any():
@@ -131,60 +154,116 @@ class Probe:
         self.q, self.p, self.skipped = self.q[fine], self.p[fine], int(np.sum(~fine))
 
     @cached_property
-    def degrees(self) -> dict[Term, Dependence]:
-        """How every term depends on q with p fixed, and on p with q fixed."""
-        found = term_degrees(self.system, (0,), (1,))
-        return {term: Dependence(*separate) for term, separate in found.items()}
+    def degrees(self) -> dict[str, Dependence]:
+        """How every kind of term depends on q with p fixed, and on p with q fixed."""
+        kinds: dict[str, Dependence] = {}
+        for (kind, _), found in term_degrees(self.system, (0,), (1,)).items():
+            before = kinds.get(kind, (Degree.ZERO, Degree.ZERO))
+            kinds[kind] = Dependence(*map(max, found, before))
+        return kinds
 
-    def separable(self, function: str, i: int = 0) -> Fact:
-        """Is H (or h_i) a sum of a function of q and one of p?"""
-        by_p, by_q = (f"{function}_p", i), (f"{function}_q", i)
-        of_p, of_q = self.term(by_p), self.term(by_q)
+    def separable(self, function: str) -> Fact:
+        """Is H (or every h_i) a sum of a function of q and one of p?"""
+        by_p, by_q = f"{function}_p", f"{function}_q"
+        mixed, *others = (
+            self._slopes(self.term(kind), k) for kind, k in ((by_p, 0), (by_p, 1), (by_q, 0))
+        )
         return self._decide(
-            min(self.degrees[by_p].on_q, self.degrees[by_q].on_p) <= Degree.CONSTANT,
-            lambda q, p: (*jax.jacfwd(of_p, (0, 1))(q, p), jax.jacfwd(of_q)(q, p)),
+            min(self._degree(by_p).on_q, self._degree(by_q).on_p) <= Degree.CONSTANT,
+            lambda q, p: (mixed(q, p), *(other(q, p) for other in others)),
         )
 
-    def affine_in_p(self, term: Term) -> Fact:
+    def affine_in_p(self, kind: str) -> Fact:
         """Is a force affine in p with q fixed?"""
-        slope = jax.jacfwd(self.term(term), 1)
+        slope = self._slopes(self.term(kind), 1)
+        bend = self._slopes(slope, 1)
         return self._decide(
-            self.degrees[term].on_p <= Degree.AFFINE,
-            lambda q, p: (jax.jacfwd(slope, 1)(q, p), slope(q, p)),
+            self._degree(kind).on_p <= Degree.AFFINE, lambda q, p: (bend(q, p), slope(q, p))
         )
 
-    def friction(self, term: Term) -> tuple[np.ndarray | None, Fact]:
-        """Γ = −∂force/∂p if it is the same matrix everywhere, else None."""
-        if self.degrees[term].vanishes:
-            return np.zeros((self.system.dim, self.system.dim)), TRACED
-        slope = jax.jacfwd(self.term(term), 1)
-        (slopes,) = self.at_all(lambda q, p: (slope(q, p),))
-        constant = self._joint_degree(slope) <= Degree.CONSTANT
+    def friction(self, kind: str) -> tuple[np.ndarray, Fact]:
+        """Γ = −∂force/∂p at the first state, and whether it is the same everywhere.
+
+        Of every force a matrix; of a large system Γu for directions u, in rows.
+        """
+        if self._degree(kind).vanishes:
+            return np.zeros((len(self._sums) if kind == "f" else 1, *self._along.shape)), TRACED
+        slopes = self.slopes(kind, 1)
+        constant = self._joint_degree(self._slopes(self.term(kind), 1)) <= Degree.CONSTANT
         fact = TRACED if constant else self.vanishes(slopes - slopes[0], slopes)
         # Not −0.0, which reads like a finding.
-        return (0.0 - slopes[0] if fact else None), fact
+        return 0.0 - slopes[0], fact
 
-    def conformal(self, term: Term, friction: np.ndarray) -> Fact:
-        """Is a force with this constant friction −ν p?"""
-        rate = float(friction[0, 0])
-        multiple = rate * np.eye(len(friction))
-        if not np.allclose(friction, multiple, rtol=ROUNDING, atol=ROUNDING * abs(rate)):
+    def name(self, kind: str, row: int) -> str:
+        """A force as one would write it: F, f[0], or f for sums of noises."""
+        each = kind == "f" and len(self._sums) == self.system.noises
+        return f"{kind}[{row}]" if each else kind
+
+    def slopes(self, kind: str, argument: int) -> np.ndarray:
+        """Derivatives of a term by q (0) or p (1) at every state, along all directions."""
+        slope = self._slopes(self.term(kind), argument)
+        (slopes,) = self.at_all(lambda q, p: (slope(q, p),))
+        return slopes
+
+    def conformal(self, kind: str, friction: np.ndarray) -> Fact:
+        """Are forces with this constant friction −ν p?"""
+        if self._degree(kind).vanishes:
+            return TRACED
+        rates = self._rates(friction)
+        multiple = rates[:, None, None] * self._along
+        slack = ROUNDING * np.abs(rates) * np.max(np.abs(self._along))
+        if np.any(np.abs(friction - multiple) > slack[:, None, None]):
             return Fact(False, "counterexample")
-        on_q, on_p = self.degrees[term]
-        (values,) = self.at_all(lambda q, p: (self.term(term)(q, p),))
-        fact = self.vanishes(values + rate * self.p, values, rate * self.p)
+        on_q, on_p = self._degree(kind)
+        (values,) = self.at_all(lambda q, p: (self.term(kind)(q, p),))
+        expected = rates[:, None] * self.p[:, None, :]
+        fact = self.vanishes(values + expected, values, expected)
         # No q and affine in p: then so many states decide.
-        decided = on_q <= Degree.CONSTANT and on_p <= Degree.AFFINE and len(self.p) > len(friction)
-        return TRACED if fact and (decided or self.degrees[term].vanishes) else fact
+        enough = len(self.p) > self.system.dim
+        decided = on_q <= Degree.CONSTANT and on_p <= Degree.AFFINE and enough
+        return TRACED if fact and decided else fact
+
+    def rates(self, drift: np.ndarray, noises: np.ndarray) -> tuple[float, ...]:
+        """ν₀ and the ν_i of conformal forces with these constant frictions."""
+        if len(self._sums) == self.system.noises:
+            return tuple(np.concatenate([self._rates(drift), self._rates(noises)]).tolist())
+        q, p, along = self.q[0], self.p[0], self._along[0]
+        k = np.argmax(np.abs(along))
+
+        def of_sum(weights: Any) -> Any:
+            return jax.jvp(lambda p: self._weighted("f", q, p, weights), (p,), (along,))[1][k]
+
+        with jax.enable_x64(True):
+            each = 0.0 - np.asarray(jax.grad(of_sum)(jnp.zeros(self.system.noises))) / along[k]
+        return tuple(np.concatenate([self._rates(drift), each]).tolist())
+
+    def traces(self) -> np.ndarray:
+        """tr Γ of the drift and of every noise, of constant frictions."""
+        q, p = self.q[0], self.p[0]
+        drift = self.term("F")
+
+        def of_sum(weights: Any) -> Any:
+            return _trace(lambda p: self._weighted("f", q, p, weights), p)
+
+        with jax.enable_x64(True):
+            first = _trace(lambda p: drift(q, p)[0], p)
+            noises = jax.grad(of_sum)(jnp.zeros(self.system.noises))
+        return 0.0 - np.concatenate([np.asarray(first)[None], np.asarray(noises)])
+
+    def _rates(self, friction: np.ndarray) -> np.ndarray:
+        """What one entry of Γu = νu says of ν, for every force."""
+        k = np.argmax(np.abs(self._along[0]))
+        return 0.0 + friction[:, 0, k] / self._along[0, k]
 
     def constant_noise(self) -> Fact:
         """Do the functions show that all noise fields are the same everywhere?
 
         Methods for additive noise rely on it, so that here samples can refute, not confirm.
         """
+        slopes = [self._slopes(self._noise, k) for k in (0, 1)]
         fact = self._decide(
             not why_not_additive(self.system),
-            lambda q, p: (jnp.dstack(jax.jacfwd(self._noise, (0, 1))(q, p)), self._noise(q, p)),
+            lambda q, p: (jnp.hstack([slope(q, p) for slope in slopes]), self._noise(q, p)),
         )
         return Fact(fact.evidence == "traced", fact.evidence, fact.where)
 
@@ -199,13 +278,14 @@ class Probe:
         Along each one means along its position and momentum parts, and both: methods may treat
         them differently. Sums are tried at random.
         """
-        weights = np.random.default_rng(0).standard_normal((SUMS_OF_NOISES, self.system.noises))
+        noises = len(self._sums)
+        weights = np.random.default_rng(0).standard_normal((SUMS_OF_NOISES, noises))
 
         def bend(q: Any, p: Any, a: Any, b: Any) -> Any:
             return jax.jvp(lambda *z: jax.jvp(self._drift, z, a)[1], (q, p), b)[1]
 
-        def jacobian(q: Any, p: Any) -> Any:
-            return jnp.hstack(jax.jacfwd(self._drift, (0, 1))(q, p))
+        def slopes(q: Any, p: Any) -> Any:
+            return tuple(self._slopes(lambda *z: self._drift(*z)[None], k)(q, p) for k in (0, 1))
 
         def along_each(q: Any, p: Any) -> Any:
             bends = []
@@ -213,22 +293,33 @@ class Probe:
                 b_q, b_p = jnp.split(noise, 2)
                 x, y = (b_q, jnp.zeros_like(b_p)), (jnp.zeros_like(b_q), b_p)
                 bends += [bend(q, p, x, x), bend(q, p, x, y), bend(q, p, y, y)]
-            return jnp.stack(bends), jacobian(q, p)
+            return jnp.stack(bends)[None], *slopes(q, p)
 
         def along_sums(q: Any, p: Any) -> Any:
             sums = [tuple(jnp.split(noise, 2)) for noise in weights @ self._noise(q, p)]
-            return jnp.stack([bend(q, p, along, along) for along in sums]), jacobian(q, p)
+            return jnp.stack([bend(q, p, along, along) for along in sums])[None], *slopes(q, p)
 
-        momenta_only = all(d.vanishes for d in self._of("h_p"))
-        affine = all(d.on_p <= Degree.AFFINE for d in self._of("H_p", "H_q", "F"))
+        momenta_only = self._degree("h_p").vanishes
+        affine = all(self._degree(kind).on_p <= Degree.AFFINE for kind in DRIFT_TERMS)
         is_traced = momenta_only and affine
-        return self._decide(is_traced, along_each), self._decide(is_traced, along_sums)
+        each = self._decide(is_traced, along_each)
+        if not each and noises < self.system.noises:
+            # Where it bends along sums of noises, it may be straight along each.
+            each = Fact(False, "undecided")
+        return each, self._decide(is_traced, along_sums)
 
     def commutators(self) -> tuple[Fact, Gap, Gap]:
         """Do the noise fields commute, and the largest gaps in Γ and Λ."""
-        gamma, lam = self.at_all(lambda q, p: self.system._second(q, p, self.params))
+
+        def second(q: Any, p: Any) -> tuple[Any, ...]:
+            def along(field: Any) -> Any:
+                return jax.jvp(self._noise, (q, p), tuple(jnp.split(field, 2)))[1]
+
+            return tuple(jnp.split(jax.vmap(along)(self._noise(q, p)), 2, axis=-1))
+
+        gamma, lam = self.at_all(second)
         gaps = [x - np.swapaxes(x, 1, 2) for x in (gamma, lam)]
-        fact = self.vanishes(np.concatenate(gaps, axis=-1), gamma, lam)
+        fact = self.vanishes(np.concatenate(gaps, axis=-1)[:, None], gamma[:, None], lam[:, None])
         return fact, self._largest_gap(gaps[0]), self._largest_gap(gaps[1])
 
     def invariant(self, fun: Callable[..., Any], declared: bool) -> Invariant:
@@ -251,40 +342,94 @@ class Probe:
             declared=declared,
             quadratic=self._joint_degree(gradient) <= Degree.AFFINE,
             largest=float(np.abs(rates[state, field])),
-            along=f"noise {field}" if field else "the drift",
+            along=self._field_name(field),
             where=self._spot(state),
         )
+
+    def _field_name(self, number: Any) -> str:
+        if number == 0:
+            return "the drift"
+        return f"noise {number}" if len(self._sums) == self.system.noises else "a sum of noises"
 
     def at_all(self, fun: Callable[..., Any]) -> tuple[np.ndarray, ...]:
         """The values of a function of (q, p) at every state, with the states as leading axis."""
         with jax.enable_x64(True):
-            compiled = jax.jit(jax.vmap(fun), compiler_options=compiled_sooner())
-            return tuple(np.asarray(x) for x in compiled(self.q, self.p))
+            states = jnp.asarray(self.q), jnp.asarray(self.p)
+            # One state after the other: what is in between may be much larger than the values.
+            run = jax.jit(
+                lambda *z: lax.map(lambda at: fun(*at), z), compiler_options=compiled_sooner()
+            )
+            return tuple(np.asarray(x) for x in run(*states))
 
     def vanishes(self, values: np.ndarray, *sizes: np.ndarray) -> Fact:
-        """Zero, relative to the sizes found at the same state, wherever it is a number."""
-        largest = np.nan_to_num(_per_state(values))
-        if np.all(largest <= ROUNDING * np.nan_to_num(_per_state(*sizes))):
+        """Zero, relative to the sizes found at the same state, wherever it is a number.
+
+        The second axis is that of several forces or noises, each with a size of its own.
+        """
+        largest, size = (np.nan_to_num(_maxima(*x)) for x in ((values,), sizes))
+        fails = largest > ROUNDING * size
+        if not np.any(fails):
             return Fact(True, "sampled")
-        return Fact(False, "counterexample", self._spot(np.argmax(largest)))
+        worst = np.argmax(np.where(fails, largest, -1))
+        state, row = np.unravel_index(worst, largest.shape)
+        return Fact(False, "counterexample", self._spot(state), int(row))
 
     def _decide(self, is_traced: bool, derivatives: Callable[..., Any]) -> Fact:
         """By the functions, or by whether the first of these derivatives vanishes."""
         if is_traced:
             return TRACED
-        values, *others = self.at_all(derivatives)
+
+        def maxima(q: Any, p: Any) -> tuple[Any, ...]:
+            found = derivatives(q, p)
+            return tuple(jnp.max(jnp.abs(x), tuple(range(1, x.ndim)), initial=0.0) for x in found)
+
+        values, *others = self.at_all(maxima)
         return self.vanishes(values, values, *others)
 
-    def term(self, term: Term) -> Callable[..., Any]:
-        """One term of the equations as a function of (q, p)."""
-        fun = self.system.term(term)
-        return lambda q, p: jnp.zeros_like(p) if fun is None else fun(q, p, self.params)
+    def term(self, kind: str) -> Callable[..., Any]:
+        """One kind of term as a function of (q, p): of the drift, or of all noises, in rows."""
+        if kind in DRIFT_TERMS:
+            fun = self.system.term((kind, 0))
+            return lambda q, p: (jnp.zeros_like(p) if fun is None else fun(q, p, self.params))[None]
+        return lambda q, p: self._of_noises(kind, q, p)
+
+    def _of_noises(self, kind: str, q: Any, p: Any) -> Any:
+        """A term of every noise, or of random sums of noises, in rows."""
+        if self.system.is_joint or len(self._sums) < self.system.noises:
+            return jax.vmap(lambda w: self._weighted(kind, q, p, w))(self._sums)
+        rows = [self.system.term((kind, i)) for i in range(self.system.noises)]
+        found = [jnp.zeros_like(p) if row is None else row(q, p, self.params) for row in rows]
+        return jnp.stack(found) if found else jnp.zeros((0, *p.shape), p.dtype)
+
+    def _weighted(self, kind: str, q: Any, p: Any, weights: Any) -> Any:
+        """Σ_i w_i term_i."""
+        total = jnp.zeros_like(p)
+        for number in self.system.noise_numbers:
+            fun = self.system.term((kind, number))
+            if fun is not None and number == ALL:
+                total = fun(q, p, self.params, weights)
+            elif fun is not None:
+                total = total + weights[number] * fun(q, p, self.params)
+        return total
+
+    def _slopes(self, fun: Callable[..., Any], argument: int) -> Callable[..., Any]:
+        """Derivatives of rows by q (0) or p (1) along all directions, (rows, directions, …)."""
+
+        def slopes(*z: Any) -> Any:
+            def along(direction: Any) -> Any:
+                still = jnp.zeros_like(direction)
+                tangent = (direction, still) if argument == 0 else (still, direction)
+                return jax.jvp(fun, z, tangent)[1]
+
+            return jax.vmap(along, out_axes=1)(self._along)
+
+        return slopes
+
+    def _degree(self, kind: str) -> Dependence:
+        return self.degrees.get(kind, Dependence(Degree.ZERO, Degree.ZERO))
 
     def _spot(self, state: Any) -> Spot:
         return Spot(tuple(self.q[state].tolist()), tuple(self.p[state].tolist()))
-
-    def _of(self, *kinds: str) -> list[Dependence]:
-        return [d for (kind, _), d in self.degrees.items() if kind in kinds]
 
     def _joint_degree(self, fun: Callable[..., Any]) -> Degree:
         with jax.enable_x64(True):
@@ -295,14 +440,33 @@ class Probe:
         return jnp.concatenate(self.system._drift(q, p, self.params))
 
     def _noise(self, q: Any, p: Any) -> Any:
-        return jnp.concatenate(self.system._diffusion(q, p, self.params), axis=1)
+        """The fields of every noise, or of random sums of noises, in rows."""
+        velocity, *forces = (self._of_noises(kind, q, p) for kind in NOISE_TERMS)
+        return jnp.concatenate([velocity, sum(forces)], axis=1)
 
     def _largest_gap(self, gap: np.ndarray) -> Gap:
-        pairs = list(combinations(range(self.system.noises), 2))
+        pairs = list(combinations(range(gap.shape[1]), 2))
         sizes = np.stack([np.abs(gap[:, i, j]).max(axis=-1) for i, j in pairs], axis=1)
         state, number = np.unravel_index(np.argmax(sizes), sizes.shape)
         i, j = pairs[number]
         return Gap(float(sizes[state, number]), (i + 1, j + 1), self._spot(state))
+
+
+def _trace(fun: Callable[[Any], Any], x: Any) -> Any:
+    """The trace of a derivative: by one product where it is seen to be diagonal."""
+    x = jnp.asarray(x)
+    if is_entrywise(fun, x):
+        return jnp.sum(jax.jvp(fun, (x,), (jnp.ones_like(x),))[1])
+
+    def entry(i: Any) -> Any:
+        return jax.jvp(fun, (x,), (jnp.zeros_like(x).at[i].set(1.0),))[1][i]
+
+    return jnp.sum(lax.map(entry, jnp.arange(x.size)))
+
+
+def _maxima(*arrays: np.ndarray) -> np.ndarray:
+    """The largest entries by the first two axes."""
+    return np.max([np.abs(x).max(tuple(range(2, x.ndim)), initial=0) for x in arrays], axis=0)
 
 
 def _per_state(*arrays: np.ndarray) -> np.ndarray:

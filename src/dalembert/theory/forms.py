@@ -10,8 +10,7 @@ step; they are found here by automatic differentiation and compared with these.
 """
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,13 +22,9 @@ from dalembert.noise import Increments
 from dalembert.precision import cast, is_traced, with_precision
 from dalembert.stepping.step import as_increments, check_method
 from dalembert.stepping.stepper import Stepper, make_stepper
-from dalembert.system import System, Term
-from dalembert.theory.facts import Probe
-from dalembert.theory.linear import term_name
+from dalembert.system import System
+from dalembert.theory.facts import MOST_TERMS, Probe
 from dalembert.theory.paths import one_step, sample_points
-
-ROUNDING = 1e-12
-"""Relative differences up to this count as rounding."""
 
 
 def symplectic_form(dim: int) -> np.ndarray:
@@ -101,32 +96,24 @@ def compiled_jacobian(stepper: Stepper) -> Any:
     return jax.jit(run)
 
 
-@dataclass(frozen=True, eq=False)
-class LinearFriction:
+class LinearFriction(NamedTuple):
     """Friction F = −Γ₀p, f_i = −Γ_i p with constant matrices.
 
     Attributes:
-        gammas: Γ₀, Γ₁, …, Γ_m, shape (noises + 1, dim, dim).
+        gammas: Γ₀, Γ₁, …, Γ_m, shape (noises + 1, dim, dim); None for large systems.
+        traces: tr Γ₀, tr Γ₁, …, tr Γ_m.
+        rates: ν₀, ν₁, …, ν_m if every Γ_i is ν_i I, else None.
     """
 
-    gammas: np.ndarray
-
-    @property
-    def traces(self) -> np.ndarray:
-        """tr Γ₀, tr Γ₁, …, tr Γ_m."""
-        return np.trace(self.gammas, axis1=1, axis2=2)
-
-    @property
-    def rates(self) -> np.ndarray | None:
-        """ν₀, ν₁, …, ν_m if every Γ_i is ν_i I, else None."""
-        dim = self.gammas.shape[-1]
-        rates = self.traces / dim
-        apart = np.abs(self.gammas - rates[:, None, None] * np.eye(dim))
-        return rates if np.max(apart) <= ROUNDING * max(np.max(np.abs(self.gammas)), 1) else None
+    gammas: np.ndarray | None
+    traces: np.ndarray
+    rates: np.ndarray | None
 
 
 def linear_friction(system: System, seed: int = 0, samples: int = 32) -> LinearFriction:
     """The matrices of a linear friction, by derivatives at sample points.
+
+    Those of large systems are known by what they do to random directions, and by their traces.
 
     Raises:
         ValueError: if a force is not −Γp with a constant matrix, with the point where it shows.
@@ -136,30 +123,37 @@ def linear_friction(system: System, seed: int = 0, samples: int = 32) -> LinearF
 
 @kept
 def _linear_friction(system: System, key: Hashable, seed: int, samples: int) -> LinearFriction:
-    probe = Probe(system, sample_points(system, samples, seed))
-    forces = [("F", 0), *(("f", i) for i in range(system.noises))]
-    return LinearFriction(np.stack([_friction_matrix(probe, term) for term in forces]))
+    is_large = max(system.dim, system.noises) > MOST_TERMS
+    probe = Probe(system, sample_points(system, 2 if is_large else samples, seed), seed)
+    frictions = [_friction(probe, kind) for kind in ("F", "f")]
+    is_conformal = all(map(probe.conformal, ("F", "f"), frictions))
+    rates = np.asarray(probe.rates(*frictions)) if is_conformal else None
+    if is_large:
+        return LinearFriction(None, system.dim * rates if is_conformal else probe.traces(), rates)
+    gammas = np.swapaxes(np.concatenate(frictions), 1, 2)
+    return LinearFriction(gammas, np.trace(gammas, axis1=1, axis2=2), rates)
 
 
-def _friction_matrix(probe: Probe, term: Term) -> np.ndarray:
-    force, name = probe.term(term), term_name(term)
-    along_q, along_p, at_rest = probe.at_all(
-        lambda q, p: (*jax.jacfwd(force, (0, 1))(q, p), force(q, jnp.zeros_like(p)))
-    )
-    for what, value in (
-        (f"∂{name}/∂q is not zero", along_q),
-        (f"∂{name}/∂p is not constant", along_p - along_p[0]),
-        (f"{name}(q, 0) is not zero", at_rest),
+def _friction(probe: Probe, kind: str) -> np.ndarray:
+    """Γ of forces that are −Γp, as the probe gives it; others are refused."""
+    friction, is_constant = probe.friction(kind)
+    along_q = probe.slopes(kind, 0)
+    (at_rest,) = probe.at_all(lambda q, p: (probe.term(kind)(q, jnp.zeros_like(p)),))
+    size = np.broadcast_to(friction, along_q.shape)
+    for what, value, fact in (
+        ("∂{}/∂q is not zero", along_q, probe.vanishes(along_q, size)),
+        ("∂{}/∂p is not constant", None, is_constant),
+        ("{}(q, 0) is not zero", at_rest, probe.vanishes(at_rest, size)),
     ):
-        fact = probe.vanishes(value, along_p)
         if not fact:
+            name = probe.name(kind, fact.row)
+            found = "" if value is None else f"{np.nanmax(np.abs(value)):.1e} "
             raise ValueError(
-                f"{name} of {probe.system.name!r} is not -Gamma p with a constant matrix: {what} "
-                f"({np.nanmax(np.abs(value)):.1e} at {fact.where}). The exact factors are known "
+                f"{name} of {probe.system.name!r} is not -Gamma p with a constant matrix: "
+                f"{what.format(name)} ({found}at {fact.where}). The exact factors are known "
                 "for such forces alone; use quasi_symplectic or jacobian to see what a method does."
             )
-    # Not −0.0, which reads like a finding.
-    return 0.0 - along_p[0]
+    return friction
 
 
 def volume_factor(system: System, t: Any, W: Any) -> np.ndarray:

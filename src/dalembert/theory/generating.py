@@ -45,8 +45,8 @@ class GeneratingFunction(NamedTuple):
 
     Attributes:
         S: the type-II generating function S(q_a, p_b), shape ().
-        F_minus: the exact discrete force F⁻, which belongs to q_a, shape (dim,).
-        F_plus: the exact discrete force F⁺, which belongs to p_b, shape (dim,).
+        F_minus: the exact discrete force F⁻, which belongs to q_a, of the shape of q.
+        F_plus: the exact discrete force F⁺, which belongs to p_b, likewise.
     """
 
     S: Any
@@ -100,8 +100,8 @@ def generating_function(
         (S, F_minus, F_plus). Where no path is found, concrete arguments raise a `ValueError` and
         traced ones give NaN. Works under `jax.jit`, `jax.vmap` and `jax.grad`.
     """
-    found = _shoot(system, q_a, p_b, dt, dW, method, GeneratingFunction._fields)
-    return GeneratingFunction(*found)
+    S, *forces = _shoot(system, q_a, p_b, dt, dW, method, GeneratingFunction._fields)
+    return GeneratingFunction(S, *map(system.shaped, forces))
 
 
 def flow_residual(
@@ -115,7 +115,7 @@ def flow_residual(
     """
     fields = ("q_b", "p_a", "D1", "D2", "F_minus", "F_plus")
     q_b, p_a, D1, D2, F_minus, F_plus = _shoot(system, q_a, p_b, dt, dW, method, fields)
-    return GeneratingResidual(q_b - D2 + F_plus, p_a - D1 + F_minus)
+    return GeneratingResidual(*map(system.shaped, (q_b - D2 + F_plus, p_a - D1 + F_minus)))
 
 
 def generating_order(

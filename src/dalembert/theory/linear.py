@@ -16,7 +16,7 @@ from dalembert.caches import kept
 from dalembert.dependence import Degree, degrees
 from dalembert.methods.coefficients import Array
 from dalembert.precision import cast
-from dalembert.system import DRIFT_TERMS, NOISE_TERMS, System, Term
+from dalembert.system import ALL, DRIFT_TERMS, NOISE_TERMS, System, Term
 
 
 class LinearFields(NamedTuple):
@@ -42,15 +42,16 @@ def term_degrees(system: System, *choices: tuple[int, ...]) -> dict[Term, Sequen
     params = cast(system.params, np.dtype(np.float64))
     z = jax.ShapeDtypeStruct((system.dim,), np.float64)
     terms = [(kind, 0) for kind in DRIFT_TERMS]
-    terms += [(kind, i) for i in range(system.noises) for kind in NOISE_TERMS]
+    terms += [(kind, i) for i in system.noise_numbers for kind in NOISE_TERMS]
     found = {}
     with jax.enable_x64(True):
         for term in terms:
             fun = system.term(term)
+            _, _, _, *w = system.term_like(term, z)
             found[term] = (
                 [Degree.ZERO] * len(choices)
                 if fun is None
-                else degrees(lambda q, p, fun=fun: fun(q, p, params), (z, z), *choices)
+                else degrees(lambda q, p, *w, fun=fun: fun(q, p, params, *w), (z, z, *w), *choices)
             )
     return found
 
@@ -62,9 +63,9 @@ def nonlinear_terms(system: System) -> tuple[str, ...]:
 
 
 def term_name(term: Term) -> str:
-    """A term as one would write it: ∂H/∂q, F, ∂h[0]/∂p, f[0]."""
+    """A term as one would write it: ∂H/∂q, F, ∂h[0]/∂p, f[0], or ∂h/∂p of all noises."""
     kind, i = term
-    function = kind[0] if kind[0] in "HF" else f"{kind[0]}[{i}]"
+    function = kind[0] if kind[0] in "HF" or i == ALL else f"{kind[0]}[{i}]"
     return f"∂{function}/∂{kind[-1]}" if "_" in kind else function
 
 

@@ -23,7 +23,7 @@ from dalembert.methods.stages import DT, DW, Entry, Increment
 from dalembert.noise import Increments
 from dalembert.stepping.step import check_method
 from dalembert.stepping.stepper import StepInfo
-from dalembert.system import DRIFT_TERMS, NOISE_TERMS, System, Term
+from dalembert.system import ALL, DRIFT_TERMS, NOISE_TERMS, System, Term
 from dalembert.theory.elementary_weights import is_series
 from dalembert.theory.solving import find_root, relative_size, trusted
 
@@ -50,7 +50,8 @@ class Weights(NamedTuple):
 class Generated(NamedTuple):
     """All that follows from (q_k, p_{k+1}).
 
-    D1 and D2 are the derivatives of H_d, `slope` is ∂p_k/∂p_{k+1} by the stage equations.
+    D1 and D2 are the derivatives of H_d, `slope` is ∂p_k/∂p_{k+1} by the stage equations
+    if it was asked for: it takes as many solutions as there are degrees of freedom.
     """
 
     H_d: Any
@@ -74,23 +75,25 @@ class MixedStep:
     weights: Weights
     increments: Increments
 
-    def generate(self, q: Any, p_next: Any) -> Generated:
+    def generate(self, q: Any, p_next: Any, with_slope: bool = False) -> Generated:
         """The discrete Hamiltonian with its derivatives, the forces, and the step."""
         kick_q, kick_p = (kick[-1] for kick in self._kicks(q))
-        found = self._generate_before_kick(q, p_next - kick_p)
+        found = self._generate_before_kick(q, p_next - kick_p, with_slope)
         return found._replace(
             H_d=found.H_d + p_next @ kick_q, D2=found.D2 + kick_q, q_next=found.q_next + kick_q
         )
 
-    def _generate_before_kick(self, q: Any, p_next: Any) -> Generated:
+    def _generate_before_kick(self, q: Any, p_next: Any, with_slope: bool) -> Generated:
         (Q, P), pull, info = jax.vjp(self.solve, q, p_next, has_aux=True)
         H_d, partial = jax.value_and_grad(self._hamiltonian, (0, 1, 2, 3))(q, p_next, Q, P)
         D1, D2 = pull(partial[2:])
         F_minus, F_plus = pull((self._weighted_forces(Q, P), jnp.zeros_like(P)))
         q_next = q + self._sum(POSITION_TERMS, Q, P)[-1]
         gain, back = jax.vjp(lambda Q, P: self._sum(MOMENTUM_TERMS, Q, P)[-1], Q, P)
-        unit = jnp.eye(q.size, dtype=q.dtype)
-        slope = unit - jax.vmap(lambda e: pull(back(e))[1])(unit)
+        slope = None
+        if with_slope:
+            unit = jnp.eye(q.size, dtype=q.dtype)
+            slope = unit - jax.vmap(lambda e: pull(back(e))[1])(unit)
         derivatives = (partial[0] + D1, partial[1] + D2)
         found = (H_d, *derivatives, F_minus, F_plus, q_next, p_next - gain, slope)
         return Generated(*trusted(found, info), info=info)
@@ -114,7 +117,7 @@ class MixedStep:
             return jnp.maximum(relative_size(r_q, q, c_q), relative_size(r_p, p_next, c_p))
 
         guess = jnp.concatenate([jnp.tile(q, stages), jnp.tile(p_next, stages)])
-        u, info = find_root(residual, size, guess)
+        u, info = find_root(residual, size, guess, parts=2)
         return split(u), info
 
     def _sum(self, kinds: Sequence[str], Q: Any, P: Any) -> Any:
@@ -130,7 +133,8 @@ class MixedStep:
         for weights, velocity, (kind, i) in self._terms(POSITION_TERMS, Q, P):
             assert isinstance(i, int), "no brackets in the methods that are taken here"
             H = hamiltonian(self.system, None if kind in DRIFT_TERMS else i)
-            energy = jax.vmap(H, (0, 0, None))(*self._kicked(Q, P), self.params)
+            at = *self._kicked(Q, P), self.params, *self._told(i)
+            energy = jax.vmap(H, (0, 0, *[None] * (len(at) - 2)))(*at)
             legendre = jnp.sum(P * velocity, axis=1) - energy
             H_d = H_d - weights[-1] @ legendre
         return H_d
@@ -145,11 +149,16 @@ class MixedStep:
         found = []
         for (kind, i), table in self.weights.terms.items():
             if kind in kinds and self.system.term((kind, i)) is not None:
+                told = self._told(i)
                 increment = self.dt if kind in DRIFT_TERMS else self.increments.dW[i]
                 at_stages = _at_stages(self.system.shared, (kind, i))
-                values = at_stages(*self._kicked(Q, P), self.params)
-                found.append((increment * table, values, (kind, i)))
+                values = at_stages(*self._kicked(Q, P), self.params, *told)
+                found.append((table if told else increment * table, values, (kind, i)))
         return found
+
+    def _told(self, number: Any) -> tuple[Any, ...]:
+        """The increments of ALL noises, of which a term of them is a function."""
+        return (self.increments.dW,) if number == ALL else ()
 
     def _kicked(self, Q: Any, P: Any) -> tuple[Any, Any]:
         kick_q, kick_p = self._kicks(Q[0])
@@ -167,8 +176,9 @@ class MixedStep:
             field = self.system.term(term)
             if field is None:
                 continue
-            amount = numbers * increment.value(self.dt, self.increments)
-            kick = jnp.outer(amount, field(origin, origin, self.params))
+            value = increment.value(self.dt, self.increments)
+            told, factor = ((value,), 1.0) if increment.is_joint else ((), value)
+            kick = jnp.outer(numbers * factor, field(origin, origin, self.params, *told))
             if term[0] in POSITION_TERMS:
                 kick_q = kick_q + kick
             else:
@@ -181,22 +191,26 @@ def _at_stages(system: System, term: Term) -> Callable[[Any, Any, Any], Any]:
     fun = system.term(term)
     assert fun is not None, "terms that are zero have been dropped"
     # Jitted only so that the term is traced once, however often it appears.
-    return jax.jit(jax.vmap(fun, (0, 0, None)))
+    w = (None,) if term[1] == ALL else ()
+    return jax.jit(jax.vmap(fun, (0, 0, None, *w)))
 
 
-def hamiltonian(system: System, noise: int | None) -> Callable[[Any, Any, Any], Any]:
-    """H (noise None) or h_i as a function of (q, p, params), zero where the system has none."""
-    fun = system.H if noise is None else (system.h or ())[noise]
+def hamiltonian(system: System, noise: int | None) -> Callable[..., Any]:
+    """H (noise None) or h_i as a function of (q, p, params), zero where the system has none.
 
-    def value(q: Any, p: Any, params: Any) -> Any:
-        return jnp.asarray(0.0 if fun is None else system.evaluate(fun, q, p, params), q.dtype)
+    That of ALL noises is a function of (q, p, params, w).
+    """
+    fun = system.H if noise is None else system.h.fun if noise == ALL else (system.h or ())[noise]
+
+    def value(q: Any, p: Any, params: Any, *w: Any) -> Any:
+        return jnp.asarray(0.0 if fun is None else system.evaluate(fun, q, p, params, *w), q.dtype)
 
     return value
 
 
 def weights_of(system: System, method: Method) -> Weights:
     """The weights of a method's stage equations, as arrays."""
-    rows = method.rows(system.noises)
+    rows = method.rows_for(system)
     stages = len(rows.q_rows) - 2
     terms: dict[Term, Any] = {}
     kicks: dict[tuple[Term, Increment], Any] = {}
@@ -226,8 +240,8 @@ def check_variational(system: System, method: Method) -> None:
         wanted = DW(which) if kind in NOISE_TERMS and isinstance(which, int) else DT
         return _is_kick(method, entry) or (entry.increment == wanted and entry.q_row > 0)
 
-    entries = method.rows(system.noises).entries
-    if not is_series(method, system.noises) or not all(map(is_known, entries)):
+    entries = method.rows_for(system).entries
+    if not is_series(method, min(system.noises, 2)) or not all(map(is_known, entries)):
         raise ValueError(
             f"no discrete Hamiltonian is known here for {method.name}, a method of the family "
             f"{method.family}: take a MeanSquareTableau, a WeakTableau or an AdditiveTableau, e.g. "

@@ -229,12 +229,13 @@ def _initial(system: System, initial: Any) -> Array:
     for name, value in zip(("q0", "p0"), initial, strict=True):
         x = np.asarray(value)
         check_real(name, x)
-        if x.ndim not in (1, 2) or x.shape[-1] != system.dim or not np.all(np.isfinite(x)):
+        if system.shape not in (x.shape, x.shape[1:]) or not np.all(np.isfinite(x)):
+            many = ", ".join(map(str, ("paths", *system.shape)))
             raise ValueError(
-                f"{name} must be finite and have shape ({system.dim},), or (paths, {system.dim}) "
+                f"{name} must be finite and have shape {system.shape}, or ({many}) "
                 f"for equally likely states; it has shape {x.shape}."
             )
-        parts.append(np.atleast_2d(x.astype(np.float64)))
+        parts.append(x.astype(np.float64).reshape(-1, system.dim))
     q, p = parts
     paths = max(len(q), len(p))
     if min(len(q), len(p)) not in (1, paths):

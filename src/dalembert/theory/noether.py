@@ -99,25 +99,28 @@ def cotangent_lift(generator: Generator) -> Callable[[Any, Any], tuple[Any, Any]
     return lift
 
 
-def check_generator(system: System, generator: Generator) -> None:
-    """Refuse, with the reason, what is not a vector field on the positions of the system."""
+def flat_generator(system: System, generator: Generator) -> Generator:
+    """A vector field on the positions of the system, of flat positions; others are refused."""
     if not callable(generator):
         raise TypeError(
             f"the generator must be a function of q, e.g. rotation(2), not {generator!r}."
         )
     with jax.enable_x64(True):
         try:
-            shape = jax.eval_shape(generator, jax.ShapeDtypeStruct((system.dim,), np.float64)).shape
+            shape = jax.eval_shape(generator, jax.ShapeDtypeStruct(system.shape, np.float64)).shape
         except Exception as error:
             raise TypeError(
-                f"the generator failed on positions of shape ({system.dim},), those of "
+                f"the generator failed on positions of shape {system.shape}, those of "
                 f"{system.name!r}: {type(error).__name__}: {str(error).splitlines()[0]}"
             ) from error
-    if shape != (system.dim,):
+    if shape != system.shape:
         raise ValueError(
-            f"the generator must return a vector of shape ({system.dim},), like the positions of "
+            f"the generator must return a vector of shape {system.shape}, like the positions of "
             f"{system.name!r}, but it returns shape {shape}."
         )
+    if len(shape) == 1:
+        return generator
+    return lambda q: generator(system.shaped(q)).reshape(-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +178,7 @@ def momentum_along(
         seed: of the drawn increments.
         increments: known ones instead: dW of shape (steps, noises), or an `Increments` record.
     """
-    check_generator(system, generator)
+    generator = flat_generator(system, generator)
     record = path_increments(system, method, dt, steps, seed, increments)
     path = walk(system, method, start, dt, record)
     momentum = with_precision(jax.jit(jax.vmap(momentum_map(generator))), path.q, path.p)
@@ -238,7 +241,7 @@ def balance_residual(
     Arguments as in `momentum_along`; for one step give increments of shape (1, noises). Methods
     that have no discrete Hamiltonian are refused with the reason.
     """
-    check_generator(system, generator)
+    generator = flat_generator(system, generator)
     check_variational(system, method)
     record = path_increments(system, method, dt, steps, seed, increments)
     path = walk(system, method, start, dt, record)

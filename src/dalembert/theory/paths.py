@@ -45,16 +45,17 @@ class Walk(NamedTuple):
 
 
 def check_pair(system: System, points: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Points (q, p) of phase space that somebody gave, each of shape (count, dim)."""
+    """Points (q, p) of phase space that somebody gave, as arrays of shape (count, dim)."""
     if not (isinstance(points, tuple | list) and len(points) == 2):
         raise TypeError("points must be a pair (q, p) of arrays of shape (count, dim).")
-    q, p = (np.atleast_2d(np.asarray(x, np.float64)) for x in points)
-    if q.shape != p.shape or q.ndim != 2 or q.shape[1] != system.dim or not len(q):
+    q, p = (np.asarray(x, np.float64) for x in points)
+    if q.shape != p.shape or system.shape not in (q.shape, q.shape[1:]) or not q.size:
+        wanted = f"({', '.join(map(str, ('count', *system.shape)))})"
         raise ValueError(
-            f"points must be a pair (q, p), both of shape (count, {system.dim}), not "
+            f"points must be a pair (q, p), both of shape {wanted}, not "
             f"{np.shape(points[0])} and {np.shape(points[1])}."
         )
-    return q, p
+    return q.reshape(-1, system.dim), p.reshape(-1, system.dim)
 
 
 def sample_points(system: System, points: Any, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -22,7 +22,7 @@ import numpy as np
 
 from dalembert.methods import Method
 from dalembert.precision import is_traced
-from dalembert.system import System
+from dalembert.system import ALL, System
 from dalembert.theory.mixed import hamiltonian
 from dalembert.theory.solving import evaluate
 from dalembert.theory.variational import generate_all, largest, path_arguments
@@ -172,6 +172,8 @@ def sum_action(system: System, params: Any, dt: Any, q: Any, p: Any, dW: Any) ->
 
     def integrand(q: Any, p: Any, dW: Any) -> Any:
         value = dt * hamiltonian(system, None)(q, p, params)
+        if system.is_joint:
+            return value + hamiltonian(system, ALL)(q, p, params, dW)
         for i in range(system.noises):
             value = value + dW[i] * hamiltonian(system, i)(q, p, params)
         return value
@@ -185,9 +187,12 @@ def impulses_at_midpoints(system: System, params: Any, dt: Any, q: Any, p: Any, 
     """F dt + Σ f_i ΔW_i at the midpoints, shape (K, dim)."""
 
     def impulse(q: Any, p: Any, dW: Any) -> Any:
-        increments = [(system.term(("F", 0)), dt)]
-        increments += [(system.term(("f", i)), dW[i]) for i in range(system.noises)]
-        forces = (step * force(q, p, params) for force, step in increments if force is not None)
+        increments: list[Any] = [(system.term(("F", 0)), dt, ())]
+        if system.is_joint:
+            increments.append((system.term(("f", ALL)), 1.0, (dW,)))
+        else:
+            increments += [(system.term(("f", i)), dW[i], ()) for i in range(system.noises)]
+        forces = (step * force(q, p, params, *w) for force, step, w in increments if force)
         return sum(forces, jnp.zeros_like(q))
 
     return jax.vmap(impulse)(midpoints(q), midpoints(p), dW)

@@ -5,7 +5,9 @@
          for linear friction
 
 `KrausTyranowski2021`, section 3.5, after `MilsteinTretyakov2003`. Both are tried at random points
-with random increments: a violation is a proof, a pass is evidence.
+with random increments: a violation is a proof, a pass is evidence. Of large systems no matrix is
+made: QS1 is tried on random pairs of tangent vectors, and QS2 holds where these show that the step
+multiplies the symplectic form by a number that does not depend on (q, p); else it stays open.
 """
 
 from dataclasses import dataclass, replace
@@ -13,6 +15,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import lax
 
 from dalembert.caches import kept
 from dalembert.methods import Method
@@ -21,9 +24,19 @@ from dalembert.stepping.stepper import Stepper
 from dalembert.system import System
 from dalembert.theory.forms import compiled_jacobian, symplectic_defect
 from dalembert.theory.paths import call, path_increments, sample_points
+from dalembert.theory.tangents import (
+    MOST_DIM,
+    TangentPairs,
+    compared,
+    push_forward,
+    random_tangents,
+)
 
 TOLERANCE = 1e-11
 """Defects up to this, relative to the entries of the matrices that they come from, are rounding."""
+
+PAIRS = 4
+"""Pairs of tangent vectors that are tried at every point of a large system."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +62,9 @@ class Violation:
     def __str__(self) -> str:
         text = f"{'holds' if self.holds else 'FAILS'}, largest {self.size:.1e}"
         if not self.holds:
-            q, p, dW = (np.array2string(x, precision=3) for x in (self.q, self.p, self.dW))
+            q, p, dW = (
+                np.array2string(x, precision=3, threshold=16) for x in (self.q, self.p, self.dW)
+            )
             text += f" at q = {q}, p = {p}, dW = {dW}"
         if self.unconverged:
             text += f" ({self.unconverged} of {self.tried} steps were not solved and do not count)"
@@ -65,38 +80,47 @@ class QuasiSymplectic:
         dt: the step size that was tried.
         symplectic: QS1, with the largest max |MᵀΩM − Ω| of the system without forces.
         volume: QS2, with the largest distance of det M from its median over the points at the
-            same increments, relative to the largest determinant.
+            same increments, relative to the largest determinant; None where it stays open.
         determinants: det M by increments and points, shape (increments, points), nan where a step
-            was left out.
+            was left out; None for large systems.
+        pairs: how many random pairs of tangent vectors were tried in place of matrices, for systems
+            of more than 128 degrees of freedom; else None. Then `symplectic` has the largest
+            difference of ω relative to the vectors, and `volume` that of the factors of ω.
     """
 
     system: str
     method: str
     dt: float
     symplectic: Violation
-    volume: Violation
-    determinants: np.ndarray
+    volume: Violation | None
+    determinants: np.ndarray | None
+    pairs: int | None = None
 
     @property
     def qs1(self) -> bool:
         return self.symplectic.holds
 
     @property
-    def qs2(self) -> bool:
-        return self.volume.holds
+    def qs2(self) -> bool | None:
+        return None if self.volume is None else self.volume.holds
 
     def __bool__(self) -> bool:
-        return self.qs1 and self.qs2
+        return bool(self.qs1 and self.qs2)
 
     def __str__(self) -> str:
         verdict = "quasi-symplectic" if self else "NOT quasi-symplectic"
-        return "\n".join(
-            [
-                f"{self.method} on {self.system} with dt = {self.dt:g}: {verdict}",
-                f"  QS1  |MᵀΩM − Ω| without forces: {self.symplectic}",
-                f"  QS2  spread of det M by (q, p): {self.volume}",
-            ]
-        )
+        if self.qs1 and self.qs2 is None:
+            verdict = "symplectic without forces; quasi-symplectic is not decided"
+        forms, volumes = "|MᵀΩM − Ω|", "spread of det M by (q, p)"
+        if self.pairs:
+            forms, volumes = "|ω(Mu, Mv) − ω(u, v)|", "spread of ω(Mu, Mv)/ω(u, v)"
+        rows = [
+            f"{self.method} on {self.system} with dt = {self.dt:g}: {verdict}",
+            f"  QS1  {forms} without forces: {self.symplectic}",
+            f"  QS2  {volumes}: {self.volume or 'open: determinants need matrices'}",
+        ]
+        tested = f"  tested on {self.pairs} random pairs of tangent vectors at every point"
+        return "\n".join([*rows, tested] if self.pairs else rows)
 
 
 def without_forces(system: System) -> System:
@@ -137,31 +161,78 @@ def quasi_symplectic(
         return Violation(
             size=float(size[k, i]),
             holds=bool(relative[k, i] <= TOLERANCE),
-            q=q[i],
-            p=p[i],
+            q=system.shaped(q[i]),
+            p=system.shaped(p[i]),
             dW=np.asarray(record.dW)[k],
             unconverged=int(np.sum(~solved)),
             tried=solved.size,
         )
 
-    M, solved = _jacobians(without_forces(system), method, q, p, dt, record)
+    said = {"system": system.name, "method": method.name, "dt": float(dt)}
+    given = method, q, p, dt, record
+    if system.dim > MOST_DIM:
+        found, solved = _pairs(without_forces(system), *given, seed)
+        symplectic = violation(found.symplectic_defect, found.symplectic_defect, solved)
+        found, solved = _pairs(system, *given, seed)
+        size = np.maximum(found.conformal_defect, _spread(found.factor, solved))
+        volume = violation(size, size, solved)
+        return QuasiSymplectic(
+            **said,
+            symplectic=symplectic,
+            volume=volume if volume.holds else None,
+            determinants=None,
+            pairs=PAIRS,
+        )
+    M, solved = _jacobians(without_forces(system), *given)
     defect = symplectic_defect(M)
     scale = np.maximum(np.max(np.abs(M), axis=(-2, -1)) ** 2, 1)
     symplectic = violation(defect, defect / scale, solved)
-    M, solved = _jacobians(system, method, q, p, dt, record)
+    M, solved = _jacobians(system, *given)
     determinants = np.linalg.det(M)
-    # The median over the points, the unsolved ones aside; where all are, it does not matter.
-    usable = np.where(solved | ~np.any(solved, axis=1, keepdims=True), determinants, np.nan)
-    distance = np.abs(determinants - np.nanmedian(usable, axis=1, keepdims=True))
-    distance = distance / np.max(np.abs(determinants[solved]), initial=np.finfo(np.float64).tiny)
+    distance = _spread(determinants, solved)
     return QuasiSymplectic(
-        system=system.name,
-        method=method.name,
-        dt=float(dt),
+        **said,
         symplectic=symplectic,
         volume=violation(distance, distance, solved),
         determinants=np.where(solved, determinants, np.nan),
     )
+
+
+def _spread(values: np.ndarray, solved: np.ndarray) -> np.ndarray:
+    """Distances from the median over the points, relative to the largest value."""
+    # The unsolved ones aside; where all are, it does not matter.
+    usable = np.where(solved | ~np.any(solved, axis=1, keepdims=True), values, np.nan)
+    distance = np.abs(values - np.nanmedian(usable, axis=1, keepdims=True))
+    return distance / np.max(np.abs(values[solved]), initial=np.finfo(np.float64).tiny)
+
+
+def _pairs(
+    system: System, method: Method, q: Any, p: Any, dt: float, increments: Increments, seed: int
+) -> tuple[TangentPairs, np.ndarray]:
+    """Pairs of tangent vectors under the step for all increments and points, and what is solved."""
+    tangents = random_tangents(system, PAIRS, seed)
+    pushed, info = call(_pushed_grid, system, method, q, p, float(dt), increments, tangents)
+    pushed = np.asarray(pushed)
+    solved = np.asarray(info.converged) & np.all(np.isfinite(pushed), axis=(-3, -2, -1))
+    return compared(tangents, np.where(solved[..., None, None, None], pushed, tangents)), solved
+
+
+@kept
+def _pushed_grid(stepper: Stepper) -> Any:
+    push = push_forward(stepper)
+
+    def run(q: Any, p: Any, dt: Any, increments: Any, tangents: Any, params: Any) -> Any:
+        def at_points(increments: Any) -> Any:
+            def at(z: Any) -> Any:
+                pushed, _, info = push(*z, dt, increments, tangents, params)
+                return pushed, info
+
+            return lax.map(at, (q, p))
+
+        # One after the other: each has as many vectors as there are pairs.
+        return lax.map(at_points, increments)
+
+    return jax.jit(run)
 
 
 def _jacobians(

@@ -16,10 +16,13 @@ from jax import lax
 from dalembert.caches import kept
 from dalembert.methods import Method
 from dalembert.precision import cast, check_dt, is_traced, with_precision
-from dalembert.stepping import newton
+from dalembert.stepping import many, newton
 from dalembert.stepping.root import implicit_root
 from dalembert.stepping.stepper import StepInfo
 from dalembert.system import System
+
+MOST_DENSE = 64
+"""Unknowns up to which a matrix of derivatives is made."""
 
 SHORTEST = 2.0**-8
 """The smallest fraction of a Newton step that is tried."""
@@ -30,8 +33,12 @@ def find_root(
     size: Callable[[Any, Any], Any],
     guess: Any,
     linearise: Callable[[Any], tuple[Any, Any]] | None = None,
+    parts: int = 1,
 ) -> tuple[Any, StepInfo]:
     """Solve equations by Newton's method with halved steps; derivatives by the implicit theorem.
+
+    More than `MOST_DENSE` of them are solved without a matrix, as those of a step are: they must be
+    near to the identity then.
 
     Args:
         residual: the equations, (n,) → (n,).
@@ -39,6 +46,7 @@ def find_root(
             by as much as they are large may do to the residual: rounding is a part of that.
         guess: where to begin, shape (n,).
         linearise: the residual and its matrix of derivatives or an approximation of it.
+        parts: how many kinds of unknowns there are, as many of each (positions, momenta).
     """
     limit = newton.tolerance(guess.dtype)
 
@@ -67,7 +75,21 @@ def find_root(
         u, *_, error, k = lax.while_loop(unfinished, improve, first)
         return u, newton.Report(k - 1, error)
 
-    u, (iterations, error) = implicit_root(residual, guess, root, newton.dense_solve)
+    def without_matrix(u: Any) -> tuple[Any, newton.Report]:
+        def worst(x: Any) -> Any:
+            return jnp.max(x.reshape(parts, -1), axis=1)
+
+        def closely(value: Any, u: Any) -> Any:
+            return size(value, jnp.abs(u))
+
+        # What comes with its matrix has derivatives of its own inside: they are not taken again.
+        products = linearise is None
+        return many.solve(residual, worst, closely, u, u, 0, affine=False, products=products)
+
+    ways = (root, newton.dense_solve)
+    if guess.size > MOST_DENSE:
+        ways = (without_matrix, newton.krylov_solve)
+    u, (iterations, error) = implicit_root(residual, guess, *ways)
     return u, StepInfo(error <= limit, iterations, error)
 
 

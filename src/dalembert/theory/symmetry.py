@@ -25,7 +25,8 @@ import numpy as np
 
 from dalembert.precision import with_precision
 from dalembert.system import System
-from dalembert.theory.noether import Generator, check_generator, cotangent_lift
+from dalembert.theory.facts import DIRECTIONS, MOST_TERMS
+from dalembert.theory.noether import Generator, cotangent_lift, flat_generator
 from dalembert.theory.paths import sample_points
 
 TOLERANCE = 1e-12
@@ -60,7 +61,7 @@ class SymmetryDefect:
         text = f"{self.condition:<12} {self.formula:<22} {self.size:8.1e}  "
         if self.holds:
             return text + "holds"
-        q, p = (np.array2string(x, precision=3) for x in (self.q, self.p))
+        q, p = (np.array2string(x, precision=3, threshold=16) for x in (self.q, self.p))
         return f"{text}FAILS at q = {q}, p = {p}"
 
 
@@ -132,29 +133,47 @@ def check_symmetry(
 
     Args:
         system: any system.
-        generator: ξ_Q(q), e.g. `rotation(2)`, or a function (dim,) → (dim,) of your own.
+        generator: ξ_Q(q), e.g. `rotation(2)`, or a function of your own from positions to an array
+            of the same shape.
         points: how many standard normal points, or (q, p) of shape (points, dim) each.
         seed: of the points.
     """
-    check_generator(system, generator)
+    field = flat_generator(system, generator)
     q, p = sample_points(system, points, seed)
     defects = []
-    for condition, formula, fun in _conditions(system, generator):
+    for condition, formula, fun in _conditions(system, field, seed):
         everywhere = jax.jit(jax.vmap(fun, in_axes=(0, 0, None)))
         found = with_precision(everywhere, q, p, system.params)
         size, scale = map(np.asarray, found)
         relative = float(np.max(size / np.maximum(scale, np.finfo(np.float64).tiny)))
         i = int(np.argmax(size))
-        defects.append(SymmetryDefect(condition, formula, float(size[i]), relative, q[i], p[i]))
+        at = system.shaped(q[i]), system.shaped(p[i])
+        defects.append(SymmetryDefect(condition, formula, float(size[i]), relative, *at))
     name = str(getattr(generator, "name", getattr(generator, "__name__", "<>")))
     name = "your generator" if name.startswith("<") else name
     return SymmetryCheck(system.name, name, tuple(defects))
 
 
-def _conditions(system: System, generator: Generator) -> Iterator[tuple[str, str, Any]]:
+def _of_noises(system: System, name: str, seed: int) -> dict[str, Any]:
+    """Every h_i or f_i by name; of many noises random sums of them, which miss nothing."""
+    terms = getattr(system, name)
+    if system.noises <= MOST_TERMS:
+        return {f"{name}[{i}]": term for i, term in enumerate(terms or ())}
+    weights = np.random.default_rng(seed).standard_normal((DIRECTIONS, system.noises))
+
+    def weighted(w: Any, q: Any, p: Any, *params: Any) -> Any:
+        if system.is_joint:
+            return terms.fun(q, p, w.reshape(system.noise_shape).astype(q.dtype), *params)
+        return sum(float(x) * term(q, p, *params) for x, term in zip(w, terms, strict=True) if term)
+
+    is_there = terms.fun is not None if system.is_joint else any(terms)
+    return {f"{name}·w{k + 1}": partial(weighted, w) for k, w in enumerate(weights) if is_there}
+
+
+def _conditions(system: System, generator: Generator, seed: int) -> Iterator[tuple[str, str, Any]]:
     """Each condition, its formula, and (q, p, params) → what should vanish, and its scale."""
-    hamiltonians = {"H": system.H} | {f"h[{i}]": h for i, h in enumerate(system.h or ())}
-    forces = {"F": system.F} | {f"f[{i}]": f for i, f in enumerate(system.f or ())}
+    hamiltonians = {"H": system.H} | _of_noises(system, "h", seed)
+    forces = {"F": system.F} | _of_noises(system, "f", seed)
     lift = cotangent_lift(generator)
 
     def sum_of(terms: Any) -> tuple[Any, Any]:
@@ -177,7 +196,12 @@ def _conditions(system: System, generator: Generator) -> Iterator[tuple[str, str
         return jnp.max(jnp.abs(turned + expected)), scale
 
     def second_derivative(q: Any, p: Any, params: Any) -> tuple[Any, Any]:
-        second = jax.jacfwd(jax.jacfwd(generator))(q)
+        if system.dim > MOST_TERMS:
+            shape = (2, system.dim)
+            u, v = (jnp.asarray(x) for x in np.random.default_rng(seed).standard_normal(shape))
+            second = jax.jvp(lambda q: jax.jvp(generator, (q,), (u,))[1], (q,), (v,))[1]
+        else:
+            second = jax.jacfwd(jax.jacfwd(generator))(q)
         return jnp.max(jnp.abs(second)), jnp.ones((), q.dtype)
 
     for name, fun in hamiltonians.items():

@@ -48,8 +48,8 @@ class DiscreteHamiltonian(NamedTuple):
 
     Attributes:
         H_d: the discrete Hamiltonian H_d⁺(q_k, p_{k+1}), shape ().
-        F_minus: the discrete force F_d⁻, which belongs to q_k, shape (dim,).
-        F_plus: the discrete force F_d⁺, which belongs to p_{k+1}, shape (dim,).
+        F_minus: the discrete force F_d⁻, which belongs to q_k, of the shape of q.
+        F_plus: the discrete force F_d⁺, which belongs to p_{k+1}, likewise.
     """
 
     H_d: Any
@@ -95,7 +95,8 @@ def discrete_hamiltonian(
     """
     arguments = _step_arguments(system, method, q, p_next, dW, "p_next")
     fields = DiscreteHamiltonian._fields
-    return DiscreteHamiltonian(*evaluate(_generate, system, method, arguments, dt, fields))
+    H_d, *forces = evaluate(_generate, system, method, arguments, dt, fields)
+    return DiscreteHamiltonian(H_d, *map(system.shaped, forces))
 
 
 def mixed_step(
@@ -107,7 +108,9 @@ def mixed_step(
         New q, old p, and a `StepInfo`. Arguments and failures as in `discrete_hamiltonian`.
     """
     arguments = _step_arguments(system, method, q, p_next, dW, "p_next")
-    return evaluate(_generate, system, method, arguments, dt, ("q_next", "p", "info"))
+    fields = ("q_next", "p", "info")
+    q_next, p, info = evaluate(_generate, system, method, arguments, dt, fields)
+    return system.shaped(q_next), system.shaped(p), info
 
 
 def generated_step(
@@ -121,7 +124,8 @@ def generated_step(
         New q, new p, and a `StepInfo` on the solve for p. Failures as in `discrete_hamiltonian`.
     """
     arguments = _step_arguments(system, method, q, p, dW, "p")
-    return evaluate(_generated_step, system, method, arguments, dt)
+    q_next, p_next, info = evaluate(_generated_step, system, method, arguments, dt)
+    return system.shaped(q_next), system.shaped(p_next), info
 
 
 def generating_residual(
@@ -142,7 +146,8 @@ def generating_residual(
     q, p, _ = path_arguments(system, q, p, dW)
     fields = ("D1", "D2", "F_minus", "F_plus")
     D1, D2, F_minus, F_plus = generate_all(system, method, q[:-1], p[1:], dt, dW, *fields)
-    return GeneratingResidual(q[1:] - D2 + F_plus, p[:-1] - D1 + F_minus)
+    misses = q[1:] - D2 + F_plus, p[:-1] - D1 + F_minus
+    return GeneratingResidual(*map(system.shaped, misses))
 
 
 def generate_all(
@@ -159,7 +164,9 @@ def generate_all(
     check_variational(system, method)
     record, noises = dW if isinstance(dW, Increments) else Increments(dW), system.noises
     fields_read = {"dW": record.dW} | beside_dW(method, noises, record)
-    rows = Increments(**{name: _rows(name, x, len(q), noises) for name, x in fields_read.items()})
+    rows = Increments(
+        **{name: _rows(name, x, len(q), (noises,)) for name, x in fields_read.items()}
+    )
     arguments = (weights_of(system, method), q, p_next, rows)
     return evaluate(_generate_rows, system, method, arguments, dt, fields, refuse=refuse)
 
@@ -184,13 +191,17 @@ def _generated_step(
     def linearise(p_next: Any) -> tuple[Any, Any]:
         # For a Lagrange–d'Alembert method the matrix is the derivative; for others it is off by
         # the defect of the method, and the iteration converges all the same.
+        found = equations.generate(q, p_next, with_slope=True)
+        return found.D1 - found.F_minus - p, found.slope
+
+    def residual(p_next: Any) -> Any:
         found = equations.generate(q, p_next)
-        return p - found.D1 + found.F_minus, -found.slope
+        return found.D1 - found.F_minus - p
 
     def size(value: Any, change: Any) -> Any:
         return relative_size(value, p, change)
 
-    p_next, info = find_root(lambda p_next: linearise(p_next)[0], size, p, linearise)
+    p_next, info = find_root(residual, size, p, linearise)
     found = equations.generate(q, p_next)
     return (*trusted((found.D2 - found.F_plus, p_next), info), info), info
 
@@ -212,24 +223,26 @@ def _step_arguments(
 
 
 def path_arguments(system: System, q: Any, p: Any, dW: Any) -> tuple[Any, Any, Any]:
-    """A path and its increments, checked: (K + 1, dim), (K + 1, dim), (K, noises)."""
+    """A path and its increments, checked and flat: (K + 1, dim), (K + 1, dim), (K, noises)."""
     dW = fine_increments(system, dW)
     rows = dW.shape[0] + 1
-    return _rows("q", q, rows, system.dim), _rows("p", p, rows, system.dim), dW
+    return _rows("q", q, rows, system.shape), _rows("p", p, rows, system.shape), dW
 
 
 def fine_increments(system: System, dW: Any) -> Any:
     """Increments of a path, or of a record of them, as an array of shape (K, noises), checked."""
-    return _rows("dW", dW.dW if isinstance(dW, Increments) else dW, None, system.noises)
+    return _rows("dW", dW.dW if isinstance(dW, Increments) else dW, None, (system.noises,))
 
 
-def _rows(name: str, value: Any, rows: int | None, width: int) -> Any:
+def _rows(name: str, value: Any, rows: int | None, shape: tuple[int, ...]) -> Any:
+    """Arrays of a shape, one for every step, as flat rows."""
     value = value if is_traced(value) else np.asarray(value)
-    fits = value.ndim == 2 and value.shape[0] > 0 and value.shape[1] == width
+    fits = value.ndim > 1 and value.shape[0] > 0 and value.shape[1:] == shape
     if not fits or rows not in (None, value.shape[0]):
+        wanted = ", ".join(map(str, (rows or "K", *shape)))
         raise ValueError(
-            f"{name} must have shape ({rows or 'K'}, {width}), not {value.shape}: a path of K "
+            f"{name} must have shape ({wanted}), not {value.shape}: a path of K "
             "steps has K rows of increments and K + 1 of q and p."
         )
     check_real(name, value)
-    return value
+    return value.reshape(len(value), -1)
