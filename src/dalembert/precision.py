@@ -23,7 +23,6 @@ __all__ = [
     "is_traced",
     "read_outside",
     "traced_dtype",
-    "vector",
     "warn_if_rounded",
     "with_precision",
 ]
@@ -96,11 +95,6 @@ def float_hint(dtype: Any) -> str:
     if jax.numpy.issubdtype(dtype, np.complexfloating):
         return "Take the real part, e.g. with jnp.real."
     return "Give numbers such as 2.0."
-
-
-def vector(name: str, value: Any, dim: int) -> Any:
-    """A real vector of shape (dim,), or an error that says what to write instead."""
-    return array_of_shape(name, value, (dim,))
 
 
 def array_of_shape(name: str, value: Any, shape: tuple[int, ...]) -> Any:

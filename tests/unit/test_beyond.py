@@ -11,7 +11,7 @@ import dalembert as da
 from dalembert import theory
 from dalembert.methods.coefficients import gauss_coefficients
 from dalembert.theory.elementary_weights import expand
-from dalembert.theory.order_conditions import weak_order_of
+from dalembert.theory.order_conditions import order_of_expansion
 from tiers import tiered
 
 HALVES = [0.5, 0.5]
@@ -142,14 +142,14 @@ def test_orders_in_certificates():
 
 def test_a_coin_is_what_makes_the_weak_order_two():
     expansion = expand(da.ninomiya_victoir(), 2)
-    assert weak_order_of(expansion, "general").order == 2
+    assert order_of_expansion(expansion, "general").order == 2
     # The coin is the last variable, and changes fastest. With the coin always on one side, only
     # one order of the noises is left.
     is_heads = np.arange(len(expansion.probabilities)) % 2 == 1
     for side in (is_heads, ~is_heads):
         always = expansion.probabilities * 2 * side
         one_sided = type(expansion)(expansion.channels, always, expansion.odd_vanish)
-        assert weak_order_of(one_sided, "general").order < 2
+        assert order_of_expansion(one_sided, "general").order < 2
 
 
 def test_orders_of_bracket_tableaus():

@@ -25,10 +25,10 @@ from dalembert.methods import (
 from dalembert.theory.elementary_weights import expand
 from dalembert.theory.order_conditions import (
     Condition,
+    algebraic_order,
     exact_expectation,
     order_conditions,
-    weak_order,
-    weak_order_of,
+    order_of_expansion,
 )
 
 
@@ -106,17 +106,17 @@ ORDERS = {
 @pytest.mark.parametrize("name", ORDERS)
 def test_weak_order_of_every_method(name):
     method = METHODS[name]()
-    assert {kind: weak_order(method, kind).order for kind in ORDERS[name]} == ORDERS[name]
+    assert {kind: algebraic_order(method, kind).order for kind in ORDERS[name]} == ORDERS[name]
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.25, 1.0])
 def test_srkw1_has_weak_order_one_for_every_parameter(lam):
-    assert weak_order(srkw1(lam), "general").order == 1
+    assert algebraic_order(srkw1(lam), "general").order == 1
 
 
 def test_two_noises_are_enough_where_three_are_not_needed():
     for method in (midpoint(), e1()):
-        assert weak_order_of(expand(method, 3), "general").order == 1
+        assert order_of_expansion(expand(method, 3), "general").order == 1
 
 
 def wrong_mixed(I, I_tilde):
@@ -126,42 +126,42 @@ def wrong_mixed(I, I_tilde):
 
 
 def test_the_other_sign_convention_of_the_mixed_variables_loses_an_order():
-    found = weak_order_of(expand(rs2(), 2, wrong_mixed), "general")
+    found = order_of_expansion(expand(rs2(), 2, wrong_mixed), "general")
     assert found.order == 1
     assert [str(c) for c in found.violations] == ["E[1[2] · 2[1]] = 1/4, exact 0"]
 
 
 def test_srkw2_is_refused_for_general_noise():
     with pytest.raises(ValueError, match="takes at most 1 noise"):
-        weak_order(srkw2(), "general")
+        algebraic_order(srkw2(), "general")
 
 
 def test_unknown_kind_of_noise():
     with pytest.raises(ValueError, match="one of none, one, additive, general; got 'white'"):
-        weak_order(midpoint(), "white")  # pyright: ignore[reportArgumentType]
+        algebraic_order(midpoint(), "white")  # pyright: ignore[reportArgumentType]
 
 
 def test_violations_name_the_tree_and_both_values():
-    found = weak_order(midpoint(), "additive")
+    found = algebraic_order(midpoint(), "additive")
     assert found.violations[0] == Condition("0[1 1]", 2.0, pytest.approx(0.25), 0.5)
     assert found.violations[0].residual == pytest.approx(0.25)
     assert "weak order 1, noise: additive" in str(found)
     assert "order 2 is stopped by\n  E[0[1 1]] = 1/4, exact 1/2" in str(found)
-    assert weak_order(heun(), "additive").violations == ()
+    assert algebraic_order(heun(), "additive").violations == ()
 
 
 def test_order_zero_without_the_stratonovich_correction():
     explicit_euler = dataclasses.replace(heun(), alpha=[1, 0], g1=[1, 0])
-    found = weak_order(explicit_euler, "one")
+    found = algebraic_order(explicit_euler, "one")
     assert (found.order, found.violations[0].forest) == (0, "1[1]")
-    assert weak_order(explicit_euler, "none").order == 1
-    assert weak_order(explicit_euler, "additive").order == 1
+    assert algebraic_order(explicit_euler, "none").order == 1
+    assert algebraic_order(explicit_euler, "additive").order == 1
 
 
 def test_an_odd_expectation_of_rossler_stages_is_seen():
     # β2ᵀ(B2 e)² must vanish: weight 3/2, one node of noise 1 and two of noise 2.
     spoiled = dataclasses.replace(rs1(), B2=[[0] * 4, [1, 0, 0, 0], [-0.5, 0, 0, 0], [0] * 4])
-    found = weak_order(spoiled, "general")
+    found = algebraic_order(spoiled, "general")
     assert found.order == 0
     assert "1[2 2]" in [c.forest for c in found.violations]
 
@@ -169,8 +169,8 @@ def test_an_odd_expectation_of_rossler_stages_is_seen():
 def test_implicit_trapezoidal_rule_has_weak_order_two_for_additive_noise():
     rule, weights = [[0, 0], [0.5, 0.5]], [0.5, 0.5]
     method = MeanSquareTableau(*[rule] * 6, *[weights] * 4)
-    assert weak_order(method, "additive").order == 2
-    assert weak_order(method, "one").order == 1
+    assert algebraic_order(method, "additive").order == 2
+    assert algebraic_order(method, "one").order == 1
 
 
 # An independent check: one step on an SDE in the plane against exp(hL)φ, without trees

@@ -23,7 +23,7 @@ from dalembert.theory.forms import (
     volume_factor,
 )
 from dalembert.theory.paths import draw_increments, sample_points
-from dalembert.theory.quasi_symplectic import quasi_symplectic, without_forces
+from dalembert.theory.quasi_symplecticity import quasi_symplecticity, without_forces
 from tiers import tiered
 
 STRUCTURED = ("midpoint", "stormer_verlet", "dirk", "srkw1", "srkw2")
@@ -219,17 +219,17 @@ def test_with_forces_structured_methods_are_not_symplectic():
 def test_stormer_verlet_is_quasi_symplectic_and_heun_is_not():
     """On one system: a pendulum with linear friction."""
     system = da.systems.lenard_bernstein()
-    found = quasi_symplectic(system, da.stormer_verlet())
+    found = quasi_symplecticity(system, da.stormer_verlet())
     assert found and found.qs1 and found.qs2
     assert found.symplectic.size < 1e-13 and found.volume.size < 1e-13
-    found = quasi_symplectic(system, da.heun())
+    found = quasi_symplecticity(system, da.heun())
     assert not found.qs1 and not found.qs2
     assert "NOT quasi-symplectic" in str(found)
 
 
 @pytest.mark.slow
 def test_stormer_verlet_is_quasi_symplectic_for_linear_friction():
-    found = quasi_symplectic(MATRIX, da.stormer_verlet())
+    found = quasi_symplecticity(MATRIX, da.stormer_verlet())
     assert found and found.qs1 and found.qs2
     assert found.symplectic.size < 1e-13 and found.volume.size < 1e-13
     assert found.volume.unconverged == 0
@@ -262,7 +262,7 @@ def test_stormer_verlet_jacobian_takes_numbers():
 
 @pytest.mark.slow
 def test_stormer_verlet_on_a_non_separable_system_fails_qs2_alone():
-    found = quasi_symplectic(NON_SEPARABLE, da.stormer_verlet())
+    found = quasi_symplecticity(NON_SEPARABLE, da.stormer_verlet())
     assert found.qs1 and not found.qs2 and not found
     assert found.volume.size > 1e-3
     assert "QS2  spread of det M by (q, p): FAILS" in str(found) and "at q = [" in str(found)
@@ -270,7 +270,7 @@ def test_stormer_verlet_on_a_non_separable_system_fails_qs2_alone():
 
 @pytest.mark.slow
 def test_nonlinear_friction_fails_qs2():
-    found = quasi_symplectic(da.systems.van_der_pol(nu=0.1), da.stormer_verlet())
+    found = quasi_symplecticity(da.systems.van_der_pol(nu=0.1), da.stormer_verlet())
     assert found.qs1 and not found.qs2
 
 
@@ -283,7 +283,7 @@ def test_midpoint_satisfies_qs2_for_linear_dynamics_only():
     ]
     assert np.ptp(np.linalg.det(Ms)) < 1e-14
     quartic = da.systems.langevin(lambda q: jnp.sum(q**4) / 4)
-    found = quasi_symplectic(quartic, da.midpoint())
+    found = quasi_symplecticity(quartic, da.midpoint())
     assert found.qs1 and not found.qs2
     assert 1e-5 < found.volume.size < 1e-1
 
@@ -291,16 +291,16 @@ def test_midpoint_satisfies_qs2_for_linear_dynamics_only():
 def test_steps_without_a_solution_do_not_count_and_are_told():
     system, method = da.systems.damped_kubo(), da.stormer_verlet()
     q, p = np.array([[0.1], [np.nan]]), np.array([[0.2], [0.3]])
-    found = quasi_symplectic(system, method, points=(q, p), increments=2)
+    found = quasi_symplecticity(system, method, points=(q, p), increments=2)
     assert (found.volume.unconverged, found.volume.tried) == (2, 4)
     assert "2 of 4 steps were not solved" in str(found)
     assert np.isnan(found.determinants[:, 1]).all() and found.qs1
     with pytest.raises(ValueError, match="no solution of the stage equations was found"):
-        quasi_symplectic(system, method, points=(q[[1, 1]], p), increments=2)
+        quasi_symplecticity(system, method, points=(q[[1, 1]], p), increments=2)
     with pytest.raises(ValueError, match=r"both of shape \(count, 1\), not \(2,\) and \(2,\)"):
-        quasi_symplectic(system, method, points=(q[:, 0], p[:, 0]))
+        quasi_symplecticity(system, method, points=(q[:, 0], p[:, 0]))
     with pytest.raises(ValueError, match=r"shape \(steps, 1\)"):
-        quasi_symplectic(system, method, increments=da.Increments(np.zeros(3)))
+        quasi_symplecticity(system, method, increments=da.Increments(np.zeros(3)))
 
 
 # The exact factors
@@ -449,7 +449,7 @@ def test_float64_where_it_is_switched_off():
     with jax.enable_x64(False):
         M = jacobian(SCALAR, da.heun(), q, p, 0.1, np.array([0.2]))
         found = path_factors(SCALAR, da.heun(), START, 0.1, steps=5)
-        verdict = quasi_symplectic(da.systems.damped_kubo(), da.stormer_verlet())
+        verdict = quasi_symplecticity(da.systems.damped_kubo(), da.stormer_verlet())
     assert isinstance(M, np.ndarray) and M.dtype == np.float64
     np.testing.assert_allclose(
         M, jacobian(SCALAR, da.heun(), q, p, 0.1, np.array([0.2])), rtol=1e-13

@@ -182,13 +182,13 @@ def test_wrong_pairs_and_unsolved_steps_are_refused():
 def test_large_systems_are_quasi_symplectic_by_pairs():
     """Conformal friction is decided; for other friction only what pairs can say is said."""
     options = {"points": 3, "increments": 2}
-    found = da.theory.quasi_symplectic(fput(150, gamma=0.5), da.stormer_verlet(), **options)
+    found = da.theory.quasi_symplecticity(fput(150, gamma=0.5), da.stormer_verlet(), **options)
     assert found and found.qs1 and found.qs2 and found.determinants is None
     assert "tested on 4 random pairs of tangent vectors" in str(found)
-    heun = da.theory.quasi_symplectic(fput(150, gamma=0.5), da.heun(), **options)
+    heun = da.theory.quasi_symplecticity(fput(150, gamma=0.5), da.heun(), **options)
     assert not heun.qs1 and not heun and heun.qs2 is None
     assert "NOT quasi-symplectic" in str(heun) and len(str(heun)) < 800
-    ends = da.theory.quasi_symplectic(heat_chain(150), da.stormer_verlet(), **options)
+    ends = da.theory.quasi_symplecticity(heat_chain(150), da.stormer_verlet(), **options)
     assert ends.qs1 and ends.qs2 is None and not ends
     assert "quasi-symplectic is not decided" in str(ends)
 

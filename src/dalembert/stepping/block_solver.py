@@ -31,7 +31,7 @@ from dalembert.stepping.equations import (
 from dalembert.stepping.expressions import Shared, components, vector
 from dalembert.stepping.locality import is_by_particle, is_entrywise
 from dalembert.stepping.newton import Report
-from dalembert.stepping.plan import Block, Dependence, Node, Plan
+from dalembert.stepping.plan import Dependence, EquationBlock, Node, Plan
 from dalembert.stepping.programs import Equations, ScalarEquations, UnknownRows, scalar_equations
 from dalembert.stepping.root import implicit_root
 from dalembert.stepping.scalarise import NotScalarError, stack
@@ -73,7 +73,7 @@ class BlockSolver:
             been told.
     """
 
-    block: Block
+    block: EquationBlock
     affine: bool
     width: int
     arrays: Equations

@@ -14,7 +14,7 @@ from dalembert.dependence import Degree
 from dalembert.methods.stages import Entry, Increment, Row
 from dalembert.noise import Increments
 from dalembert.stepping.expressions import vector
-from dalembert.stepping.plan import Block, Dependence, Node, Plan
+from dalembert.stepping.plan import Dependence, EquationBlock, Node, Plan
 from dalembert.system import System, Term
 
 __all__ = [
@@ -97,11 +97,11 @@ class RowEquations:
             known.setdefault(node, total)
         return found, sizes
 
-    def complete(self, block: Block, around: Surroundings) -> dict[Node, Any]:
+    def complete(self, block: EquationBlock, around: Surroundings) -> dict[Node, Any]:
         """The explicit rows of a block, its unknowns being among the surroundings."""
         return self._rows(self._rows_of(block.explicit), around)[0]
 
-    def guess(self, block: Block, around: Surroundings) -> Any:
+    def guess(self, block: EquationBlock, around: Surroundings) -> Any:
         """Unknown rows with the terms that cost nothing, the affine ones, at the old state."""
         at_old_state = {
             node: tuple(
@@ -114,11 +114,13 @@ class RowEquations:
         found, _ = self._rows(at_old_state, around)
         return jnp.concatenate([found[node] for node in block.unknowns])
 
-    def residual(self, block: Block, u: Any, around: Surroundings) -> Any:
+    def residual(self, block: EquationBlock, u: Any, around: Surroundings) -> Any:
         """Unknown rows minus what the equations say they are."""
         return self._residual_and_size(block, u, around)[0]
 
-    def _residual_and_size(self, block: Block, u: Any, around: Surroundings) -> tuple[Any, Any]:
+    def _residual_and_size(
+        self, block: EquationBlock, u: Any, around: Surroundings
+    ) -> tuple[Any, Any]:
         around = self._with_unknowns(block, u, around)
         rows = self._rows_of((*block.explicit, *block.unknowns))
         found, sizes = self._rows(rows, around)
@@ -128,14 +130,14 @@ class RowEquations:
             jnp.concatenate([jnp.abs(around.rows[node]) + sizes[node] for node in unknowns]),
         )
 
-    def linearise(self, block: Block, u: Any, around: Surroundings) -> tuple[Any, Any, Any]:
+    def linearise(self, block: EquationBlock, u: Any, around: Surroundings) -> tuple[Any, Any, Any]:
         """The residual, its Jacobian, and its change along the old positions times themselves."""
         start = around.rows[OLD_Q]
         residual, product = jax.linearize(partial(self._at, block, around), u, start)
         columns = [product(e, jnp.zeros_like(start)) for e in np.eye(u.size, dtype=u.dtype)]
         return residual, jnp.stack(columns, axis=1), product(jnp.zeros_like(u), start)
 
-    def bend(self, block: Block, u: Any, d: Any, around: Surroundings) -> Any:
+    def bend(self, block: EquationBlock, u: Any, d: Any, around: Surroundings) -> Any:
         """Half of the second derivative of the residual along d."""
 
         def along(t: Any) -> Any:
@@ -145,7 +147,7 @@ class RowEquations:
         _, second = jax.jvp(lambda t: jax.jvp(along, (t,), (one,))[1], (zero,), (one,))
         return second / 2
 
-    def floor(self, block: Block, u: Any, around: Surroundings) -> Any:
+    def floor(self, block: EquationBlock, u: Any, around: Surroundings) -> Any:
         """What rounding can leave of every residual, in units of the relative rounding error.
 
         That is the magnitude of what is added up, and the effect of rounding the positions: those
@@ -158,7 +160,9 @@ class RowEquations:
         _, shift = jax.jvp(partial(self._at, block, around), (u, start), along)
         return self._residual_and_size(block, u, around)[1] + jnp.abs(shift)
 
-    def check(self, block: Block, u: Any, slack: Any, around: Surroundings) -> tuple[Any, Any]:
+    def check(
+        self, block: EquationBlock, u: Any, slack: Any, around: Surroundings
+    ) -> tuple[Any, Any]:
         """Largest residuals and their floors, given the effect of rounding unknowns and positions.
 
         Both have one entry for the q rows and one for the p rows, as far as there are any.
@@ -166,7 +170,7 @@ class RowEquations:
         residual, size = self._residual_and_size(block, u, around)
         return self._largest_of_kinds(block, residual, size + slack)
 
-    def quick_check(self, block: Block, u: Any, shift: Any, around: Surroundings) -> Any:
+    def quick_check(self, block: EquationBlock, u: Any, shift: Any, around: Surroundings) -> Any:
         """Largest residuals, and numbers that are no larger than their floors but cost little.
 
         They are the sizes of the unknown rows, and the effect of rounding the positions.
@@ -174,11 +178,11 @@ class RowEquations:
         size = jnp.abs(u) + jnp.abs(self._old(block, around)) + jnp.abs(shift)
         return self._largest_of_kinds(block, self.residual(block, u, around), size)
 
-    def _old(self, block: Block, around: Surroundings) -> Any:
+    def _old(self, block: EquationBlock, around: Surroundings) -> Any:
         """The old state, in the order of the unknown rows."""
         return jnp.concatenate([around.rows[Node(node.kind, 0)] for node in block.unknowns])
 
-    def _kinds(self, block: Block) -> list[slice]:
+    def _kinds(self, block: EquationBlock) -> list[slice]:
         """Places of the q rows and of the p rows among the unknowns, as far as there are any.
 
         Unknowns are sorted, so that rows of one kind are neighbours.
@@ -187,27 +191,27 @@ class RowEquations:
         firsts = {kind: kinds.index(kind) for kind in ("q", "p") if kind in kinds}
         return [slice(i * dim, (i + kinds.count(kind)) * dim) for kind, i in firsts.items()]
 
-    def relative(self, block: Block, residual: Any, floor: Any) -> Any:
+    def relative(self, block: EquationBlock, residual: Any, floor: Any) -> Any:
         """The largest residual of the q rows and of the p rows, relative to their floors."""
         worst, scale = self._largest_of_kinds(block, residual, floor)
         return jnp.max(worst / scale)
 
-    def worst(self, block: Block, x: Any) -> Any:
+    def worst(self, block: EquationBlock, x: Any) -> Any:
         """The largest entry of the q rows and of the p rows, as far as there are any."""
         return jnp.stack([jnp.max(x[places]) for places in self._kinds(block)])
 
-    def _largest_of_kinds(self, block: Block, residual: Any, floor: Any) -> tuple[Any, Any]:
+    def _largest_of_kinds(self, block: EquationBlock, residual: Any, floor: Any) -> tuple[Any, Any]:
         tiny = jnp.finfo(floor.dtype).tiny
         return self.worst(block, jnp.abs(residual)), self.worst(block, floor) + tiny
 
     def _rows_of(self, nodes: Iterable[Node]) -> dict[Node, Row]:
         return {node: self.plan.rows[node] for node in nodes}
 
-    def _at(self, block: Block, around: Surroundings, u: Any, q: Any) -> Any:
+    def _at(self, block: EquationBlock, around: Surroundings, u: Any, q: Any) -> Any:
         """The residual, with the old positions as an argument of their own."""
         return self.residual(block, u, around._replace(rows=around.rows | {OLD_Q: q}))
 
-    def _with_unknowns(self, block: Block, u: Any, around: Surroundings) -> Surroundings:
+    def _with_unknowns(self, block: EquationBlock, u: Any, around: Surroundings) -> Surroundings:
         dim = self.system.dim
         unknowns = {n: u[i * dim : (i + 1) * dim] for i, n in enumerate(block.unknowns)}
         return around._replace(rows=around.rows | unknowns)

@@ -20,7 +20,7 @@ from dalembert.dependence import Degree
 from dalembert.methods.stages import Entry, Row, StageSystem
 from dalembert.system import Term
 
-__all__ = ["Block", "Dependence", "Node", "Plan", "make_plan"]
+__all__ = ["Dependence", "EquationBlock", "Node", "Plan", "make_plan"]
 
 
 class Node(NamedTuple):
@@ -42,7 +42,7 @@ class Dependence(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Block:
+class EquationBlock:
     """Rows computed together: `unknowns` are solved for, `explicit` follow from them in order."""
 
     unknowns: tuple[Node, ...]
@@ -57,7 +57,7 @@ class Plan:
     """
 
     rows: Mapping[Node, Row]
-    blocks: tuple[Block, ...]
+    blocks: tuple[EquationBlock, ...]
     new_q: Node
     new_p: Node
     starts: Mapping[Node, "Start"] = field(default_factory=dict)
@@ -82,7 +82,7 @@ def make_plan(
         used = {node for row in rows.values() for node in _references(row)}
         ends = tuple(node for node in (new_q, new_p) if node not in used)
         unknowns = tuple(node for node in rows if node.number and node not in ends)
-        return Plan(rows, (Block(unknowns, ()), Block((), ends)), new_q, new_p)
+        return Plan(rows, (EquationBlock(unknowns, ()), EquationBlock((), ends)), new_q, new_p)
     rows = {node: _at_old_state(row, dependence) for node, row in rows.items()}
     rows, renamed = _merge_equal(rows)
     new_q, new_p = renamed[new_q], renamed[new_p]
@@ -187,7 +187,7 @@ def _components(graph: Graph) -> list[tuple[Node, ...]]:
     return groups
 
 
-def _block(group: tuple[Node, ...], graph: Graph) -> Block:
+def _block(group: tuple[Node, ...], graph: Graph) -> EquationBlock:
     """Choose unknowns so that the rest of the group follows from them without a cycle.
 
     A row that refers to itself must be an unknown. If a cycle remains, momenta are freed first:
@@ -198,7 +198,7 @@ def _block(group: tuple[Node, ...], graph: Graph) -> Block:
     while (order := _explicit_order(inside, unknowns)) is None:
         rest = [node for node in group if node not in unknowns]
         unknowns.append(max(rest, key=lambda n: (n.kind == "p", len(inside[n]), -n.number)))
-    return Block(tuple(sorted(unknowns)), tuple(order))
+    return EquationBlock(tuple(sorted(unknowns)), tuple(order))
 
 
 def _explicit_order(inside: Graph, unknowns: list[Node]) -> list[Node] | None:
@@ -219,7 +219,7 @@ MAX_WEIGHT = 4.0
 
 
 def _use_solved_rows(
-    rows: Mapping[Node, Row], blocks: Iterable[Block], costly: set[Term]
+    rows: Mapping[Node, Row], blocks: Iterable[EquationBlock], costly: set[Term]
 ) -> tuple[dict[Node, Row], dict[Node, Start]]:
     """Replace entries with costly terms by multiples of rows that have been solved for before."""
     entries = {node: {e._replace(weight=0.0): e.weight for e in row} for node, row in rows.items()}
@@ -269,9 +269,9 @@ def _count(row: Weights, costly: set[Term]) -> int:
     return sum(entry.term in costly for entry in row)
 
 
-def _join_explicit(blocks: Iterable[Block]) -> tuple[Block, ...]:
+def _join_explicit(blocks: Iterable[EquationBlock]) -> tuple[EquationBlock, ...]:
     """Let runs of explicit rows share one block."""
-    joined: list[Block] = []
+    joined: list[EquationBlock] = []
     for block in blocks:
         if joined and not block.unknowns and not joined[-1].unknowns:
             joined[-1] = replace(joined[-1], explicit=joined[-1].explicit + block.explicit)

@@ -12,13 +12,13 @@ from dalembert.methods import Method
 from dalembert.methods.method import Convergence
 from dalembert.noise import Increments
 from dalembert.options import compiled_sooner
-from dalembert.precision import as_dtype, cast, check_dt, is_traced, vector, with_precision
+from dalembert.precision import as_dtype, cast, check_dt, is_traced, with_precision
 from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.requirements import REQUIREMENTS, check_requirements
 from dalembert.stepping.stepper import StepInfo, Stepper, make_stepper
 from dalembert.system import System
 
-__all__ = ["check_method", "step", "vector"]
+__all__ = ["check_method", "step"]
 
 MAX_WRITTEN_OUT = 1000
 """Operations of stage equations and their matrices that are written out in scalars for one step:

@@ -37,7 +37,7 @@ from dalembert.theory.principle import (
     discrete_principle_residual,
     principle_residual,
 )
-from dalembert.theory.quasi_symplectic import quasi_symplectic, without_forces
+from dalembert.theory.quasi_symplecticity import quasi_symplecticity, without_forces
 from dalembert.theory.symmetry import check_symmetry
 from dalembert.theory.tangents import TangentPairs, tangent_pairs
 from dalembert.theory.variational import (
@@ -78,7 +78,7 @@ __all__ = [
     "own_conformal_factor",
     "path_factors",
     "principle_residual",
-    "quasi_symplectic",
+    "quasi_symplecticity",
     "rotation",
     "solution_moments",
     "stability_limit",

@@ -9,7 +9,7 @@ from dalembert.methods.conditions import TOLERANCE, Residuals
 from dalembert.methods.method import LAGRANGE_DALEMBERT, NOISE_KINDS, Convergence, Orders
 from dalembert.stepping.requirements import REQUIREMENTS
 from dalembert.theory.elementary_weights import expand, is_series
-from dalembert.theory.order_conditions import WeakOrder, order_conditions, weak_order
+from dalembert.theory.order_conditions import AlgebraicOrder, algebraic_order, order_conditions
 from dalembert.theory.text import table
 
 #: Residuals up to this are rounding.
@@ -171,11 +171,11 @@ def _weak_sums(method: Method) -> Residuals:
 
 def _weak_orders(method: Method) -> tuple[Orders, tuple[str, ...]]:
     """Those that the series of the rows shows, by kind of noise, and what stops the next ones."""
-    found: dict[str, WeakOrder] = {}
+    found: dict[str, AlgebraicOrder] = {}
     for kind in ("one", "additive", "general"):
         noises = 1 if kind == "one" else 2
         if takes(method, kind) and is_series(method, noises, additive=kind == "additive"):
-            found[kind] = weak_order(method, kind)
+            found[kind] = algebraic_order(method, kind)
     orders: Orders = {kind: float(result.order) or None for kind, result in found.items()}
     # Commuting noises lie between one noise and general ones.
     orders["commuting"] = orders.get("general")
@@ -190,7 +190,7 @@ def _weak_orders(method: Method) -> tuple[Orders, tuple[str, ...]]:
     return orders, tuple(notes)
 
 
-def _obstacle(kind: str, result: WeakOrder) -> str:
+def _obstacle(kind: str, result: AlgebraicOrder) -> str:
     count = len(result.violations)
     conditions = "1 condition" if count == 1 else f"{count} conditions"
     simplest = min(result.violations, key=lambda c: (c.weight, len(c.forest)))

@@ -7,7 +7,7 @@ from dalembert.methods import Method
 from dalembert.methods.method import Orders
 from dalembert.theory.certify import Certificate
 from dalembert.theory.elementary_weights import is_series
-from dalembert.theory.order_conditions import weak_order
+from dalembert.theory.order_conditions import algebraic_order
 
 if TYPE_CHECKING:
     from dalembert.theory.diagnose import Diagnosis
@@ -24,7 +24,7 @@ def expected_orders(
     if d.noise_kind == "none":
         order = promised.without_noise
         if order is None:
-            order = float(weak_order(method, "none").order) if is_series(method, 0) else None
+            order = float(algebraic_order(method, "none").order) if is_series(method, 0) else None
         return order, order
     weak = _best(d, certificate.weak_order)
     if d.additive:
@@ -51,7 +51,7 @@ def _weak_for_additive(method: Method, is_straight: bool) -> float:
     """
     if not is_series(method, 2 if method.takes(2) else 1, additive=True):
         return 0.0
-    found = weak_order(method, "additive")
+    found = algebraic_order(method, "additive")
     curved = (_CURVATURE_ALONG_NOISE.fullmatch(condition.forest) for condition in found.violations)
     gains = found.order == 1 and is_straight and all(curved)
     return 2.0 if gains else float(found.order)

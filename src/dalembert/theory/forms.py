@@ -151,7 +151,7 @@ def _friction(probe: Probe, kind: str) -> np.ndarray:
             raise ValueError(
                 f"{name} of {probe.system.name!r} is not -Gamma p with a constant matrix: "
                 f"{what.format(name)} ({found}at {fact.where}). The exact factors are known "
-                "for such forces alone; use quasi_symplectic or jacobian to see what a method does."
+                "for such forces alone; quasi_symplecticity or jacobian show what a method does."
             )
     return friction
 

@@ -66,7 +66,7 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class WeakOrder:
+class AlgebraicOrder:
     """The highest weak order up to two that a tableau attains for a kind of noise.
 
     ``violations`` are the conditions that stop the next order; empty at the highest order examined.
@@ -84,7 +84,7 @@ class WeakOrder:
         return "\n".join(lines)
 
 
-def weak_order(method: Method, noise: NoiseKind = "general") -> WeakOrder:
+def algebraic_order(method: Method, noise: NoiseKind = "general") -> AlgebraicOrder:
     """Find the weak order of ``method`` from its coefficients.
 
     ``noise`` is "one" (a single noise), "additive" (several, with constant fields), "general"
@@ -100,17 +100,17 @@ def weak_order(method: Method, noise: NoiseKind = "general") -> WeakOrder:
     expansion = expand(method, noises, additive=noise == "additive")
     if noise == "general" and not expansion.odd_vanish:
         expansion = expand(method, _NOISES_IF_ODD)
-    return weak_order_of(expansion, noise)
+    return order_of_expansion(expansion, noise)
 
 
-def weak_order_of(expansion: Expansion, noise: NoiseKind) -> WeakOrder:
+def order_of_expansion(expansion: Expansion, noise: NoiseKind) -> AlgebraicOrder:
     """The same for a step that is already expanded."""
     for order in range(HIGHEST_ORDER):
         found = order_conditions(expansion, noise, order + 1)
         violations = tuple(c for c in found if c.residual > TOLERANCE)
         if violations:
-            return WeakOrder(noise, order, violations)
-    return WeakOrder(noise, HIGHEST_ORDER, ())
+            return AlgebraicOrder(noise, order, violations)
+    return AlgebraicOrder(noise, HIGHEST_ORDER, ())
 
 
 def order_conditions(expansion: Expansion, noise: NoiseKind, order: int) -> Iterator[Condition]:

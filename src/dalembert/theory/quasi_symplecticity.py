@@ -128,7 +128,7 @@ def without_forces(system: System) -> System:
     return replace(system, F=None, f=None, name=f"{system.name} without forces", invariants={})
 
 
-def quasi_symplectic(
+def quasi_symplecticity(
     system: System,
     method: Method,
     dt: float = 0.1,
