@@ -74,7 +74,7 @@ def test_a_method_has_an_order_where_it_takes_the_noise(name, kind):
     assert (certificate.order[kind] is None) == refused
 
 
-by_kind = pytest.mark.parametrize("kind", tiered(SYSTEMS, fast=["commuting", "general"]))
+by_kind = pytest.mark.parametrize("kind", tiered(SYSTEMS, fast=["general"]))
 
 
 @by_kind

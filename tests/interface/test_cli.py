@@ -57,6 +57,7 @@ def test_explain():
     assert result.exit_code == 0 and "equations to solve: 2 + 2" in result.output
 
 
+@pytest.mark.slow
 def test_diagnose_a_file():
     result = call("diagnose", str(ROOT / "examples" / "own_system.py"))
     assert result.exit_code == 0

@@ -56,6 +56,7 @@ def test_two_processes_give_the_bits_of_one(tmp_path, undisturbed):
     assert result.provenance["processes"] == 2
 
 
+@pytest.mark.slow
 def test_one_of_two_is_killed_and_one_goes_on(tmp_path, undisturbed):
     children = start(tmp_path, 2)
     mine = tmp_path / "run.ckpt.process1"

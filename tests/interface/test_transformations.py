@@ -104,6 +104,7 @@ def test_gradients_backwards_and_forwards_agree():
         assert float(backwards[k]) == pytest.approx(float(difference), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_gradients_with_respect_to_initial_states():
     def mean(q):
         run = da.simulate(KUBO, da.midpoint(), (q, q * 0), dt=0.1, t_end=1.0, paths=50)
@@ -198,7 +199,7 @@ THIRD = [way + ways for way in "fr" for ways in SECOND]
             *(("cosine", kind, "rf") for kind in WAYS),
             *(("all functions", kind, w) for kind in WAYS for w in ["f", "r", *SECOND, *THIRD]),
         ],
-        fast=["cosine-a run-rf", "all functions-one step-r"],
+        fast=["cosine-a run-rf"],
     ),
 )
 def test_derivatives_of_every_order_in_every_nesting(forces, kind, ways):

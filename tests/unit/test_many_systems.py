@@ -383,9 +383,14 @@ def test_images_do_not_matter_and_energy_is_continuous_at_the_cutoff():
     system, q, p = fluid()
     box = np.cbrt(32 / 0.1)
     moved = q + box * np.random.default_rng(0).integers(-2, 3, q.shape)
-    assert np.allclose(system.drift(moved, p)[1], system.drift(q, p)[1], atol=1e-10)
+    force = jax.jit(lambda q: system.drift(q, p)[1])
+    assert np.allclose(force(moved), force(q), atol=1e-10)
     pair = lennard_jones(2, 0.001, cutoff=3.0)
-    at = lambda r: pair.H(jnp.array([[0.0] * 3, [r, 0.0, 0.0]]), jnp.zeros((2, 3)), pair.params)  # noqa: E731
+
+    @jax.jit
+    def at(r):
+        return pair.H(jnp.zeros((2, 3)).at[1, 0].set(r), jnp.zeros((2, 3)), pair.params)
+
     assert float(at(3.0)) == 0.0 and abs(float(at(3.0 - 1e-9))) < 1e-10
     assert float(at(2 ** (1 / 6))) == pytest.approx(-1 + 4 * (3.0**-6 - 3.0**-12), rel=1e-14)
 
@@ -398,12 +403,13 @@ def test_pressure_is_minus_the_slope_of_the_energy_in_the_volume():
         larger = {**params, "density": 0.3 / scale**3, "cutoff": 2.2 * scale}
         return _pair_energy(scale * q, larger, 0.0)
 
-    slope = jax.grad(energy)(1.0) / (3 * volume)
+    slope = jax.jit(jax.grad(energy))(1.0) / (3 * volume)
     r = beyond(2.2)
     tail = -2 * np.pi / 3 * 0.3**2 * np.trapezoid(-4 * (12 / r**10 - 6 / r**4), r)
-    at_rest = float(lennard_jones_pressure(q, jnp.zeros_like(q), params))
+    pressure = jax.jit(lambda p: lennard_jones_pressure(q, p, params))
+    at_rest = float(pressure(jnp.zeros_like(q)))
     assert at_rest == pytest.approx(float(-slope) + tail, rel=1e-6)
-    moving = float(lennard_jones_pressure(q, jnp.ones_like(q), params))
+    moving = float(pressure(jnp.ones_like(q)))
     assert moving - at_rest == pytest.approx(0.3, rel=1e-12)
 
 
@@ -588,8 +594,8 @@ def test_configurational_temperature_by_quadrature(directions):
     system = langevin(lambda q: jnp.sum(q**4) / 4 + q[0] * q[1] + q[1] ** 2, 2)
     q = np.stack(np.meshgrid(x, x, indexing="ij"), axis=-1).reshape(-1, 2)
     pair = observables.configurational_temperature(system, directions)
-    values = jax.vmap(lambda q: pair(q, jnp.zeros(2), system.params))(q)
-    energy = jax.vmap(lambda q: system.H(q, jnp.zeros(2), system.params))(q)
+    values = jax.jit(jax.vmap(lambda q: pair(q, jnp.zeros(2), system.params)))(q)
+    energy = jax.jit(jax.vmap(lambda q: system.H(q, jnp.zeros(2), system.params)))(q)
     mean = np.exp(-energy / T) @ values
     assert values.shape == (q.shape[0], 2)
     assert mean[0] / mean[1] == pytest.approx(T, rel=1e-12)
@@ -690,6 +696,7 @@ def test_the_polymer_keeps_its_size():
         assert within(run.mean[name][-1], run.stderr[name][-1], value), name
 
 
+@pytest.mark.slow
 def test_the_charge_of_the_wave_is_kept_on_every_path():
     """By midpoint, to rounding; Heun's method is the control."""
     system = stochastic_wave(12, 0.5)

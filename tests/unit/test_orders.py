@@ -452,6 +452,7 @@ def test_methods_that_read_dZ_are_measured_without_sampling(name):
     assert low <= claimed <= high and high - low < 0.2, found
 
 
+@pytest.mark.slow
 def test_too_few_paths_are_told_how_many_are_needed():
     with pytest.warns(UserWarning, match="more paths, paths=") as told:
         result = weak_order(PENDULUM, da.heun(), START, t_end=0.5, steps=(2, 4, 8), paths=50)

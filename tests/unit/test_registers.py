@@ -121,7 +121,7 @@ def test_registers_take_the_steps_of_march_fast(name):
         assert not np.asarray(ours.iterations).any()
 
 
-@pytest.mark.parametrize("name", tiered(["two noises", "with dZ"], fast=["two noises"]))
+@pytest.mark.parametrize("name", tiered(["explicit", "two noises", "with dZ"], fast=["explicit"]))
 def test_stretches_may_begin_and_end_within_a_block_of_four(name):
     system, method, dt, noise = CASES[name]
     stepper, state, block = prepare(system, method, dt, noise)
@@ -150,7 +150,7 @@ def test_two_stretches_are_one():
 
 
 @pytest.mark.parametrize(
-    "name", tiered(["nonlinear", "two noises", "truncated"], fast=["truncated"])
+    "name", tiered(["explicit", "nonlinear", "two noises", "truncated"], fast=["explicit"])
 )
 def test_single_precision(name):
     system, method, dt, noise = CASES[name]
@@ -163,6 +163,7 @@ def test_single_precision(name):
     np.testing.assert_allclose(ours.q[0], double.q[0], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_several_tiles(monkeypatch):
     system, method, dt, noise = CASES["nonlinear"]
     prepared = prepare(system, method, dt, noise, q=np.linspace(0.5, 2.0, PATHS))

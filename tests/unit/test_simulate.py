@@ -382,7 +382,11 @@ def test_a_derivative_that_is_not_finite_is_named_as_the_reason():
 @pytest.mark.parametrize(
     ("method", "advice"),
     [
-        (da.midpoint(), r"A smaller dt, or noise=da.Gaussian\(truncation=3\), may help"),
+        pytest.param(
+            da.midpoint(),
+            r"A smaller dt, or noise=da.Gaussian\(truncation=3\), may help",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(da.srkw1(), "A smaller dt may help", marks=pytest.mark.slow),
         (da.heun(), "A smaller dt or an implicit method may help"),
     ],

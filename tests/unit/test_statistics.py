@@ -14,6 +14,7 @@ from dalembert.ensemble import blocks, settings
 from dalembert.statistics.observing import Observing, on_host
 from dalembert.statistics.statistic import Recordable
 from outside_statistic import SignChanges
+from tiers import tiered
 
 SYSTEM = da.systems.langevin(gamma=0.5)
 PATHS = 150
@@ -292,7 +293,7 @@ KNOWN = {
 }
 
 
-@pytest.mark.parametrize("case", KNOWN)
+@pytest.mark.parametrize("case", tiered(KNOWN, fast=["covariance", "integrated time"]))
 def test_error_bars_are_those_of_many_samples(case):
     """Deviations over error bars have the size 1 to a quarter; with half the bars they do not."""
     statistic, shown, exact = KNOWN[case]

@@ -180,7 +180,7 @@ def reports(H, noise, dt, dim):
     return jax.jit(jax.vmap(one))
 
 
-IN_THE_PLANE = tiered(product([1, 2], NOISES), fast=["1-separable", "1-coupled"])
+IN_THE_PLANE = tiered(product([1, 2], NOISES), fast=["1-separable"])
 
 
 @pytest.mark.parametrize(("dim", "noise"), IN_THE_PLANE)
@@ -336,7 +336,9 @@ def test_nothing_traced_is_kept_after_a_step():
 # --- no tracing twice --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", [da.midpoint(), da.heun()], ids=lambda m: m.name)
+@pytest.mark.parametrize(
+    "method", tiered([da.midpoint(), da.heun()], fast=["heun"], name=lambda m: m.name)
+)
 def test_other_numbers_do_not_trace_again(method, calls):
     def H(q, p, params):
         calls.add()
@@ -508,9 +510,8 @@ def symplectic_defect(system, method, q, p, dt, dW):
     return np.max(np.abs(M.T @ omega @ M - omega))
 
 
-@pytest.mark.parametrize(
-    "name", tiered(["midpoint", "stormer_verlet", "heun"], fast=["midpoint", "heun"])
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["midpoint", "stormer_verlet", "heun"])
 def test_chain_without_forces_moves_symplectically(name):
     free = da.System(H=springs, h=[shaking], dim=20, name="chain")
     q, p = np.random.default_rng(3).normal(size=(2, 20))

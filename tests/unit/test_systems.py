@@ -39,6 +39,7 @@ from dalembert.systems.lenard_bernstein import (
 )
 from dalembert.systems.lorentz import INITIAL_ENERGY, initial_density
 from dalembert.systems.van_der_pol import STATIONARY_ENERGY, averaged_energy
+from tiers import tiered
 
 pi = math.pi
 
@@ -780,7 +781,10 @@ def square_by_squares(x):
 square_by_squares.defvjp(lambda x: (x**2, x), lambda x, g: (square(x) / x * 2 * g,))
 
 
-@pytest.mark.parametrize("method", [da.midpoint(), da.bracket_midpoint()], ids=lambda m: m.name)
+@pytest.mark.parametrize(
+    "method",
+    tiered([da.midpoint(), da.bracket_midpoint()], fast=["midpoint"], name=lambda m: m.name),
+)
 def test_a_rule_backwards_gives_the_derivatives_of_an_energy(method):
     def step(fun):
         system = System(H=lambda q, p: fun(p[0]) / 2 + fun(q[0]) ** 2, h=[lambda q, p: q[0]], dim=1)
@@ -928,7 +932,13 @@ def test_langevin_noises_commute():
         assert all(np.all(x == 0) for x in bracket(system, q, p))
 
 
-@pytest.mark.parametrize("name", ["pendulum", "planar", "two_noise", "damped_kubo", "lorentz"])
+@pytest.mark.parametrize(
+    "name",
+    tiered(
+        ["pendulum", "planar", "two_noise", "damped_kubo", "lorentz"],
+        fast=["pendulum", "damped_kubo"],
+    ),
+)
 def test_multiplicative_noise_has_an_ito_correction(name):
     """A control for the additive systems, whose Itô and Stratonovich drifts are the same."""
     system, _ = CASES[name]
@@ -956,7 +966,7 @@ def test_pendulum_ito_correction_is_the_documented_one():
 # Long paths
 
 
-@pytest.mark.parametrize("name", ["pendulum", "two_noise", "planar"])
+@pytest.mark.parametrize("name", tiered(["pendulum", "two_noise", "planar"], fast=["pendulum"]))
 def test_solutions_stay_moderate(name):
     """Heun's method (Stratonovich) on 64 paths up to t = 20: nothing runs away."""
     system, dt, steps = FEW[name](), 0.02, 1000

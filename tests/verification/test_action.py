@@ -171,6 +171,7 @@ class TestGeneratingFunction:
         assert abs(found.S - S(T)) > 1e-2
         assert not np.any(found.F_minus) and not np.any(found.F_plus)
 
+    @pytest.mark.slow
     def test_forces_of_the_damped_oscillator(self) -> None:
         # q̄ is linear in (q_a, p_b), so F^± are integrals of matrix exponentials.
         nu, T, steps = 0.6, 0.8, 256

@@ -94,7 +94,7 @@ def assert_close(moments, mean, second, tolerance=1e-12):
         pytest.param(da.dirk(0.5), 0.5, 0.763468, 6, marks=pytest.mark.slow),
         pytest.param(da.srkw2(), 0.5, 0.729346, 6, marks=pytest.mark.slow),
         (da.heun(), 0.02, 2.17077, 6),
-        (da.stormer_verlet(), 0.5, 5884, 4),
+        pytest.param(da.stormer_verlet(), 0.5, 5884, 4, marks=pytest.mark.slow),
     ],
     ids=lambda x: getattr(x, "name", None),
 )
@@ -276,6 +276,7 @@ def test_the_solution_against_a_matrix_exponential():
     assert_close(moments, S[0, 1:], S[1:, 1:])
 
 
+@pytest.mark.slow
 def test_methods_converge_to_the_solution_on_noises_that_do_not_commute():
     exact = solution_moments(MIXED, MIXED_START, dt=1.0, steps=1)
     for method, least in ((da.midpoint(), 1.6), (da.rs1(), 3.2)):
@@ -339,7 +340,8 @@ def test_other_methods_do_not_keep_them(method):
     assert np.abs(bias).max() > 1e-3
 
 
-@pytest.mark.parametrize("gamma", tiered([0.5, 2.0], fast=["0.5"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("gamma", [0.5, 2.0])
 def test_srkw1_has_a_kinetic_bias_of_order_gamma_h_unless_lambda_is_a_half(gamma):
     T = 1.5
     system = da.systems.langevin(gamma=gamma, temperature=T)

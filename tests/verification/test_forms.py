@@ -288,6 +288,7 @@ def test_midpoint_satisfies_qs2_for_linear_dynamics_only():
     assert 1e-5 < found.volume.size < 1e-1
 
 
+@pytest.mark.slow
 def test_steps_without_a_solution_do_not_count_and_are_told():
     system, method = da.systems.damped_kubo(), da.stormer_verlet()
     q, p = np.array([[0.1], [np.nan]]), np.array([[0.2], [0.3]])
@@ -378,12 +379,14 @@ def test_factors_along_a_path_are_those_of_the_product_of_its_steps():
     assert again == found
 
 
+@pytest.mark.slow
 def test_a_matrix_friction_has_no_conformal_factor():
     found = path_factors(MATRIX, da.heun(), START, 0.1, steps=5)
     assert found.exact_conformal is None and found.defect > 1e-2
     assert "conformal c " not in str(found)
 
 
+@pytest.mark.slow
 def test_stormer_verlet_is_conformally_symplectic_for_scalar_friction():
     """More than the paper says: kicks, drift and two scalings of p, each conformal."""
     dt, steps = 0.1, 20
@@ -427,6 +430,7 @@ def test_factors_converge_with_order_one_for_noise_in_the_friction(name):
         assert found.defects[0] > 1e-6
 
 
+@pytest.mark.slow
 def test_convergence_is_to_these_factors_and_to_no_others():
     """Against the factor of the opposite path the error does not fall: the test can fail."""
     errors = np.zeros((8, 2, 2))
