@@ -77,6 +77,7 @@ def test_a_method_has_an_order_where_it_takes_the_noise(name, kind):
 by_kind = pytest.mark.parametrize("kind", tiered(SYSTEMS, fast=["general"]))
 
 
+@pytest.mark.slow
 @by_kind
 def test_a_diagnosis_says_what_certificates_say(kind):
     for name, verdict in verdicts(kind).items():

@@ -304,6 +304,7 @@ def test_where_there_are_no_locks_runs_go_without(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_sigterm_saves_says_so_and_ends(tmp_path, undisturbed):
     path = tmp_path / "run.ckpt"
     child = start(UNBUFFERED, path, tmp_path / "run.npz")

@@ -77,6 +77,7 @@ def final_energies(x):
     return (run.q[:, 0] ** 2 + run.p[:, 0] ** 2) / 2
 
 
+@pytest.mark.slow
 def test_derivatives_of_the_mean_energy_are_those_of_the_closed_formula():
     """With respect to β and ν, within four standard errors of the mean over paths."""
     point = jnp.array([0.5, 0.5])

@@ -50,7 +50,6 @@ from dalembert.systems.polymer import (
     rouse_variances,
 )
 from dalembert.systems.stochastic_wave import mean_wave
-from tiers import tiered
 
 
 def state(system, seed=0):
@@ -294,7 +293,7 @@ def test_the_chain_in_equilibrium_is_that_of_gibbs_also_where_modes_are_not_enou
 def test_modes_of_the_linear_chain():
     system, (q, p) = fput(7, beta=0.0), np.random.default_rng(1).normal(size=(2, 7))
     assert np.allclose(fput_modes(fput_modes(q)), q, atol=1e-15)
-    acceleration = system.drift(q, p)[1]
+    acceleration = jax.jit(system.drift)(q, p)[1]
     assert np.allclose(fput_modes(acceleration), -(fput_frequencies(7) ** 2) * fput_modes(q))
     assert np.sum(fput_mode_energies(q, p)) == pytest.approx(system.H(q, p, system.params))
 
@@ -459,7 +458,7 @@ def test_modes_of_the_polymer():
     system, (q, p) = polymer(N, k, gamma=0.0), np.random.default_rng(1).normal(size=(2, 6, 3))
     modes = rouse_modes(q)
     stiffness = np.concatenate([[0.0], T / rouse_variances(N, k, T)])
-    force = system.drift(q, p)[1]
+    force = jax.jit(system.drift)(q, p)[1]
     assert np.allclose(rouse_modes(force), -stiffness[:, None] * modes, atol=1e-13)
     assert np.allclose(modes[0], math.sqrt(N) * q.mean(axis=0))
     # The distance of the ends as a sum over modes, with their variances.
@@ -474,8 +473,8 @@ def test_modes_of_the_polymer():
 def test_the_sampler_of_the_polymer_draws_stationary_states():
     N, k, T, mass, count = 5, 1.3, 0.8, 2.0, 4000
     keys = jax.random.split(jax.random.key(0), count)
-    q, p = jax.vmap(polymer_sampler(N, k, T, mass))(keys)
-    found = np.mean(np.asarray(jax.vmap(rouse_modes)(q)) ** 2, axis=(0, 2))
+    q, p = jax.jit(jax.vmap(polymer_sampler(N, k, T, mass)))(keys)
+    found = np.mean(np.asarray(jax.jit(jax.vmap(rouse_modes))(q)) ** 2, axis=(0, 2))
     error = 5 * math.sqrt(2 / (3 * count))
     assert np.allclose(found[1:] / rouse_variances(N, k, T), 1, rtol=0, atol=error)
     assert found[0] < 1e-25
@@ -644,7 +643,8 @@ THERMAL = {
 }
 
 
-@pytest.mark.parametrize("name", tiered(THERMAL, fast=["fput"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", THERMAL)
 def test_lattices_have_the_gibbs_measure(name):
     """⟨q_i ∂U/∂q_j⟩ = ⟨p_i p_j⟩ = T δ_ij, both temperatures, and what is known of each lattice."""
     make, exact = THERMAL[name]

@@ -303,6 +303,7 @@ def test_stretches_can_be_cut_anywhere():
     assert not np.array_equal(whole[0], shifted[0]), "other steps have other noise"
 
 
+@pytest.mark.slow
 def test_a_path_that_fails_is_reported_with_its_step():
     system = da.System(
         H=lambda q, p: p[0] ** 2 / 2 - q[0] ** 4, h=[lambda q, p: -0.1 * q[0]], dim=1

@@ -340,7 +340,10 @@ def test_streams_do_not_share_words():
     assert len(np.unique(words)) == np.size(words)
 
 
-@pytest.mark.parametrize("noise", [Gaussian(), Gaussian(truncation=1), ThreePoint()])
+@pytest.mark.parametrize(
+    "noise",
+    [Gaussian(), pytest.param(Gaussian(truncation=1), marks=pytest.mark.slow), ThreePoint()],
+)
 def test_a_block_serves_the_steps_that_its_number_says(noise):
     together = noise.together
     assert together == (8 if noise == ThreePoint() else 4)

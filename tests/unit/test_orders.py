@@ -441,7 +441,8 @@ def test_gaussian_nodes_have_the_moments_of_increments():
     assert weights @ (W * increments.dW[:, 1]) == pytest.approx(0, abs=1e-15)
 
 
-@pytest.mark.parametrize("name", tiered(["bracket_gauss", "e1"], fast=["e1"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bracket_gauss", "e1"])
 def test_methods_that_read_dZ_are_measured_without_sampling(name):
     """Weak order two of brackets with one multiplicative noise; E1 has one."""
     method = da.METHODS[name]()

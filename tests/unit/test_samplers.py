@@ -60,6 +60,7 @@ def test_rejection_sampling_from_a_truncated_gaussian(dtype):
     assert abs(np.corrcoef(q[:, 0], p[:, 0])[0, 1]) < 5 / np.sqrt(PATHS)
 
 
+@pytest.mark.slow
 def test_rejection_sampling_from_a_ball_in_four_dimensions():
     """The radius of a uniform point in a ball has the distribution function r⁴.
 
@@ -163,7 +164,7 @@ def test_coarse_tables_of_an_inverse_cdf_sampler():
 
 
 @pytest.mark.parametrize("sampler", [GAUSSIAN, INVERSE], ids=["rejection", "inverse CDF"])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@by_dtype
 def test_a_state_depends_on_seed_and_path_number_alone(sampler, dtype):
     numbers = np.arange(PATHS)
     q, p = starts(sampler, numbers=numbers, dtype=dtype)
@@ -258,6 +259,7 @@ def test_samplers_may_return_lists():
         np.testing.assert_array_equal(starts(sampler), expected)
 
 
+@pytest.mark.slow
 def test_a_density_above_its_bound_is_refused_in_float32():
     with pytest.raises(ValueError, match="density exceeds the bound"):
         simulated(TOO_LARGE, dtype=np.float32)

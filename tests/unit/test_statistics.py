@@ -106,7 +106,10 @@ def test_the_numbers_are_those_of_numpy(run):
     assert found["changes"].mean == np.mean(np.sum(p[1:] * p[:-1] < 0, axis=0))
 
 
-@pytest.mark.parametrize("cut", ["one worker", "short legs", "a resumed checkpoint"])
+@pytest.mark.parametrize(
+    "cut",
+    tiered(["one worker", "short legs", "a resumed checkpoint"], fast=["a resumed checkpoint"]),
+)
 def test_however_a_run_is_cut_it_has_the_same_bits(run, cut, monkeypatch, tmp_path):
     options = {"workers": 1}
     if cut != "one worker":
@@ -138,6 +141,7 @@ def traced(params, **options):
     return simulate(SYSTEM.with_params(**params), **options)
 
 
+@pytest.mark.slow
 def test_inside_jit(run):
     inside = jax.jit(traced)(SYSTEM.params)
     assert close(inside.statistics, run.statistics) and close(inside.moments, run.moments)

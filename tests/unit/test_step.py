@@ -482,6 +482,7 @@ def test_chain_of_500_oscillators(name):
         assert np.max(np.abs(a - b)) <= 1e-13 * np.max(np.abs(b))
 
 
+@pytest.mark.slow
 def test_chain_of_500_oscillators_solves_the_midpoint_equations():
     q, p = np.random.default_rng(1).normal(size=(2, 500))
     dt, dW = 0.1, 0.3

@@ -90,7 +90,7 @@ def assert_close(moments, mean, second, tolerance=1e-12):
 @pytest.mark.parametrize(
     ("method", "dt", "energy", "digits"),
     [
-        (da.midpoint(), 0.5, 0.835572, 6),
+        pytest.param(da.midpoint(), 0.5, 0.835572, 6, marks=pytest.mark.slow),
         pytest.param(da.dirk(0.5), 0.5, 0.763468, 6, marks=pytest.mark.slow),
         pytest.param(da.srkw2(), 0.5, 0.729346, 6, marks=pytest.mark.slow),
         (da.heun(), 0.02, 2.17077, 6),
@@ -158,6 +158,7 @@ def named():
 # Stability in second moment
 
 
+@pytest.mark.slow
 def test_stormer_verlet_on_kubo_loses_second_moments_beyond_a_quarter():
     limit = stability_limit(KUBO, da.stormer_verlet(), stable=0.1, unstable=0.5)
     assert limit == pytest.approx(0.25536, abs=1e-5)
@@ -362,6 +363,7 @@ def test_stormer_verlet_with_linear_friction_is_the_gjf_thermostat(dt):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_three_point_and_gaussian_increments_give_the_same_stationary_law():
     system = da.systems.langevin()
     three = stationary_covariance(system, da.srkw1(), 0.3)
@@ -369,6 +371,7 @@ def test_three_point_and_gaussian_increments_give_the_same_stationary_law():
     np.testing.assert_allclose(three, normal, rtol=0, atol=1e-15)
 
 
+@pytest.mark.slow
 def test_truncation_cools_additive_noise_by_its_lost_variance():
     system, dt = da.systems.langevin(), 0.2
     bound = np.sqrt(2 * abs(np.log(dt)))
@@ -414,6 +417,7 @@ def sampled_energy(method, paths, steps, dt, seed):
     return H.mean(), H.std(ddof=1) / np.sqrt(paths)
 
 
+@pytest.mark.slow
 def test_simulated_paths_agree_with_the_scheme_and_not_with_the_solution():
     dt, steps = 0.5, 60
     mean, error = sampled_energy(da.midpoint(), 20_000, steps, dt, seed=3)

@@ -98,6 +98,8 @@ class TestTheGeneratedStepIsTheStep:
 
     def test_a_pendulum(self) -> None:
         self.compare(self.PENDULUM, da.midpoint())
+        with pytest.raises(AssertionError):
+            self.compare(self.PENDULUM, da.midpoint(), da.heun())
 
     @pytest.mark.slow
     @pytest.mark.parametrize("method", [da.midpoint(), da.srkw1(0.0)], ids=lambda m: m.name)
@@ -110,6 +112,7 @@ class TestTheGeneratedStepIsTheStep:
     def test_large(self, method: Any, dim: int) -> None:
         self.compare(cases.coupled(dim, 1 if method.name == "srkw2" else 2), method)
 
+    @pytest.mark.slow
     def test_not_for_heun(self) -> None:
         system, (q, p), dW = self.PENDULUM, cases.state(1), cases.INCREMENTS[:1]
         q_1, p_1, _ = da.step(system, da.heun(), q, p, 2 * DT, dW)
@@ -118,9 +121,10 @@ class TestTheGeneratedStepIsTheStep:
         assert max(abs(q_1 - q_2).max(), abs(p_1 - p_2).max()) > MISS
 
     @staticmethod
-    def compare(system: da.System, method: Any) -> None:
+    def compare(system: da.System, method: Any, taken: Any = None) -> None:
+        """Of `method`; a step that another one has taken is not generated."""
         (q, p), dW = cases.state(system.dim), cases.INCREMENTS[: system.noises]
-        q_1, p_1, _ = da.step(system, method, q, p, DT, dW)
+        q_1, p_1, _ = da.step(system, taken or method, q, p, DT, dW)
         q_2, p_2, info = generated_step(system, method, q, p, DT, dW)
         assert bool(info.converged)
         np.testing.assert_allclose(q_2, q_1, atol=ROUNDING)
@@ -141,8 +145,10 @@ class TestAdditiveNoise:
         dim=1,
         name="pushed from all sides",
     )
+    EULER = da.AdditiveTableau([[0.0]], [1], [0], [1], name="Euler")
     HEUN = da.AdditiveTableau([[0, 0], [1, 0]], [0.5, 0.5], [-0.4, 0.4], [1, 1], name="Heun")
     RANDOM = da.AdditiveTableau(da.additive_gauss().a, [0.5, 0.5], [0.3, -0.9], [2, 0.7])
+    METHODS = (da.additive_midpoint(), da.additive_dirk(), da.additive_gauss(), RANDOM)
 
     def path(self, method: Any) -> tuple[Any, Any, float, da.Increments]:
         increments = da.brownian_path(5, 0, DT, self.STEPS, 2)
@@ -151,23 +157,25 @@ class TestAdditiveNoise:
         return made.q, made.p, DT, increments
 
     @pytest.mark.parametrize(
-        "method",
-        tiered(
-            [da.additive_midpoint(), da.additive_dirk(), da.additive_gauss(), RANDOM],
-            fast=["additive_midpoint"],
-            name=lambda m: m.name,
-        ),
+        "method", tiered(METHODS, fast=["additive_midpoint"], name=lambda m: m.name)
     )
     def test_steps_are_generated(self, method: Any) -> None:
         q, p, dt, increments = self.path(method)
         assert da.certify(method).lagrange_dalembert
         assert generating_residual(self.SYSTEM, method, q, p, dt, increments).largest < ROUNDING
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("method", METHODS, ids=lambda m: m.name)
+    def test_steps_obey_the_discrete_principle(self, method: Any) -> None:
+        q, p, dt, increments = self.path(method)
         found = discrete_principle_residual(self.SYSTEM, method, q, p, dt, increments)
         assert float(found.largest) < ROUNDING and np.all(np.abs(found.work) > 0)
 
-    def test_no_other_steps_are(self) -> None:
-        assert not da.certify(self.HEUN).lagrange_dalembert
-        assert generating_residual(self.SYSTEM, self.HEUN, *self.path(self.HEUN)).largest > MISS
+    @pytest.mark.parametrize("name", tiered(["Euler", "Heun"], fast=["Euler"]))
+    def test_no_other_steps_are(self, name: str) -> None:
+        method = {"Euler": self.EULER, "Heun": self.HEUN}[name]
+        assert not da.certify(method).lagrange_dalembert
+        assert generating_residual(self.SYSTEM, method, *self.path(method)).largest > MISS
 
     @pytest.mark.slow
     def test_those_of_another_method_are_not(self) -> None:
@@ -353,7 +361,7 @@ class TestDiscretePrinciple:
     """δB_d = Σ (F_d⁻·δq_k + F_d⁺·δp_{k+1}) on the paths of a structured method, and only there."""
 
     STEPS = 12
-    METHOD = da.stormer_verlet()
+    METHOD = da.midpoint()
     dW = np.random.default_rng(7).normal(0, np.sqrt(DT), (STEPS, 1))
 
     def path(self, method: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -368,8 +376,11 @@ class TestDiscretePrinciple:
 
     @pytest.mark.parametrize(
         "method",
-        [METHOD, pytest.param(da.srkw1(0.5), marks=pytest.mark.slow)],
-        ids=lambda m: m.name,
+        tiered(
+            [METHOD, da.stormer_verlet(), da.srkw1(0.5)],
+            fast=["midpoint"],
+            name=lambda m: m.name,
+        ),
     )
     def test_holds_on_the_methods_own_path(self, method: Any) -> None:
         assert self.residual(method, *self.path(method)) < 1e-14
