@@ -13,6 +13,7 @@ import dalembert as da
 from dalembert.cli import main
 from dalembert.commands import app
 from dalembert.terminal import in_ascii
+from tiers import tiered
 
 ROOT = Path(__file__).parents[2]
 
@@ -144,7 +145,7 @@ def program(*arguments, **variables):
     return subprocess.run(command, env=environment, capture_output=True, timeout=300)
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+@pytest.mark.parametrize("encoding", tiered(["latin-1", "ascii"], fast=["latin-1"]))
 def test_letters_that_a_terminal_does_not_know_are_written_in_others(tmp_path, encoding):
     script = tmp_path / "script.py"
     script.write_text(

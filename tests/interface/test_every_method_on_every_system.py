@@ -23,7 +23,7 @@ FAST = [
     "stormer_verlet-van_der_pol",
     "dirk-damped_kubo",
     "srkw1-langevin",
-    "srkw2-damped_kubo",
+    "srkw2-langevin",
     "heun-planar",
     "r2-lorentz",
     "e1-lenard_bernstein",

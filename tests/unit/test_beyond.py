@@ -337,8 +337,8 @@ def oscillator(friction, temperature=0.7):
     ("name", "position", "momentum"),
     [
         ("baoab", lambda x: 1.0, lambda x: 1 - x),
-        ("aboba", lambda x: 1.0, lambda x: 1 / (1 - x)),
-        ("obabo", lambda x: 1 / (1 - x), lambda x: 1.0),
+        pytest.param("aboba", lambda x: 1.0, lambda x: 1 / (1 - x), marks=pytest.mark.slow),
+        pytest.param("obabo", lambda x: 1 / (1 - x), lambda x: 1.0, marks=pytest.mark.slow),
     ],
 )
 def test_stationary_moments_of_splittings(name, position, momentum):

@@ -221,6 +221,7 @@ def test_noise_that_depends_on_positions(method):
     assert run.failed == 0 and run.residual < 1e-13
 
 
+@pytest.mark.slow
 def test_a_path_that_fails_leaves_the_others_alone():
     """One of them starts where the explicit method blows up."""
     q = np.tile(np.linspace(-1, 1, 12), (6, 1))

@@ -442,6 +442,7 @@ def test_gaussian_numbers_do_not_depend_on_what_is_compiled_around_them():
     assert_close(alone, traced(0.3))
 
 
+@pytest.mark.slow
 def test_float32_draws_are_the_float64_draws_in_single_precision():
     double, single = (sample(Gaussian(), 10_001, 2, dtype=t) for t in (np.float64, np.float32))
     assert single.dW.dtype == single.dZ.dtype == np.float32

@@ -39,7 +39,7 @@ def maps_of(system, method, noise=None, dt=0.2):
 
 
 @pytest.mark.parametrize(
-    ("system", "name"), tiered(product(SYSTEMS, WEAK), fast=["kubo-srkw1", "driven-rs2"])
+    ("system", "name"), tiered(product(SYSTEMS, WEAK), fast=["kubo-rs2", "driven-rs2"])
 )
 def test_maps_are_the_steps(system, name):
     """At states far from those from which the maps are made."""

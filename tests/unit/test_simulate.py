@@ -108,6 +108,7 @@ def test_initial_states_per_path_and_by_sampler():
     np.testing.assert_array_equal(again.q[0], drawn.q[0, :10])
 
 
+@pytest.mark.slow
 def test_recorded_noise_and_observables_with_several_components():
     path = da.brownian_path(5, 0, 0.25, 20, 1)
     noise = da.Recorded(da.Increments(dW=path.dW))

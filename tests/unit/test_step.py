@@ -193,6 +193,7 @@ def test_particles_far_from_the_origin_are_no_failures(dim, noise, distance):
     assert np.all(info.converged)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dim", "noise"), IN_THE_PLANE)
 def test_rest_at_a_stiff_equilibrium_is_no_failure(dim, noise):
     """Large forces cancel there, and what is left of them is rounding."""
@@ -424,6 +425,7 @@ def test_inside_a_transformation_the_type_of_q_counts(x64_off):
     assert found[0].dtype == np.float64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrt", tiered(["params", "dt", "dW"], fast=["params"]))
 def test_derivatives_without_the_global_switch(wrt, x64_off):
     """NumPy positions in float64, and only something else traced: what JAX has then is float32."""
@@ -722,9 +724,7 @@ def test_parameters_that_a_system_does_not_have_are_refused():
     assert nameless.with_params(3.0).params == 3.0
 
 
-@pytest.mark.parametrize(
-    "solver", tiered(Solver, fast=["FAST", "LOOP", "BOTH"], name=lambda s: s.name)
-)
+@pytest.mark.parametrize("solver", tiered(Solver, fast=["BOTH"], name=lambda s: s.name))
 def test_every_solver_solves_the_steps_of_particles_that_travelled_far(solver):
     """Positions of several hundred periods: rounding them changes the forces, not the verdict."""
     system = da.systems.lenard_bernstein()

@@ -131,6 +131,7 @@ class TestPrinciple:
         errors = self.residuals(unforced, 1)
         assert errors.min() > 1e-2 and abs(slope(self.FACTORS, errors)) < 0.05, errors
 
+    @pytest.mark.slow
     def test_is_exact_for_midpoint_on_its_own_grid(self) -> None:
         # The midpoint sums are the discrete action of the midpoint method.
         system = cases.coupled(1, 1)

@@ -172,24 +172,20 @@ SHAKEN = da.System(
 ONCE_SHAKEN = da.System(H=LATTICE.H, F=LATTICE.F, h=(SHAKEN.h or ())[:1], dim=2, name="shaken once")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "system"),
     [
+        ("additive_midpoint", LATTICE),
+        ("additive_dirk", LATTICE),
+        ("additive_gauss", LATTICE),
         ("baoab", LATTICE),
-        *(
-            pytest.param(name, LATTICE, marks=pytest.mark.slow)
-            for name in (
-                "additive_midpoint",
-                "additive_dirk",
-                "additive_gauss",
-                "aboba",
-                "obabo",
-                "quasi_symplectic",
-            )
-        ),
-        pytest.param("ninomiya_victoir", SHAKEN, marks=pytest.mark.slow),
-        pytest.param("bracket_midpoint", SHAKEN, marks=pytest.mark.slow),
-        pytest.param("bracket_gauss", ONCE_SHAKEN, marks=pytest.mark.slow),
+        ("aboba", LATTICE),
+        ("obabo", LATTICE),
+        ("quasi_symplectic", LATTICE),
+        ("ninomiya_victoir", SHAKEN),
+        ("bracket_midpoint", SHAKEN),
+        ("bracket_gauss", ONCE_SHAKEN),
     ],
     ids=lambda case: case if isinstance(case, str) else case.name,
 )

@@ -325,7 +325,9 @@ class TestFailures:
             method, p, dW = da.midpoint(), jnp.zeros(1), jnp.zeros(0)
             return discrete_hamiltonian(self.STEEP, method, q, p, dt, dW).H_d
 
-        values, slopes = jax.vmap(jax.value_and_grad(H_d))(np.ones((2, 1)), np.array([0.1, 1.0]))
+        values, slopes = jax.jit(jax.vmap(jax.value_and_grad(H_d)))(
+            np.ones((2, 1)), np.array([0.1, 1.0])
+        )
         assert np.isfinite(values[0]) and np.isfinite(slopes[0]).all()
         assert np.isnan(values[1]) and np.isnan(slopes[1]).all()
 
