@@ -12,6 +12,7 @@ import pytest
 
 import dalembert as da
 import interrupted_run
+from dalembert.launch import _supervise
 from interrupted_run import differences, simulate
 
 SCRIPT = Path(interrupted_run.__file__)
@@ -170,6 +171,7 @@ def at_work(folder):
     return [int((folder / f"pid{process}").read_text()) for process in range(2)]
 
 
+WAIT = "import time; time.sleep(60)"
 KILLED = "process {} of 2 was ended by {}, so the others have been ended."
 ENDS = [
     ("1", signal.SIGKILL, 137, KILLED.format(1, "SIGKILL")),
@@ -186,8 +188,34 @@ ENDS = [
 
 
 @pytest.mark.parametrize(
+    ("how", "status", "sentence"),
+    [
+        (signal.SIGKILL, 137, KILLED.format(1, "SIGKILL")),
+        (signal.SIGTERM, 143, KILLED.format(1, "SIGTERM")),
+        (None, 3, "process 1 of 2 has failed with status 3, so the others have been ended."),
+    ],
+)
+def test_of_two_programs_one_ends_badly_and_the_other_is_ended(how, status, sentence, capsys):
+    children = [
+        subprocess.Popen([sys.executable, "-S", "-c", program])
+        for program in (WAIT, WAIT if how else "raise SystemExit(3)")
+    ]
+    if how:
+        children[1].send_signal(how)
+    assert _supervise(children) == status
+    assert sentence in capsys.readouterr().err
+    assert children[0].returncode == -signal.SIGTERM
+
+
+def test_two_programs_that_end_well_are_let_alone(capsys):
+    children = [subprocess.Popen([sys.executable, "-S", "-c", ""]) for _ in range(2)]
+    assert _supervise(children) == 0 and capsys.readouterr().err == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
     ("whom", "how", "status", "sentence"),
-    [ENDS[0], *(pytest.param(*end, marks=pytest.mark.slow) for end in ENDS[1:])],
+    ENDS,
     ids=[f"{whom}-{how.name}" for whom, how, *_ in ENDS],
 )
 def test_all_processes_end_soon_with_a_sentence_and_a_checkpoint(

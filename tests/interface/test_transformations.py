@@ -236,6 +236,7 @@ def test_second_derivatives_of_many_degrees_of_freedom(ways):
     np.testing.assert_allclose(found, np.stack(differences), rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_failed_paths_leave_the_statistics():
     system = da.System(
         H=lambda q, p, c: p[0] ** 2 / 2,

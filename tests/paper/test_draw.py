@@ -112,6 +112,13 @@ def test_settings_of_the_user_are_left_alone(tmp_path):
     assert "matplotlib.pyplot" not in _modules_after("import dalembert.studies.draw")
 
 
+def test_drawing_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match="pip install matplotlib"):
+        draw(Figure("f", "", "", (Panel("x", "y"),)))
+
+
+@pytest.mark.slow
 def test_import_needs_no_matplotlib_and_drawing_says_what_to_install():
     assert "matplotlib" not in _modules_after("import dalembert.studies.draw")
     script = (

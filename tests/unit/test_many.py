@@ -233,9 +233,8 @@ def test_a_path_that_fails_leaves_the_others_alone():
     np.testing.assert_array_equal(run.q[others], fine.q[others])
 
 
-@pytest.mark.parametrize(
-    "method", tiered([da.baoab(), da.midpoint()], fast=["baoab"], name=lambda m: m.name)
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [da.baoab(), da.midpoint()], ids=lambda m: m.name)
 def test_saves_do_not_change_a_path(method):
     chain = da.systems.fput(20, gamma=1.0, temperature=0.5)
     start = np.linspace(0, 1, 20), np.zeros(20)

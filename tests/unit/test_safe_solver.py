@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import dalembert as da
-from tiers import tiered
 
 EXAMPLE = [-1.972478546332561], [-0.6062874245678347], 2.0, [-2.016745058021307]
 
@@ -79,9 +78,8 @@ UNSTABLE = da.System(
 """Heun's method overflows on it, path by path, and chaos tells any rounding apart."""
 
 
-@pytest.mark.parametrize(
-    "engine", tiered(["vector code (LLVM)", "XLA"], fast=["vector code (LLVM)"])
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["vector code (LLVM)", "XLA"])
 def test_failures_do_not_depend_on_how_often_paths_are_saved(engine):
     options = dict(dt=0.25, t_end=30.0, paths=128, keep="final", progress=False)
     options["engine"] = engine

@@ -179,6 +179,7 @@ def test_the_limit_needs_a_bracket():
         stability_limit(KUBO, da.stormer_verlet(), stable=0.1, unstable=0.2)
 
 
+@pytest.mark.slow
 def test_on_the_unit_circle_bounded_and_growing_moments_are_told_apart():
     start = ([1.0], [0.5])
     oscillator = da.System(H=lambda q, p: (p[0] ** 2 + q[0] ** 2) / 2, dim=1)
