@@ -254,12 +254,16 @@ def with_force(force):
     return make_stepper(system, da.midpoint(), np.float64)
 
 
-def test_functions_that_triton_does_not_know_are_left_to_xla(monkeypatch):
+def test_functions_that_triton_does_not_know_are_named():
     assert why_not(with_force(lambda q: jnp.tanh(q) + jnp.log1p(q**2)), da.Gaussian()) == ""
     for name in ("bessel_i0e", "erf", "lgamma", "round"):
         reason = why_not(with_force(getattr(lax, name)), da.Gaussian())
         assert reason.startswith("Triton has no") and name in reason
     assert "rem of float64" in why_not(with_force(lambda q: lax.rem(q, 0.3 + q**2)), da.Gaussian())
+
+
+@pytest.mark.slow
+def test_functions_that_triton_does_not_know_are_left_to_xla(monkeypatch):
     kernel, system = engines.KernelInRegisters, with_force(lax.bessel_i0e).system
     monkeypatch.setattr(kernel, "compile", kernel.compile_anywhere)
     run = da.simulate(

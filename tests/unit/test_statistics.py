@@ -307,7 +307,7 @@ def test_error_bars_are_those_of_many_samples(case):
     assert np.all(2 * sizes > 1.4), "error bars half as long would pass"
 
 
-@pytest.mark.parametrize("name", STATISTICS)
+@pytest.mark.parametrize("name", tiered(STATISTICS, fast=["mean", "cov", "rho", "bins"]))
 def test_merging_is_associative_and_is_that_of_one_block(name):
     statistic, x = STATISTICS[name], noise(jax.random.key(2))[:20]
     if name in ("rho", "changes"):

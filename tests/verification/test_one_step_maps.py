@@ -183,7 +183,7 @@ BY_HAND = {
     "rs1": heun_by_hand,
     "rs2": rs2_by_hand,
 }
-FAST = ["heun", "r2", "e1", "rs1", "rs2"]
+FAST = ["heun", "r2", "e1"]
 
 
 @pytest.mark.parametrize("name", tiered([n for n in BY_HAND if n != "srkw2"], fast=FAST))

@@ -303,6 +303,7 @@ class TestValues:
             for one, all_of_them in zip(alone, together, strict=True):
                 np.testing.assert_allclose(one, all_of_them[i], rtol=1e-13, atol=1e-15)
 
+    @pytest.mark.slow
     def test_float64_without_the_switch(self) -> None:
         system, (q, p), dW = cases.coupled(1, 1), cases.state(1), cases.INCREMENTS[:1]
         expected = discrete_hamiltonian(system, da.dirk(0.3), q, p, DT, dW)
