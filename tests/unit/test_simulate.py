@@ -374,7 +374,6 @@ def test_an_observable_that_is_not_finite_is_named_as_the_reason():
     assert result.failures.non_finite == result.failures.unconverged == 0
 
 
-@pytest.mark.slow
 def test_a_derivative_that_is_not_finite_is_named_as_the_reason():
     system = da.System(H=lambda q, p: jnp.linalg.norm(p) ** 2 / 2 + q[0] ** 2 / 2, dim=1)
     with pytest.warns(RuntimeWarning, match="not finite at its initial state: .* jnp.linalg.norm"):

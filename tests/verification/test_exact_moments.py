@@ -158,7 +158,6 @@ def named():
 # Stability in second moment
 
 
-@pytest.mark.slow
 def test_stormer_verlet_on_kubo_loses_second_moments_beyond_a_quarter():
     limit = stability_limit(KUBO, da.stormer_verlet(), stable=0.1, unstable=0.5)
     assert limit == pytest.approx(0.25536, abs=1e-5)
