@@ -88,6 +88,7 @@ def test_a_diagnosis_says_what_certificates_say(kind):
         assert verdict.strong == (certificate.order[kind] if is_strong else None), name
 
 
+@pytest.mark.slow
 @by_kind
 def test_solvers_of_diffrax_say_what_certificates_say(kind, monkeypatch):
     diffrax = pytest.importorskip("diffrax")

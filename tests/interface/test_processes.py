@@ -48,12 +48,13 @@ def undisturbed():
     return simulate()
 
 
-def test_two_processes_give_the_bits_of_one(tmp_path):
-    children = start(tmp_path, 2, "t_end=100")
+@pytest.mark.parametrize("plain", [1, pytest.param(0, marks=pytest.mark.slow)])
+def test_two_processes_give_the_bits_of_one(tmp_path, plain):
+    children = start(tmp_path, 2, f"plain={plain}")
     errors = [child.communicate(timeout=300)[1] for child in children]
     assert [child.returncode for child in children] == [0, 0], errors
     result = da.load(tmp_path / "r.npz")
-    assert not differences(result, simulate(t_end=100.0))
+    assert not differences(result, simulate(plain=plain))
     assert result.provenance["processes"] == 2
 
 

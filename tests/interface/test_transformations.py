@@ -31,19 +31,23 @@ def simulate(params, method=None, system=KUBO, start=START, **options):
     "method",
     tiered([da.midpoint(), da.heun(), da.srkw1(), da.e1()], fast=["heun"], name=lambda m: m.name),
 )
-def test_a_compiled_run_is_the_same_run(method):
+@pytest.mark.parametrize(
+    "options",
+    [{"keep": "all"}, pytest.param({"keep": "final", "only": [3, 17]}, marks=pytest.mark.slow)],
+    ids=["all", "some"],
+)
+def test_a_compiled_run_is_the_same_run(method, options):
     """With a last save that is nearer than the others, and some of the paths alone."""
     params = {"beta": 0.5, "nu": 0.1}
-    for options in ({"keep": "all"}, {"keep": "final", "only": [3, 17]}):
-        ours = jax.jit(lambda params, o=options: simulate(params, method, **o))(params)
-        theirs = simulate(params, method, **options)
-        np.testing.assert_allclose(ours.t, theirs.t)
-        for name in ("mean", "variance", "stderr"):
-            x, y = getattr(ours, name)["energy"], getattr(theirs, name)["energy"]
-            np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12)
-        np.testing.assert_allclose(ours.q, theirs.q, rtol=1e-10, atol=1e-10)
-        np.testing.assert_allclose(ours.p, theirs.p, rtol=1e-10, atol=1e-10)
-        assert int(ours.failed) == theirs.failed == 0
+    ours = jax.jit(lambda params: simulate(params, method, **options))(params)
+    theirs = simulate(params, method, **options)
+    np.testing.assert_allclose(ours.t, theirs.t)
+    for name in ("mean", "variance", "stderr"):
+        x, y = getattr(ours, name)["energy"], getattr(theirs, name)["energy"]
+        np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(ours.q, theirs.q, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(ours.p, theirs.p, rtol=1e-10, atol=1e-10)
+    assert int(ours.failed) == theirs.failed == 0
 
 
 @pytest.mark.slow

@@ -526,6 +526,7 @@ def test_gaussian_moments_can_fail(gaussian):
     assert sigmas((w + 0.01 * np.sqrt(DT)), 0) > SIGMAS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
 def test_normals_pass_kolmogorov_smirnov(dtype):
     drawn = sample(Gaussian(), 2**20, dt=1.0, seed=4, dtype=dtype)

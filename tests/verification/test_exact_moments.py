@@ -353,6 +353,7 @@ def test_srkw1_has_a_kinetic_bias_of_order_gamma_h_unless_lambda_is_a_half(gamma
         assert kinetic == pytest.approx(T, abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dt", [0.1, 1.0, 1.9, 2.6])
 def test_stormer_verlet_with_linear_friction_is_the_gjf_thermostat(dt):
     mass, T = 2.0, 1.3

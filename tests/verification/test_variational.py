@@ -248,7 +248,7 @@ class TestValues:
     def test_without_forces_there_are_no_discrete_forces(self) -> None:
         system = da.System(H=lambda q, p: (p @ p) / 2 - jnp.cos(q[0]), dim=1)
         found = discrete_hamiltonian(
-            system, da.stormer_verlet(), np.array([0.3]), np.array([0.2]), DT, np.zeros(0)
+            system, da.midpoint(), np.array([0.3]), np.array([0.2]), DT, np.zeros(0)
         )
         assert not np.any(found.F_minus) and not np.any(found.F_plus)
 
