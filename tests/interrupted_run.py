@@ -25,7 +25,14 @@ OBSERVE = {"energy": SYSTEM.H, "q": lambda q, p, params: q}
 AXIS = da.Axis(lambda q, p, params: q[0], -3.0, 3.0, bins=12)
 
 
-def simulate(checkpoint=None, **options):
+def simulate(checkpoint=None, plain=False, **options):
+    """With everything that is saved, or, as `plain`, what compiles quickly."""
+    if plain:
+        options = {"dt": 0.1, "t_end": 100.0, "paths": 5 * 2048 + 300, "save_every": 300} | options
+        return da.simulate(
+            SYSTEM, da.heun(), ([2.0], [0.0]), keep="final", progress=False,
+            checkpoint=checkpoint, **options,
+        )  # fmt: skip
     return da.simulate(
         SYSTEM,
         da.midpoint(),
@@ -82,8 +89,7 @@ if __name__ == "__main__":
     if processes["processes"]:
         address = f"localhost:{int(processes['port'])}"
         da.connect(address, int(processes["processes"]), int(processes["process"]))
-    if "workers" in options:
-        options["workers"] = int(options["workers"])
+    options |= {name: int(options[name]) for name in ("workers", "plain") if name in options}
     print("ready", flush=True)
     try:
         simulate(da.Checkpoint(file, seconds=0.05), **options).save(result)

@@ -74,9 +74,10 @@ def test_a_method_has_an_order_where_it_takes_the_noise(name, kind):
     assert (certificate.order[kind] is None) == refused
 
 
-by_kind = pytest.mark.parametrize("kind", tiered(SYSTEMS, fast=["commuting", "general"]))
+by_kind = pytest.mark.parametrize("kind", tiered(SYSTEMS, fast=["general"]))
 
 
+@pytest.mark.slow
 @by_kind
 def test_a_diagnosis_says_what_certificates_say(kind):
     for name, verdict in verdicts(kind).items():
@@ -87,6 +88,7 @@ def test_a_diagnosis_says_what_certificates_say(kind):
         assert verdict.strong == (certificate.order[kind] if is_strong else None), name
 
 
+@pytest.mark.slow
 @by_kind
 def test_solvers_of_diffrax_say_what_certificates_say(kind, monkeypatch):
     diffrax = pytest.importorskip("diffrax")

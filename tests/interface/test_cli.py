@@ -13,6 +13,7 @@ import dalembert as da
 from dalembert.cli import main
 from dalembert.commands import app
 from dalembert.terminal import in_ascii
+from tiers import tiered
 
 ROOT = Path(__file__).parents[2]
 
@@ -57,6 +58,7 @@ def test_explain():
     assert result.exit_code == 0 and "equations to solve: 2 + 2" in result.output
 
 
+@pytest.mark.slow
 def test_diagnose_a_file():
     result = call("diagnose", str(ROOT / "examples" / "own_system.py"))
     assert result.exit_code == 0
@@ -143,7 +145,7 @@ def program(*arguments, **variables):
     return subprocess.run(command, env=environment, capture_output=True, timeout=300)
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+@pytest.mark.parametrize("encoding", tiered(["latin-1", "ascii"], fast=["latin-1"]))
 def test_letters_that_a_terminal_does_not_know_are_written_in_others(tmp_path, encoding):
     script = tmp_path / "script.py"
     script.write_text(

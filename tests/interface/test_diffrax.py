@@ -83,6 +83,7 @@ def test_strong_order_one_along_their_brownian_paths(name):
     assert 0.75 < np.log2(errors[0] / errors[1]) / 2 < 1.25, errors
 
 
+@pytest.mark.slow
 def test_saving_dense_output_and_progress_of_diffrax():
     path, times = tree(KUBO), jnp.linspace(0.0, 1.0, 5)
     save = diffrax.SaveAt(ts=times, dense=True)

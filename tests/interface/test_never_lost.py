@@ -27,6 +27,9 @@ def undisturbed():
     return simulate()
 
 
+UNBUFFERED = os.environ | {"PYTHONUNBUFFERED": "1"}
+
+
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
     """Children start quickly with code that one compiled; a killed one must not write it."""
@@ -87,9 +90,9 @@ def test_killed_and_still_the_same_bits(times, tmp_path, environment, undisturbe
     assert not differences(simulate(checkpoint), undisturbed)
 
 
-def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path, environment, undisturbed):
+def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path, undisturbed):
     checkpoint, result = tmp_path / "run.ckpt", tmp_path / "run.npz"
-    child = start(environment, checkpoint, result)
+    child = start(UNBUFFERED, checkpoint, result)
     wait_for(checkpoint)
     child.send_signal(signal.SIGINT)
     output, errors = child.communicate(timeout=60)
@@ -285,10 +288,10 @@ def test_blocks_of_another_run_are_refused_and_stay(tmp_path):
     assert file.exists() and not (tmp_path / "run").exists()
 
 
-def test_two_runs_do_not_share_a_checkpoint(tmp_path, environment, undisturbed):
+def test_two_runs_do_not_share_a_checkpoint(tmp_path, undisturbed):
     """The second is refused as long as the first lives, also if it is killed."""
     path = tmp_path / "run.ckpt"
-    child = start(environment, path, tmp_path / "run.npz")
+    child = start(UNBUFFERED, path, tmp_path / "run.npz")
     wait_for(path)
     with pytest.raises(BlockingIOError, match=rf"in use by another run \(process {child.pid} on"):
         simulate(path)
@@ -316,9 +319,10 @@ def test_where_there_are_no_locks_runs_go_without(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_sigterm_saves_says_so_and_ends(tmp_path, environment, undisturbed):
+@pytest.mark.slow
+def test_sigterm_saves_says_so_and_ends(tmp_path, undisturbed):
     path = tmp_path / "run.ckpt"
-    child = start(environment, path, tmp_path / "run.npz")
+    child = start(UNBUFFERED, path, tmp_path / "run.npz")
     wait_for(path)
     child.send_signal(signal.SIGTERM)
     output, errors = child.communicate(timeout=60)

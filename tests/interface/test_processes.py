@@ -12,6 +12,7 @@ import pytest
 
 import dalembert as da
 import interrupted_run
+from dalembert.launch import _supervise
 from interrupted_run import differences, simulate
 
 SCRIPT = Path(interrupted_run.__file__)
@@ -23,13 +24,13 @@ def free_port():
         return s.getsockname()[1]
 
 
-def start(tmp_path, processes):
+def start(tmp_path, processes, *others):
     """Processes of which each has one worker more than the one before."""
     port = free_port()
     children = []
     for process in range(processes):
         options = [f"process={process}", f"processes={processes}", f"port={port}"]
-        options += [f"workers={process + 1}"]
+        options += [f"workers={process + 1}", *others]
         command = [sys.executable, str(SCRIPT), str(tmp_path / "run.ckpt"), str(tmp_path / "r.npz")]
         children.append(
             subprocess.Popen(
@@ -47,15 +48,17 @@ def undisturbed():
     return simulate()
 
 
-def test_two_processes_give_the_bits_of_one(tmp_path, undisturbed):
-    children = start(tmp_path, 2)
+@pytest.mark.parametrize("plain", [1, pytest.param(0, marks=pytest.mark.slow)])
+def test_two_processes_give_the_bits_of_one(tmp_path, plain):
+    children = start(tmp_path, 2, f"plain={plain}")
     errors = [child.communicate(timeout=300)[1] for child in children]
     assert [child.returncode for child in children] == [0, 0], errors
     result = da.load(tmp_path / "r.npz")
-    assert not differences(result, undisturbed)
+    assert not differences(result, simulate(plain=plain))
     assert result.provenance["processes"] == 2
 
 
+@pytest.mark.slow
 def test_one_of_two_is_killed_and_one_goes_on(tmp_path, undisturbed):
     children = start(tmp_path, 2)
     mine = tmp_path / "run.ckpt.process1"
@@ -169,6 +172,7 @@ def at_work(folder):
     return [int((folder / f"pid{process}").read_text()) for process in range(2)]
 
 
+WAIT = "import time; time.sleep(60)"
 KILLED = "process {} of 2 was ended by {}, so the others have been ended."
 ENDS = [
     ("1", signal.SIGKILL, 137, KILLED.format(1, "SIGKILL")),
@@ -185,8 +189,34 @@ ENDS = [
 
 
 @pytest.mark.parametrize(
+    ("how", "status", "sentence"),
+    [
+        (signal.SIGKILL, 137, KILLED.format(1, "SIGKILL")),
+        (signal.SIGTERM, 143, KILLED.format(1, "SIGTERM")),
+        (None, 3, "process 1 of 2 has failed with status 3, so the others have been ended."),
+    ],
+)
+def test_of_two_programs_one_ends_badly_and_the_other_is_ended(how, status, sentence, capsys):
+    children = [
+        subprocess.Popen([sys.executable, "-S", "-c", program])
+        for program in (WAIT, WAIT if how else "raise SystemExit(3)")
+    ]
+    if how:
+        children[1].send_signal(how)
+    assert _supervise(children) == status
+    assert sentence in capsys.readouterr().err
+    assert children[0].returncode == -signal.SIGTERM
+
+
+def test_two_programs_that_end_well_are_let_alone(capsys):
+    children = [subprocess.Popen([sys.executable, "-S", "-c", ""]) for _ in range(2)]
+    assert _supervise(children) == 0 and capsys.readouterr().err == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
     ("whom", "how", "status", "sentence"),
-    [ENDS[0], *(pytest.param(*end, marks=pytest.mark.slow) for end in ENDS[1:])],
+    ENDS,
     ids=[f"{whom}-{how.name}" for whom, how, *_ in ENDS],
 )
 def test_all_processes_end_soon_with_a_sentence_and_a_checkpoint(

@@ -31,19 +31,23 @@ def simulate(params, method=None, system=KUBO, start=START, **options):
     "method",
     tiered([da.midpoint(), da.heun(), da.srkw1(), da.e1()], fast=["heun"], name=lambda m: m.name),
 )
-def test_a_compiled_run_is_the_same_run(method):
+@pytest.mark.parametrize(
+    "options",
+    [{"keep": "all"}, pytest.param({"keep": "final", "only": [3, 17]}, marks=pytest.mark.slow)],
+    ids=["all", "some"],
+)
+def test_a_compiled_run_is_the_same_run(method, options):
     """With a last save that is nearer than the others, and some of the paths alone."""
     params = {"beta": 0.5, "nu": 0.1}
-    for options in ({"keep": "all"}, {"keep": "final", "only": [3, 17]}):
-        ours = jax.jit(lambda params, o=options: simulate(params, method, **o))(params)
-        theirs = simulate(params, method, **options)
-        np.testing.assert_allclose(ours.t, theirs.t)
-        for name in ("mean", "variance", "stderr"):
-            x, y = getattr(ours, name)["energy"], getattr(theirs, name)["energy"]
-            np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12)
-        np.testing.assert_allclose(ours.q, theirs.q, rtol=1e-10, atol=1e-10)
-        np.testing.assert_allclose(ours.p, theirs.p, rtol=1e-10, atol=1e-10)
-        assert int(ours.failed) == theirs.failed == 0
+    ours = jax.jit(lambda params: simulate(params, method, **options))(params)
+    theirs = simulate(params, method, **options)
+    np.testing.assert_allclose(ours.t, theirs.t)
+    for name in ("mean", "variance", "stderr"):
+        x, y = getattr(ours, name)["energy"], getattr(theirs, name)["energy"]
+        np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(ours.q, theirs.q, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(ours.p, theirs.p, rtol=1e-10, atol=1e-10)
+    assert int(ours.failed) == theirs.failed == 0
 
 
 @pytest.mark.slow
@@ -77,6 +81,7 @@ def final_energies(x):
     return (run.q[:, 0] ** 2 + run.p[:, 0] ** 2) / 2
 
 
+@pytest.mark.slow
 def test_derivatives_of_the_mean_energy_are_those_of_the_closed_formula():
     """With respect to β and ν, within four standard errors of the mean over paths."""
     point = jnp.array([0.5, 0.5])
@@ -104,6 +109,7 @@ def test_gradients_backwards_and_forwards_agree():
         assert float(backwards[k]) == pytest.approx(float(difference), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_gradients_with_respect_to_initial_states():
     def mean(q):
         run = da.simulate(KUBO, da.midpoint(), (q, q * 0), dt=0.1, t_end=1.0, paths=50)
@@ -198,7 +204,7 @@ THIRD = [way + ways for way in "fr" for ways in SECOND]
             *(("cosine", kind, "rf") for kind in WAYS),
             *(("all functions", kind, w) for kind in WAYS for w in ["f", "r", *SECOND, *THIRD]),
         ],
-        fast=["cosine-a run-rf", "all functions-one step-r"],
+        fast=["cosine-a run-rf"],
     ),
 )
 def test_derivatives_of_every_order_in_every_nesting(forces, kind, ways):
@@ -234,6 +240,7 @@ def test_second_derivatives_of_many_degrees_of_freedom(ways):
     np.testing.assert_allclose(found, np.stack(differences), rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_failed_paths_leave_the_statistics():
     system = da.System(
         H=lambda q, p, c: p[0] ** 2 / 2,

@@ -2,14 +2,15 @@
 
 import importlib.util
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 import dalembert as da
-from tiers import tiered
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "tutorials"
@@ -37,7 +38,19 @@ def test_there_are_seven():
     assert len(NAMES) == 7
 
 
-@pytest.mark.parametrize("name", tiered(NAMES, fast=["first_ten_lines"]))
+def test_the_first_one_runs_as_it_is(tmp_path, monkeypatch, capsys):
+    """In this process, with the settings of users."""
+    monkeypatch.chdir(tmp_path)
+    jax.config.update("jax_enable_x64", False)
+    jax.config.update("jax_numpy_dtype_promotion", "standard")
+    jax.config.update("jax_numpy_rank_promotion", "allow")
+    runpy.run_path(str(FOLDER / "first_ten_lines.py"))
+    assert "largest deviation" in capsys.readouterr().out
+    assert (tmp_path / "first_ten_lines.png").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
 def test_script(name, tmp_path, environment):
     command = [sys.executable, "-W", "error", str(FOLDER / f"{name}.py")]
     done = subprocess.run(

@@ -86,9 +86,9 @@ def test_a_figure_without_panels_is_refused():
 
 def test_files_are_the_same_every_time_and_in_threads(tmp_path):
     figure = a_figure(a_line("midpoint"), a_line("heun"))
-    folders = [tmp_path / str(i) for i in range(4)]
+    folders = [tmp_path / str(i) for i in range(3)]
     once = save_figure(figure, folders[0])
-    with ThreadPoolExecutor(3) as pool:
+    with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda folder: save_figure(figure, folder), folders[1:]))
     assert [file.name for file in once] == ["energy.svg", "energy.pdf", "energy.png"]
     for file in once:
@@ -112,6 +112,13 @@ def test_settings_of_the_user_are_left_alone(tmp_path):
     assert "matplotlib.pyplot" not in _modules_after("import dalembert.studies.draw")
 
 
+def test_drawing_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match="pip install matplotlib"):
+        draw(Figure("f", "", "", (Panel("x", "y"),)))
+
+
+@pytest.mark.slow
 def test_import_needs_no_matplotlib_and_drawing_says_what_to_install():
     assert "matplotlib" not in _modules_after("import dalembert.studies.draw")
     script = (

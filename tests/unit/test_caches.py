@@ -13,6 +13,7 @@ import dalembert as da
 from dalembert.caches import EACH, RECENT, Kept, bounded, kept
 from dalembert.captured import captured
 from dalembert.stepping.stepper import make_stepper
+from tiers import tiered
 
 START = ([1.0], [0.0])
 OPTIONS = {"dt": 0.1, "t_end": 1.0, "paths": 8, "keep": "final"}
@@ -40,7 +41,7 @@ USES = {
 }
 
 
-@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("use", tiered(USES, fast=["run"]))
 def test_a_system_that_is_deleted_is_freed_with_its_code(use):
     system = pendulum()
     first = USES[use](system)

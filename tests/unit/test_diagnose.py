@@ -56,7 +56,7 @@ def test_every_system_is_covered():
     assert set(FACTS) == set(da.systems.FEW)
 
 
-@pytest.mark.parametrize("name", FACTS)
+@pytest.mark.parametrize("name", tiered(FACTS, fast=[*JUDGED, "lorentz", "pendulum"]))
 def test_structure(name):
     d = structure(name)
     found = (
@@ -159,7 +159,9 @@ FEW = (da.midpoint(), da.additive_midpoint())
 
 
 @pytest.mark.parametrize("methods", [FEW, pytest.param(None, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("case", LOOKS_CONSTANT)
+@pytest.mark.parametrize(
+    "case", tiered(LOOKS_CONSTANT, fast=["beyond the samples", "by its parameter"])
+)
 def test_what_is_recommended_is_taken(case, methods):
     """Noise that only looks constant: a method that a run refuses is not recommended."""
     h, params = LOOKS_CONSTANT[case]
@@ -390,6 +392,7 @@ def test_with_mixed_pairs_another_method_is_recommended():
     assert advice and "additive_midpoint" not in [each.method for each in advice]
 
 
+@pytest.mark.slow
 def test_mixed_pairs_of_noises_count():
     methods = [da.additive_midpoint(), da.additive_dirk(), da.additive_gauss(), da.midpoint()]
     d = diagnose(MIXED_PAIRS, methods=methods)

@@ -10,6 +10,7 @@ import pytest
 import dalembert as da
 from dalembert.stepping import many
 from dalembert.stepping.locality import is_by_particle, is_entrywise
+from tiers import tiered
 
 Z = jax.ShapeDtypeStruct((12,), np.float64)
 RATES = np.arange(1.0, 5.0)[:, None]
@@ -162,8 +163,8 @@ def test_every_path_is_solved_alone():
     def one(stiffness):
         return solve(lambda u: u + stiffness * jnp.roll(u, 1) - START, START)
 
-    alone, report = one(1e-3)
-    both, reports = jax.vmap(one)(jnp.array([1e-3, 0.3]))
+    alone, report = jax.jit(one)(1e-3)
+    both, reports = jax.jit(jax.vmap(one))(jnp.array([1e-3, 0.3]))
     np.testing.assert_allclose(both[0], alone, rtol=1e-15)
     assert reports.iterations[0] == report.iterations < reports.iterations[1]
     assert np.all(reports.residual < 1e-14)
@@ -193,15 +194,17 @@ FLAT = da.System(
 Q0 = np.linspace(-1, 1, 12).reshape(4, 3)
 
 
-def test_states_have_the_shape_of_the_system():
+@pytest.mark.parametrize("name", tiered(["midpoint", "heun"], fast=["heun"]))
+def test_states_have_the_shape_of_the_system(name):
+    method = da.METHODS[name]()
     options = {"dt": 0.1, "t_end": 0.5, "paths": 3, "keep": "all", "progress": False}
     observe = {"first": lambda q, p: q[0]}
-    run = da.simulate(PARTICLES, da.midpoint(), (Q0, 0 * Q0), observe=observe, **options)
-    flat = da.simulate(FLAT, da.midpoint(), (Q0.ravel(), 0 * Q0.ravel()), **options)
+    run = da.simulate(PARTICLES, method, (Q0, 0 * Q0), observe=observe, **options)
+    flat = da.simulate(FLAT, method, (Q0.ravel(), 0 * Q0.ravel()), **options)
     assert run.q.shape == (6, 3, 4, 3) and run.mean["first"].shape == (6, 3)
     np.testing.assert_array_equal(run.q.reshape(flat.q.shape), flat.q)
     assert run.to_xarray()["q"].dims == ("time", "path", "component_0", "component_1")
-    q, p, info = da.step(PARTICLES, da.midpoint(), Q0, 0 * Q0, 0.1, [0.2])
+    q, p, info = da.step(PARTICLES, method, Q0, 0 * Q0, 0.1, [0.2])
     assert q.shape == p.shape == (4, 3) and info.converged
     assert PARTICLES.drift(Q0, 0 * Q0)[1].shape == (4, 3)
     assert (PARTICLES.dim, PARTICLES.shape, PARTICLES.noises) == (12, (4, 3), 1)
@@ -279,7 +282,10 @@ OSCILLATORS = da.System(
 GRAIN = {"dt": 0.05, "t_end": 1.0, "seed": 3, "progress": False, "keep": "final"}
 
 
-@pytest.mark.parametrize("method", [da.stormer_verlet(), da.midpoint()], ids=lambda m: m.name)
+@pytest.mark.parametrize(
+    "method",
+    tiered([da.stormer_verlet(), da.midpoint()], fast=["stormer_verlet"], name=lambda m: m.name),
+)
 def test_noise_that_depends_on_positions(method):
     """Joint terms are not carried to the next step: their increments are others there."""
     start = np.linspace(-1, 1, 12), np.zeros(12)
@@ -292,6 +298,7 @@ def test_noise_that_depends_on_positions(method):
     assert run.failed == 0 and run.residual < 1e-13
 
 
+@pytest.mark.slow
 def test_a_path_that_fails_leaves_the_others_alone():
     """One of them starts where the explicit method blows up."""
     q = np.tile(np.linspace(-1, 1, 12), (6, 1))
@@ -303,6 +310,7 @@ def test_a_path_that_fails_leaves_the_others_alone():
     np.testing.assert_array_equal(run.q[others], fine.q[others])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [da.baoab(), da.midpoint()], ids=lambda m: m.name)
 def test_saves_do_not_change_a_path(method):
     chain = da.systems.fput(20, gamma=1.0, temperature=0.5)

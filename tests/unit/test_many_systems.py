@@ -50,7 +50,6 @@ from dalembert.systems.polymer import (
     rouse_variances,
 )
 from dalembert.systems.stochastic_wave import mean_wave
-from tiers import tiered
 
 
 def state(system, seed=0):
@@ -294,7 +293,7 @@ def test_the_chain_in_equilibrium_is_that_of_gibbs_also_where_modes_are_not_enou
 def test_modes_of_the_linear_chain():
     system, (q, p) = fput(7, beta=0.0), np.random.default_rng(1).normal(size=(2, 7))
     assert np.allclose(fput_modes(fput_modes(q)), q, atol=1e-15)
-    acceleration = system.drift(q, p)[1]
+    acceleration = jax.jit(system.drift)(q, p)[1]
     assert np.allclose(fput_modes(acceleration), -(fput_frequencies(7) ** 2) * fput_modes(q))
     assert np.sum(fput_mode_energies(q, p)) == pytest.approx(system.H(q, p, system.params))
 
@@ -383,9 +382,14 @@ def test_images_do_not_matter_and_energy_is_continuous_at_the_cutoff():
     system, q, p = fluid()
     box = np.cbrt(32 / 0.1)
     moved = q + box * np.random.default_rng(0).integers(-2, 3, q.shape)
-    assert np.allclose(system.drift(moved, p)[1], system.drift(q, p)[1], atol=1e-10)
+    force = jax.jit(lambda q: system.drift(q, p)[1])
+    assert np.allclose(force(moved), force(q), atol=1e-10)
     pair = lennard_jones(2, 0.001, cutoff=3.0)
-    at = lambda r: pair.H(jnp.array([[0.0] * 3, [r, 0.0, 0.0]]), jnp.zeros((2, 3)), pair.params)  # noqa: E731
+
+    @jax.jit
+    def at(r):
+        return pair.H(jnp.zeros((2, 3)).at[1, 0].set(r), jnp.zeros((2, 3)), pair.params)
+
     assert float(at(3.0)) == 0.0 and abs(float(at(3.0 - 1e-9))) < 1e-10
     assert float(at(2 ** (1 / 6))) == pytest.approx(-1 + 4 * (3.0**-6 - 3.0**-12), rel=1e-14)
 
@@ -398,12 +402,13 @@ def test_pressure_is_minus_the_slope_of_the_energy_in_the_volume():
         larger = {**params, "density": 0.3 / scale**3, "cutoff": 2.2 * scale}
         return _pair_energy(scale * q, larger, 0.0)
 
-    slope = jax.grad(energy)(1.0) / (3 * volume)
+    slope = jax.jit(jax.grad(energy))(1.0) / (3 * volume)
     r = beyond(2.2)
     tail = -2 * np.pi / 3 * 0.3**2 * np.trapezoid(-4 * (12 / r**10 - 6 / r**4), r)
-    at_rest = float(lennard_jones_pressure(q, jnp.zeros_like(q), params))
+    pressure = jax.jit(lambda p: lennard_jones_pressure(q, p, params))
+    at_rest = float(pressure(jnp.zeros_like(q)))
     assert at_rest == pytest.approx(float(-slope) + tail, rel=1e-6)
-    moving = float(lennard_jones_pressure(q, jnp.ones_like(q), params))
+    moving = float(pressure(jnp.ones_like(q)))
     assert moving - at_rest == pytest.approx(0.3, rel=1e-12)
 
 
@@ -453,7 +458,7 @@ def test_modes_of_the_polymer():
     system, (q, p) = polymer(N, k, gamma=0.0), np.random.default_rng(1).normal(size=(2, 6, 3))
     modes = rouse_modes(q)
     stiffness = np.concatenate([[0.0], T / rouse_variances(N, k, T)])
-    force = system.drift(q, p)[1]
+    force = jax.jit(system.drift)(q, p)[1]
     assert np.allclose(rouse_modes(force), -stiffness[:, None] * modes, atol=1e-13)
     assert np.allclose(modes[0], math.sqrt(N) * q.mean(axis=0))
     # The distance of the ends as a sum over modes, with their variances.
@@ -468,8 +473,8 @@ def test_modes_of_the_polymer():
 def test_the_sampler_of_the_polymer_draws_stationary_states():
     N, k, T, mass, count = 5, 1.3, 0.8, 2.0, 4000
     keys = jax.random.split(jax.random.key(0), count)
-    q, p = jax.vmap(polymer_sampler(N, k, T, mass))(keys)
-    found = np.mean(np.asarray(jax.vmap(rouse_modes)(q)) ** 2, axis=(0, 2))
+    q, p = jax.jit(jax.vmap(polymer_sampler(N, k, T, mass)))(keys)
+    found = np.mean(np.asarray(jax.jit(jax.vmap(rouse_modes))(q)) ** 2, axis=(0, 2))
     error = 5 * math.sqrt(2 / (3 * count))
     assert np.allclose(found[1:] / rouse_variances(N, k, T), 1, rtol=0, atol=error)
     assert found[0] < 1e-25
@@ -563,7 +568,8 @@ def coupled():
 def test_kinetic_and_potential_energy_make_up_the_hamiltonian(name):
     system, _ = CASES[name]
     q, p = map(jnp.asarray, state(system))
-    K, U = (f(system)(q, p, system.params) for f in (observables.kinetic, observables.potential))
+    parts = observables.kinetic(system), observables.potential(system)
+    K, U = jax.jit(lambda q, p: [f(q, p, system.params) for f in parts])(q, p)
     mass = system.params.get("mass", 1.0)
     assert float(K) == pytest.approx(float(jnp.sum(p**2)) / (2 * mass), rel=1e-14)
     assert float(K + U) == pytest.approx(float(system.H(q, p, system.params)), rel=1e-13)
@@ -588,8 +594,8 @@ def test_configurational_temperature_by_quadrature(directions):
     system = langevin(lambda q: jnp.sum(q**4) / 4 + q[0] * q[1] + q[1] ** 2, 2)
     q = np.stack(np.meshgrid(x, x, indexing="ij"), axis=-1).reshape(-1, 2)
     pair = observables.configurational_temperature(system, directions)
-    values = jax.vmap(lambda q: pair(q, jnp.zeros(2), system.params))(q)
-    energy = jax.vmap(lambda q: system.H(q, jnp.zeros(2), system.params))(q)
+    values = jax.jit(jax.vmap(lambda q: pair(q, jnp.zeros(2), system.params)))(q)
+    energy = jax.jit(jax.vmap(lambda q: system.H(q, jnp.zeros(2), system.params)))(q)
     mean = np.exp(-energy / T) @ values
     assert values.shape == (q.shape[0], 2)
     assert mean[0] / mean[1] == pytest.approx(T, rel=1e-12)
@@ -638,7 +644,8 @@ THERMAL = {
 }
 
 
-@pytest.mark.parametrize("name", tiered(THERMAL, fast=["fput"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", THERMAL)
 def test_lattices_have_the_gibbs_measure(name):
     """⟨q_i ∂U/∂q_j⟩ = ⟨p_i p_j⟩ = T δ_ij, both temperatures, and what is known of each lattice."""
     make, exact = THERMAL[name]
@@ -810,6 +817,7 @@ def test_the_polymer_keeps_its_size():
         assert within(run.mean[name][-1], run.stderr[name][-1], value), name
 
 
+@pytest.mark.slow
 def test_the_charge_of_the_wave_is_kept_on_every_path():
     """By midpoint, to rounding; Heun's method is the control."""
     system = stochastic_wave(12, 0.5)

@@ -212,6 +212,7 @@ def test_normal_numbers_reach_from_zero_to_the_largest(dtype):
     assert 2 * stats.norm.sf(LARGEST) * 1e16 == pytest.approx(0.2, abs=0.05)
 
 
+@pytest.mark.slow
 def test_places_on_the_circle_are_equally_far_apart():
     """2²² of them, each hit once."""
     place = (np.arange(2**22, dtype=np.uint32) << np.uint32(10)) | np.uint32(0x200)
@@ -223,7 +224,7 @@ def test_places_on_the_circle_are_equally_far_apart():
     assert np.abs(spoiled - angle).max() > 1e-8, "a wrong sign is not seen"
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [pytest.param(np.float32, marks=pytest.mark.slow), np.float64])
 @pytest.mark.parametrize("bits", [10, 18])
 def test_no_hole_around_zero(bits, dtype):
     """Words whose angles are so near to an axis that every number counts."""
@@ -339,7 +340,10 @@ def test_streams_do_not_share_words():
     assert len(np.unique(words)) == np.size(words)
 
 
-@pytest.mark.parametrize("noise", [Gaussian(), Gaussian(truncation=1), ThreePoint()])
+@pytest.mark.parametrize(
+    "noise",
+    [Gaussian(), pytest.param(Gaussian(truncation=1), marks=pytest.mark.slow), ThreePoint()],
+)
 def test_a_block_serves_the_steps_that_its_number_says(noise):
     together = noise.together
     assert together == (8 if noise == ThreePoint() else 4)
@@ -423,6 +427,7 @@ def test_words_are_the_same_bit_for_bit_however_they_are_computed():
     assert all(same_bits(eager, other) for other in others)
 
 
+@pytest.mark.slow
 def test_gaussian_numbers_do_not_depend_on_what_is_compiled_around_them():
     def drift(path):
         increments = Gaussian().draw(3, path, 2, 0.3, 1, np.float64)
@@ -437,6 +442,7 @@ def test_gaussian_numbers_do_not_depend_on_what_is_compiled_around_them():
     assert_close(alone, traced(0.3))
 
 
+@pytest.mark.slow
 def test_float32_draws_are_the_float64_draws_in_single_precision():
     double, single = (sample(Gaussian(), 10_001, 2, dtype=t) for t in (np.float64, np.float32))
     assert single.dW.dtype == single.dZ.dtype == np.float32
@@ -520,7 +526,8 @@ def test_gaussian_moments_can_fail(gaussian):
     assert sigmas((w + 0.01 * np.sqrt(DT)), 0) > SIGMAS
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
 def test_normals_pass_kolmogorov_smirnov(dtype):
     drawn = sample(Gaussian(), 2**20, dt=1.0, seed=4, dtype=dtype)
     chi = drawn.dW[:, 0].astype(np.float64)
@@ -533,7 +540,8 @@ def test_normals_pass_kolmogorov_smirnov(dtype):
     assert stats.kstest((chi**2 + eta**2) / 2, "expon").pvalue > P_VALUE
 
 
-@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_the_four_steps_of_a_block_are_normal_and_independent(dtype):
     size = 2**18
     drawn = sample_groups(Gaussian(), size, dt=1.0, seed=14, dtype=dtype)
@@ -559,7 +567,7 @@ def test_the_four_steps_of_a_block_are_normal_and_independent(dtype):
     assert sigmas(same_radius, 0) > SIGMAS
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
 def test_normals_have_the_right_tails(dtype):
     size = 2**22
     normals = sample(Gaussian(), size, dt=1.0, seed=5, dtype=dtype).dW[:, 0]
@@ -595,7 +603,7 @@ def test_no_correlation_across_path_step_and_index(noise):
 # --- truncation -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("k", [1, 2.5])
 def test_truncation_bounds_and_counts(k, dtype):
     dt, noises, paths = 0.3, 3, 2**17

@@ -17,7 +17,6 @@ from dalembert.theory.generator import Series, expectation_series
 from dalembert.theory.orders import strong_order, weak_order
 from dalembert.theory.paths import run_coupled
 from dalembert.theory.slopes import Measured, StrongOrder, WeakOrder, estimate
-from tiers import tiered
 
 KUBO = da.systems.damped_kubo()
 PENDULUM = da.systems.pendulum()
@@ -164,6 +163,7 @@ def test_coupled_runs_are_steps_on_coarsened_paths(coupled):
             np.testing.assert_allclose(ends.z[path], np.concatenate([q, p]), rtol=1e-13)
 
 
+@pytest.mark.slow
 def test_blocks_of_paths_change_nothing(coupled, monkeypatch):
     monkeypatch.setattr(paths, "BLOCK", 32)
     ends, W = run_coupled(PENDULUM, RUNS, START, 1.0, 16, paths=3, seed=5)
@@ -412,7 +412,8 @@ def instruction(result):
     return {"t_end": 1.0, more[1]: ast.literal_eval(more[2])}
 
 
-@pytest.mark.parametrize(("order", "name"), tiered(USUAL, fast=["weak-rs1"]))
+@pytest.mark.slow
+@pytest.mark.parametrize(("order", "name"), USUAL)
 def test_defaults_give_an_order_or_say_what_to_change(order, name):
     method = da.METHODS[name]()
     system = LANGEVIN if method.requires else PENDULUM
@@ -441,7 +442,8 @@ def test_gaussian_nodes_have_the_moments_of_increments():
     assert weights @ (W * increments.dW[:, 1]) == pytest.approx(0, abs=1e-15)
 
 
-@pytest.mark.parametrize("name", tiered(["bracket_gauss", "e1"], fast=["e1"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bracket_gauss", "e1"])
 def test_methods_that_read_dZ_are_measured_without_sampling(name):
     """Weak order two of brackets with one multiplicative noise; E1 has one."""
     method = da.METHODS[name]()
@@ -452,6 +454,7 @@ def test_methods_that_read_dZ_are_measured_without_sampling(name):
     assert low <= claimed <= high and high - low < 0.2, found
 
 
+@pytest.mark.slow
 def test_too_few_paths_are_told_how_many_are_needed():
     with pytest.warns(UserWarning, match="more paths, paths=") as told:
         result = weak_order(PENDULUM, da.heun(), START, t_end=0.5, steps=(2, 4, 8), paths=50)

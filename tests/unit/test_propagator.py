@@ -39,7 +39,7 @@ def maps_of(system, method, noise=None, dt=0.2):
 
 
 @pytest.mark.parametrize(
-    ("system", "name"), tiered(product(SYSTEMS, WEAK), fast=["kubo-srkw1", "driven-rs2"])
+    ("system", "name"), tiered(product(SYSTEMS, WEAK), fast=["kubo-rs2", "driven-rs2"])
 )
 def test_maps_are_the_steps(system, name):
     """At states far from those from which the maps are made."""
@@ -77,7 +77,7 @@ CODES = ["XLA", "vector code (LLVM)"]
 
 @pytest.mark.parametrize(
     ("name", "code"),
-    tiered(product(WEAK, CODES), fast=["rs2-XLA", "srkw1-vector code (LLVM)"]),
+    tiered(product(WEAK, CODES), fast=["srkw1-vector code (LLVM)"]),
 )
 def test_runs_with_and_without_maps_agree(name, code, monkeypatch):
     options = dict(dt=0.2, t_end=20.0, paths=64, save_every=25, keep="all", progress=False)
@@ -93,6 +93,7 @@ def test_runs_with_and_without_maps_agree(name, code, monkeypatch):
     np.testing.assert_allclose(fast.p, plain.p, rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_a_path_that_overflows_is_reported_with_its_step():
     """RS2 is unstable on this system at a large step: maps grow without bound."""
     options = dict(dt=20.0, t_end=20.0 * 4096, paths=32, save_every=4096, progress=False)

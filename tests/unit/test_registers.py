@@ -1,6 +1,7 @@
 """Steps in registers: the kernel of a GPU, run by an interpreter, against the steps of a CPU."""
 
 import contextlib
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -121,7 +122,7 @@ def test_registers_take_the_steps_of_march_fast(name):
         assert not np.asarray(ours.iterations).any()
 
 
-@pytest.mark.parametrize("name", tiered(["two noises", "with dZ"], fast=["two noises"]))
+@pytest.mark.parametrize("name", tiered(["explicit", "two noises", "with dZ"], fast=["explicit"]))
 def test_stretches_may_begin_and_end_within_a_block_of_four(name):
     system, method, dt, noise = CASES[name]
     stepper, state, block = prepare(system, method, dt, noise)
@@ -150,7 +151,7 @@ def test_two_stretches_are_one():
 
 
 @pytest.mark.parametrize(
-    "name", tiered(["nonlinear", "two noises", "truncated"], fast=["truncated"])
+    "name", tiered(["explicit", "nonlinear", "two noises", "truncated"], fast=["explicit"])
 )
 def test_single_precision(name):
     system, method, dt, noise = CASES[name]
@@ -163,6 +164,7 @@ def test_single_precision(name):
     np.testing.assert_allclose(ours.q[0], double.q[0], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_several_tiles(monkeypatch):
     system, method, dt, noise = CASES["nonlinear"]
     prepared = prepare(system, method, dt, noise, q=np.linspace(0.5, 2.0, PATHS))
@@ -172,13 +174,22 @@ def test_several_tiles(monkeypatch):
         np.testing.assert_array_equal(x, y)
 
 
+@cache
+def compiled_quartic():
+    stepper, _, block = prepare(QUARTIC, da.midpoint(), 0.3, da.Gaussian())
+    return compiled(march_in_registers, stepper, block)
+
+
+def quartic(q):
+    """Paths at rest in a potential q⁴, and their steps, which are compiled once."""
+    return *prepare(QUARTIC, da.midpoint(), 0.3, da.Gaussian(), q=q, p=0.0), compiled_quartic()
+
+
 def test_a_path_takes_the_newton_steps_that_it_needs_whatever_the_others_do():
     far = np.full(PATHS, 0.5)
     far[3] = 5.0
-    prepared = prepare(QUARTIC, da.midpoint(), 0.3, da.Gaussian(), q=far, p=0.0)
-    stepper, state, block = prepared
-    fast = run(march_fast, *prepared, count=1)
-    steps = compiled(march_in_registers, stepper, block)
+    stepper, state, block, steps = quartic(far)
+    fast = run(march_fast, stepper, state, block, count=1)
     ours = steps(state, jnp.int32(0), jnp.int32(1))
     iterations = np.asarray(ours.iterations)
     assert iterations[3] > np.delete(iterations, 3).max()
@@ -201,9 +212,8 @@ def test_a_path_takes_the_newton_steps_that_it_needs_whatever_the_others_do():
 def test_a_path_whose_newton_steps_do_not_shrink_is_left_for_the_safe_way():
     far = np.full(PATHS, 0.5)
     far[3] = 1e3
-    prepared = prepare(QUARTIC, da.midpoint(), 0.3, da.Gaussian(), q=far, p=0.0)
-    moved = run(march_in_registers, *prepared, count=1)
-    after, is_hard = accepted(*prepared[:2], moved)
+    stepper, state, _, steps = quartic(far)
+    after, is_hard = accepted(stepper, state, steps(state, jnp.int32(0), jnp.int32(1)))
     assert np.flatnonzero(is_hard).tolist() == [3] and after.q[0][3] == 1e3
     increments = da.brownian_path(7, 3 * (2**31 + 11), 0.3, 1, 1)
     assert da.step(QUARTIC, da.midpoint(), [1e3], [0.0], 0.3, increments.dW[0])[2].converged
@@ -244,12 +254,16 @@ def with_force(force):
     return make_stepper(system, da.midpoint(), np.float64)
 
 
-def test_functions_that_triton_does_not_know_are_left_to_xla(monkeypatch):
+def test_functions_that_triton_does_not_know_are_named():
     assert why_not(with_force(lambda q: jnp.tanh(q) + jnp.log1p(q**2)), da.Gaussian()) == ""
     for name in ("bessel_i0e", "erf", "lgamma", "round"):
         reason = why_not(with_force(getattr(lax, name)), da.Gaussian())
         assert reason.startswith("Triton has no") and name in reason
     assert "rem of float64" in why_not(with_force(lambda q: lax.rem(q, 0.3 + q**2)), da.Gaussian())
+
+
+@pytest.mark.slow
+def test_functions_that_triton_does_not_know_are_left_to_xla(monkeypatch):
     kernel, system = engines.KernelInRegisters, with_force(lax.bessel_i0e).system
     monkeypatch.setattr(kernel, "compile", kernel.compile_anywhere)
     run = da.simulate(

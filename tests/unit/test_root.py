@@ -88,14 +88,8 @@ def test_what_else_a_solver_says_has_no_derivative():
     assert np.abs(tangent[0]).max() > 0.1
 
 
-@pytest.mark.parametrize(
-    "axes",
-    [
-        (0, None),
-        pytest.param((None, 1), marks=pytest.mark.slow),
-        pytest.param((0, 1), marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("axes", [(0, None), (None, 1), (0, 1)])
 def test_mapping_over_some_of_what_a_solution_depends_on(axes):
     """Values and derivatives are those of a loop."""
     few, many = jnp.array([0.4, 0.7]), jnp.linspace(0.2, 0.8, 6).reshape(3, 2)

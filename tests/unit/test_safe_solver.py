@@ -78,6 +78,7 @@ UNSTABLE = da.System(
 """Heun's method overflows on it, path by path, and chaos tells any rounding apart."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vector code (LLVM)", "XLA"])
 def test_failures_do_not_depend_on_how_often_paths_are_saved(engine):
     options = dict(dt=0.25, t_end=30.0, paths=128, keep="final", progress=False)

@@ -81,7 +81,8 @@ def test_redone_steps_are_those_of_the_safeguarded_solver():
     assert iterations > newton.FAST_STEPS
 
 
-@pytest.mark.parametrize("size", tiered([1, 5], fast=["5"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [1, 5])
 def test_more_hard_paths_than_one_group(monkeypatch, size):
     """Groups of any size, among them a last one that is not full, give what all safely give."""
     monkeypatch.setattr(settings, "CPU_GRAIN", settings.CPU_GRAIN._replace(safe_paths=size))

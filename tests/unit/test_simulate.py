@@ -108,6 +108,7 @@ def test_initial_states_per_path_and_by_sampler():
     np.testing.assert_array_equal(again.q[0], drawn.q[0, :10])
 
 
+@pytest.mark.slow
 def test_recorded_noise_and_observables_with_several_components():
     path = da.brownian_path(5, 0, 0.25, 20, 1)
     noise = da.Recorded(da.Increments(dW=path.dW))
@@ -340,21 +341,30 @@ def test_numbers_are_taken_as_they_are_written():
         np.testing.assert_array_equal(run.mean["energy"], plain.mean["energy"])
 
 
+LOST, EXACT = np.array([0.1], np.float32), np.array([0.5], np.float32)
+
+
 @jax.numpy_dtype_promotion("standard")
 def test_float32_numbers_that_have_lost_digits_are_pointed_out():
-    system = da.systems.damped_kubo()
-    options = dict(dt=0.5, t_end=1.0, progress=False)
-    lost, exact = np.array([0.1], np.float32), np.array([0.5], np.float32)
+    """And no others: a warning would be an error here."""
+    system, options = da.systems.damped_kubo(), dict(dt=0.5, t_end=1.0, progress=False)
     with pytest.warns(UserWarning, match="the initial state has float32 numbers"):
-        da.simulate(system, da.heun(), (lost, exact), **options)
-    stiff = da.System(H=lambda q, p, k: p[0] ** 2 + k[0] * q[0] ** 2, dim=1, params=lost)
+        da.simulate(system, da.heun(), (LOST, EXACT), **options)
+    da.simulate(system, da.heun(), (EXACT, EXACT), **options)
+    with pytest.warns(UserWarning, match="F has float32 numbers"):
+        da.System(H=lambda q, p: p[0] ** 2, F=lambda q, p: -LOST * p, dim=1)
+
+
+@pytest.mark.slow
+@jax.numpy_dtype_promotion("standard")
+def test_float32_parameters_that_have_lost_digits_are_pointed_out():
+    """And not the numbers of a run in single precision."""
+    options = dict(dt=0.5, t_end=1.0, progress=False)
+    stiff = da.System(H=lambda q, p, k: p[0] ** 2 + k[0] * q[0] ** 2, dim=1, params=LOST)
     with pytest.warns(UserWarning, match="params has float32 numbers"):
         da.simulate(stiff, da.heun(), ([2.0], [0.0]), **options)
-    with pytest.warns(UserWarning, match="F has float32 numbers"):
-        da.System(H=lambda q, p: p[0] ** 2, F=lambda q, p: -lost * p, dim=1)
-    # No warning, which would be an error here: nothing is lost, or it is what was asked for.
-    da.simulate(system, da.heun(), (exact, exact), **options)
-    da.simulate(system, da.heun(), (lost, exact), dtype=np.float32, **options)
+    kubo = da.systems.damped_kubo()
+    da.simulate(kubo, da.heun(), (LOST, EXACT), dtype=np.float32, **options)
 
 
 # What a warning about failed paths says
@@ -382,7 +392,11 @@ def test_a_derivative_that_is_not_finite_is_named_as_the_reason():
 @pytest.mark.parametrize(
     ("method", "advice"),
     [
-        (da.midpoint(), r"A smaller dt, or noise=da.Gaussian\(truncation=3\), may help"),
+        pytest.param(
+            da.midpoint(),
+            r"A smaller dt, or noise=da.Gaussian\(truncation=3\), may help",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(da.srkw1(), "A smaller dt may help", marks=pytest.mark.slow),
         (da.heun(), "A smaller dt or an implicit method may help"),
     ],

@@ -14,6 +14,7 @@ from dalembert.ensemble import blocks, settings
 from dalembert.statistics.observing import Observing, on_host
 from dalembert.statistics.statistic import Recordable
 from outside_statistic import SignChanges
+from tiers import tiered
 
 SYSTEM = da.systems.langevin(gamma=0.5)
 PATHS = 150
@@ -105,7 +106,10 @@ def test_the_numbers_are_those_of_numpy(run):
     assert found["changes"].mean == np.mean(np.sum(p[1:] * p[:-1] < 0, axis=0))
 
 
-@pytest.mark.parametrize("cut", ["one worker", "short legs", "a resumed checkpoint"])
+@pytest.mark.parametrize(
+    "cut",
+    tiered(["one worker", "short legs", "a resumed checkpoint"], fast=["a resumed checkpoint"]),
+)
 def test_however_a_run_is_cut_it_has_the_same_bits(run, cut, monkeypatch, tmp_path):
     options = {"workers": 1}
     if cut != "one worker":
@@ -137,9 +141,15 @@ def traced(params, **options):
     return simulate(SYSTEM.with_params(**params), **options)
 
 
-def test_inside_jit(run):
-    inside = jax.jit(traced)(SYSTEM.params)
-    assert close(inside.statistics, run.statistics) and close(inside.moments, run.moments)
+INSIDE = {"some": ["rho", "bins"], "all": list(STATISTICS)}
+
+
+@pytest.mark.parametrize("which", tiered(INSIDE, fast=["some"]))
+def test_inside_jit(run, which):
+    given = {name: STATISTICS[name] for name in INSIDE[which]}
+    inside = jax.jit(lambda params: traced(params, statistics=given))(SYSTEM.params)
+    assert close(inside.statistics, {name: run.statistics[name] for name in given})
+    assert close(inside.moments, run.moments)
     np.testing.assert_array_equal(inside.count, run.count)
     assert close(inside.statistics["bins"].density, run.statistics["bins"].density)
 
@@ -292,7 +302,7 @@ KNOWN = {
 }
 
 
-@pytest.mark.parametrize("case", KNOWN)
+@pytest.mark.parametrize("case", tiered(KNOWN, fast=["covariance", "integrated time"]))
 def test_error_bars_are_those_of_many_samples(case):
     """Deviations over error bars have the size 1 to a quarter; with half the bars they do not."""
     statistic, shown, exact = KNOWN[case]
@@ -302,7 +312,7 @@ def test_error_bars_are_those_of_many_samples(case):
     assert np.all(2 * sizes > 1.4), "error bars half as long would pass"
 
 
-@pytest.mark.parametrize("name", STATISTICS)
+@pytest.mark.parametrize("name", tiered(STATISTICS, fast=["mean", "cov", "rho", "bins"]))
 def test_merging_is_associative_and_is_that_of_one_block(name):
     statistic, x = STATISTICS[name], noise(jax.random.key(2))[:20]
     if name in ("rho", "changes"):

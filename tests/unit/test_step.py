@@ -181,7 +181,7 @@ def reports(H, noise, dt, dim):
     return jax.jit(jax.vmap(one))
 
 
-IN_THE_PLANE = tiered(product([1, 2], NOISES), fast=["1-separable", "1-coupled"])
+IN_THE_PLANE = tiered(product([1, 2], NOISES), fast=["1-separable"])
 
 
 @pytest.mark.parametrize(("dim", "noise"), IN_THE_PLANE)
@@ -194,6 +194,7 @@ def test_particles_far_from_the_origin_are_no_failures(dim, noise, distance):
     assert np.all(info.converged)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dim", "noise"), IN_THE_PLANE)
 def test_rest_at_a_stiff_equilibrium_is_no_failure(dim, noise):
     """Large forces cancel there, and what is left of them is rounding."""
@@ -395,7 +396,9 @@ def test_nothing_traced_is_kept_after_a_step():
 # --- no tracing twice --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", [da.midpoint(), da.heun()], ids=lambda m: m.name)
+@pytest.mark.parametrize(
+    "method", tiered([da.midpoint(), da.heun()], fast=["heun"], name=lambda m: m.name)
+)
 def test_other_numbers_do_not_trace_again(method, calls):
     def H(q, p, params):
         calls.add()
@@ -481,6 +484,7 @@ def test_inside_a_transformation_the_type_of_q_counts(x64_off):
     assert found[0].dtype == np.float64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrt", tiered(["params", "dt", "dW"], fast=["params"]))
 def test_derivatives_without_the_global_switch(wrt, x64_off):
     """NumPy positions in float64, and only something else traced: what JAX has then is float32."""
@@ -539,6 +543,7 @@ def test_chain_of_500_oscillators(name):
         assert np.max(np.abs(a - b)) <= 1e-13 * np.max(np.abs(b))
 
 
+@pytest.mark.slow
 def test_chain_of_500_oscillators_solves_the_midpoint_equations():
     q, p = np.random.default_rng(1).normal(size=(2, 500))
     dt, dW = 0.1, 0.3
@@ -567,9 +572,8 @@ def symplectic_defect(system, method, q, p, dt, dW):
     return np.max(np.abs(M.T @ omega @ M - omega))
 
 
-@pytest.mark.parametrize(
-    "name", tiered(["midpoint", "stormer_verlet", "heun"], fast=["midpoint", "heun"])
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["midpoint", "stormer_verlet", "heun"])
 def test_chain_without_forces_moves_symplectically(name):
     free = da.System(H=springs, h=[shaking], dim=20, name="chain")
     q, p = np.random.default_rng(3).normal(size=(2, 20))
@@ -779,9 +783,7 @@ def test_parameters_that_a_system_does_not_have_are_refused():
     assert nameless.with_params(3.0).params == 3.0
 
 
-@pytest.mark.parametrize(
-    "solver", tiered(Solver, fast=["FAST", "LOOP", "BOTH"], name=lambda s: s.name)
-)
+@pytest.mark.parametrize("solver", tiered(Solver, fast=["BOTH"], name=lambda s: s.name))
 def test_every_solver_solves_the_steps_of_particles_that_travelled_far(solver):
     """Positions of several hundred periods: rounding them changes the forces, not the verdict."""
     system = da.systems.lenard_bernstein()

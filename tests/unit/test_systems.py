@@ -39,6 +39,7 @@ from dalembert.systems.lenard_bernstein import (
 )
 from dalembert.systems.lorentz import INITIAL_ENERGY, initial_density
 from dalembert.systems.van_der_pol import STATIONARY_ENERGY, averaged_energy
+from tiers import tiered
 
 pi = math.pi
 
@@ -397,15 +398,15 @@ def test_averaged_energy_is_the_mean_of_its_density(nu, sigma):
 def test_averaged_energy_density_is_stationary_for_the_averaged_equation():
     """The averages over the phase of the energy's drift and diffusion, from the Itô equation."""
     nu, sigma = 0.3, 0.4
-    system = van_der_pol(nu, sigma)
+    ito = jax.jit(van_der_pol(nu, sigma).ito)
     theta = 2 * pi * np.arange(16) / 16
     for E in (0.5, 2.0, 3.5):
         drift, diffusion = 0.0, 0.0
         for angle in theta:
             q, p = math.sqrt(2 * E) * np.array([[math.cos(angle)], [math.sin(angle)]])
-            A, B = system.ito(q, p)
-            drift += float(q @ A[:1] + p @ A[1:] + jnp.sum(B**2) / 2) / 16
-            diffusion += float(jnp.sum((q @ B[:1] + p @ B[1:]) ** 2)) / 16
+            A, B = map(np.asarray, ito(q, p))
+            drift += float(q @ A[:1] + p @ A[1:] + np.sum(B**2) / 2) / 16
+            diffusion += float(np.sum((q @ B[:1] + p @ B[1:]) ** 2)) / 16
         assert np.isclose(drift, nu * (E - E**2 / 2) + sigma**2 / 2, rtol=1e-13)
         assert np.isclose(diffusion, sigma**2 * E, rtol=1e-13)
         # Zero flux: drift ρ = (diffusion ρ)'/2 with ρ'/ρ = −ν(E − 2)/σ².
@@ -495,6 +496,7 @@ def test_lenard_bernstein_gibbs_density_is_stationary(mu, D, E0):
     assert worst_residual(system, gibbs(1.1 * mu)) > 1e-2
 
 
+@pytest.mark.slow
 def test_langevin_gibbs_weight_is_stationary():
     system = langevin(quartic, 2, gamma=0.7, temperature=0.4, mass=2.5)
 
@@ -780,7 +782,10 @@ def square_by_squares(x):
 square_by_squares.defvjp(lambda x: (x**2, x), lambda x, g: (square(x) / x * 2 * g,))
 
 
-@pytest.mark.parametrize("method", [da.midpoint(), da.bracket_midpoint()], ids=lambda m: m.name)
+@pytest.mark.parametrize(
+    "method",
+    tiered([da.midpoint(), da.bracket_midpoint()], fast=["midpoint"], name=lambda m: m.name),
+)
 def test_a_rule_backwards_gives_the_derivatives_of_an_energy(method):
     def step(fun):
         system = System(H=lambda q, p: fun(p[0]) / 2 + fun(q[0]) ** 2, h=[lambda q, p: q[0]], dim=1)
@@ -890,7 +895,7 @@ def test_langevin_takes_callable_objects_that_cannot_be_hashed():
         def __call__(self, q):
             return 2.0 * jnp.sum(q**2)
 
-    dp = langevin(Spring(), 2, gamma=0.0).drift(np.ones(2), np.zeros(2))[1]
+    dp = jax.jit(langevin(Spring(), 2, gamma=0.0).drift)(np.ones(2), np.zeros(2))[1]
     assert np.allclose(dp, -4.0)
 
 
@@ -928,7 +933,13 @@ def test_langevin_noises_commute():
         assert all(np.all(x == 0) for x in bracket(system, q, p))
 
 
-@pytest.mark.parametrize("name", ["pendulum", "planar", "two_noise", "damped_kubo", "lorentz"])
+@pytest.mark.parametrize(
+    "name",
+    tiered(
+        ["pendulum", "planar", "two_noise", "damped_kubo", "lorentz"],
+        fast=["pendulum", "damped_kubo"],
+    ),
+)
 def test_multiplicative_noise_has_an_ito_correction(name):
     """A control for the additive systems, whose Itô and Stratonovich drifts are the same."""
     system, _ = CASES[name]
@@ -936,7 +947,12 @@ def test_multiplicative_noise_has_an_ito_correction(name):
     assert np.max(np.abs(system.ito(q, p)[0] - np.concatenate(system.drift(q, p)))) > 1e-3
 
 
-@pytest.mark.parametrize("name", ["van_der_pol", "lenard_bernstein", "langevin"])
+@pytest.mark.parametrize(
+    "name",
+    tiered(
+        ["van_der_pol", "lenard_bernstein", "langevin"], fast=["van_der_pol", "lenard_bernstein"]
+    ),
+)
 def test_additive_noise_has_no_ito_correction(name):
     system, _ = CASES[name]
     for q, p in points(system.dim):
@@ -956,7 +972,7 @@ def test_pendulum_ito_correction_is_the_documented_one():
 # Long paths
 
 
-@pytest.mark.parametrize("name", ["pendulum", "two_noise", "planar"])
+@pytest.mark.parametrize("name", tiered(["pendulum", "two_noise", "planar"], fast=["pendulum"]))
 def test_solutions_stay_moderate(name):
     """Heun's method (Stratonovich) on 64 paths up to t = 20: nothing runs away."""
     system, dt, steps = FEW[name](), 0.02, 1000

@@ -70,7 +70,7 @@ def run_with(friction, **options):
 
 VECTOR, XLA, KERNEL = "vector code (LLVM)", "XLA", "one GPU kernel (Pallas)"
 CASES = [*product((VECTOR, XLA), FRICTIONS), (KERNEL, "steep")]
-FAST = [f"{VECTOR}-stop_gradient", f"{VECTOR}-a wrong rule for a line", f"{XLA}-steep"]
+FAST = [f"{VECTOR}-a wrong rule for a line"]
 
 
 @pytest.mark.parametrize(("code", "name"), tiered(CASES, fast=FAST))
@@ -94,9 +94,7 @@ def test_runs_report_what_is_true(code, name, monkeypatch):
     assert other.max() > 50 * newton.tolerance(np.float64)
 
 
-@pytest.mark.parametrize(
-    "name", tiered(FRICTIONS, fast=["stop_gradient", "steep", "a wrong rule for a line"])
-)
+@pytest.mark.parametrize("name", tiered(FRICTIONS, fast=["a wrong rule for a line"]))
 def test_single_steps_report_what_is_true(name):
     friction = FRICTIONS[name]
     q, p, info = da.step(system_with(friction), da.midpoint(), [0.3], [0.9], DT, [])

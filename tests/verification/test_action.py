@@ -131,6 +131,7 @@ class TestPrinciple:
         errors = self.residuals(unforced, 1)
         assert errors.min() > 1e-2 and abs(slope(self.FACTORS, errors)) < 0.05, errors
 
+    @pytest.mark.slow
     def test_is_exact_for_midpoint_on_its_own_grid(self) -> None:
         # The midpoint sums are the discrete action of the midpoint method.
         system = cases.coupled(1, 1)
@@ -171,6 +172,7 @@ class TestGeneratingFunction:
         assert abs(found.S - S(T)) > 1e-2
         assert not np.any(found.F_minus) and not np.any(found.F_plus)
 
+    @pytest.mark.slow
     def test_forces_of_the_damped_oscillator(self) -> None:
         # q̄ is linear in (q_a, p_b), so F^± are integrals of matrix exponentials.
         nu, T, steps = 0.6, 0.8, 256

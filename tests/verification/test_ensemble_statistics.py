@@ -16,7 +16,6 @@ from scipy import linalg, stats
 import dalembert as da
 from dalembert.systems.kubo import kubo_energy
 from dalembert.theory.diagnose import FOR_EVERY_SYSTEM
-from tiers import tiered
 
 FALSE_ALARM = 1e-6
 PATHS = 30_000
@@ -275,12 +274,13 @@ def kubo_of_the_method(method, t):
     return da.exact_moments(KUBO, method, ([2.0], [0.5]), dt=KUBO_DT, steps=steps).energy
 
 
-@pytest.fixture(scope="module", params=tiered(["rs2", "srkw2"], fast=["rs2"]))
+@pytest.fixture(scope="module", params=["rs2", "srkw2"])
 def kubo(request):
     """With a method of weak order 2 and its three-point increments."""
     return simulate_kubo(da.METHODS[request.param]())
 
 
+@pytest.mark.slow
 def test_energy_of_the_kubo_oscillator(kubo):
     """Against the exact E(H) and the method's own, which differ by less than chance does."""
     mean, stderr, t = kubo.mean["energy"][1:], kubo.stderr["energy"][1:], kubo.t[1:]
@@ -299,6 +299,7 @@ def test_energy_of_the_kubo_oscillator_where_the_bias_of_the_method_shows():
     assert not agrees(mean, stderr, kubo_of_the_method(da.stormer_verlet(), t))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong", [{"beta": 0.7}, {"beta": 0.5}, {"nu": 0.42}, {"q0": 2.03}, {"shift": 0.05}], ids=str
 )

@@ -74,6 +74,7 @@ def test_3_lorentz_forcing_does_no_work():
     assert abs(printed @ p) > 1e-3
 
 
+@pytest.mark.slow
 def test_4_discrete_noether_uses_the_derivative_in_the_momentum():
     """q_{k+1} − D₂H_d⁺ is −F_d⁺, which the proof needs; q_{k+1} − D₁H_d⁺ is not."""
     system = da.System(

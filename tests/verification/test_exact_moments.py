@@ -90,11 +90,11 @@ def assert_close(moments, mean, second, tolerance=1e-12):
 @pytest.mark.parametrize(
     ("method", "dt", "energy", "digits"),
     [
-        (da.midpoint(), 0.5, 0.835572, 6),
+        pytest.param(da.midpoint(), 0.5, 0.835572, 6, marks=pytest.mark.slow),
         pytest.param(da.dirk(0.5), 0.5, 0.763468, 6, marks=pytest.mark.slow),
         pytest.param(da.srkw2(), 0.5, 0.729346, 6, marks=pytest.mark.slow),
         (da.heun(), 0.02, 2.17077, 6),
-        (da.stormer_verlet(), 0.5, 5884, 4),
+        pytest.param(da.stormer_verlet(), 0.5, 5884, 4, marks=pytest.mark.slow),
     ],
     ids=lambda x: getattr(x, "name", None),
 )
@@ -178,6 +178,7 @@ def test_the_limit_needs_a_bracket():
         stability_limit(KUBO, da.stormer_verlet(), stable=0.1, unstable=0.2)
 
 
+@pytest.mark.slow
 def test_on_the_unit_circle_bounded_and_growing_moments_are_told_apart():
     start = ([1.0], [0.5])
     oscillator = da.System(H=lambda q, p: (p[0] ** 2 + q[0] ** 2) / 2, dim=1)
@@ -276,6 +277,7 @@ def test_the_solution_against_a_matrix_exponential():
     assert_close(moments, S[0, 1:], S[1:, 1:])
 
 
+@pytest.mark.slow
 def test_methods_converge_to_the_solution_on_noises_that_do_not_commute():
     exact = solution_moments(MIXED, MIXED_START, dt=1.0, steps=1)
     for method, least in ((da.midpoint(), 1.6), (da.rs1(), 3.2)):
@@ -339,7 +341,8 @@ def test_other_methods_do_not_keep_them(method):
     assert np.abs(bias).max() > 1e-3
 
 
-@pytest.mark.parametrize("gamma", tiered([0.5, 2.0], fast=["0.5"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("gamma", [0.5, 2.0])
 def test_srkw1_has_a_kinetic_bias_of_order_gamma_h_unless_lambda_is_a_half(gamma):
     T = 1.5
     system = da.systems.langevin(gamma=gamma, temperature=T)
@@ -350,6 +353,7 @@ def test_srkw1_has_a_kinetic_bias_of_order_gamma_h_unless_lambda_is_a_half(gamma
         assert kinetic == pytest.approx(T, abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dt", [0.1, 1.0, 1.9, 2.6])
 def test_stormer_verlet_with_linear_friction_is_the_gjf_thermostat(dt):
     mass, T = 2.0, 1.3
@@ -360,6 +364,7 @@ def test_stormer_verlet_with_linear_friction_is_the_gjf_thermostat(dt):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_three_point_and_gaussian_increments_give_the_same_stationary_law():
     system = da.systems.langevin()
     three = stationary_covariance(system, da.srkw1(), 0.3)
@@ -367,6 +372,7 @@ def test_three_point_and_gaussian_increments_give_the_same_stationary_law():
     np.testing.assert_allclose(three, normal, rtol=0, atol=1e-15)
 
 
+@pytest.mark.slow
 def test_truncation_cools_additive_noise_by_its_lost_variance():
     system, dt = da.systems.langevin(), 0.2
     bound = np.sqrt(2 * abs(np.log(dt)))
@@ -412,6 +418,7 @@ def sampled_energy(method, paths, steps, dt, seed):
     return H.mean(), H.std(ddof=1) / np.sqrt(paths)
 
 
+@pytest.mark.slow
 def test_simulated_paths_agree_with_the_scheme_and_not_with_the_solution():
     dt, steps = 0.5, 60
     mean, error = sampled_energy(da.midpoint(), 20_000, steps, dt, seed=3)

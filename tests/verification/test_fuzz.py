@@ -311,6 +311,7 @@ def systems(names):
 engines, methods = st.sampled_from(list(ENGINES)), st.sampled_from(list(METHODS))
 
 
+@pytest.mark.slow
 @settings(quick, max_examples=2)
 @given(systems(VECTORISED), st.sampled_from(["run", "run of vector code"]))
 def test_engines(functions, name):

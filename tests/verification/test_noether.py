@@ -212,6 +212,7 @@ def test_heun_drifts_over_a_million_steps():
     assert run.drift > 0.05
 
 
+@pytest.mark.slow
 def test_known_increments_are_used_and_a_seed_draws_those_of_a_run():
     system, method, start = SCALED, da.heun(), ([1.0], [0.8])
     drawn = momentum_along(system, method, start, SCALING, dt=0.1, steps=20, seed=3)

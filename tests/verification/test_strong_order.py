@@ -57,7 +57,7 @@ def measure(system: da.System, method: Any, **options: Any) -> StrongOrder:
     return strong_order(system, method, start, **(defaults | options))
 
 
-@pytest.mark.parametrize("method", tiered(METHODS, fast=["heun", "e1"]))
+@pytest.mark.parametrize("method", tiered(METHODS, fast=["heun"]))
 def test_order_one_for_one_noise_on_a_linear_system_with_its_exact_path(method):
     options = {"exact": kubo_path, "steps": (64, 128, 256, 512), "paths": 1000}
     check(measure(KUBO, da.METHODS[method](), **options), 1.0)
@@ -75,7 +75,8 @@ def test_order_one_half_for_two_noises_that_do_not_commute(method):
     check(measure(TWO_NOISE, da.METHODS[method](), paths=2000), 0.5)
 
 
-@pytest.mark.parametrize("method", tiered(["midpoint", "heun"], fast=["heun"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["midpoint", "heun"])
 def test_order_one_for_two_noises_that_commute(method):
     def H(q, p):
         return (q[0] ** 2 + p[0] ** 2) / 2
@@ -94,10 +95,8 @@ def test_order_one_for_two_noises_that_commute(method):
     check(result, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("method", "order"),
-    tiered([("midpoint", 2.0), ("heun", 2.0), ("e1", 3.0)], fast=["heun-2.0"]),
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "order"), [("midpoint", 2.0), ("heun", 2.0), ("e1", 3.0)])
 def test_without_noise_it_is_the_order_of_the_deterministic_method(method, order):
     pendulum = da.System(H=lambda q, p: p[0] ** 2 / 2 - jnp.cos(q[0]), dim=1, name="pendulum")
     result = strong_order(pendulum, da.METHODS[method](), START, t_end=1.0, paths=2)

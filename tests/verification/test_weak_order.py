@@ -79,7 +79,8 @@ def test_orders_by_enumeration_for_two_noises_that_do_not_commute(name):
         check(result, order)
 
 
-@pytest.mark.parametrize("local", tiered([False, True], fast=["True"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("local", [False, True])
 def test_rs2_with_the_other_signs_of_the_mixed_variables_is_of_order_one(local):
     options = {"t_end": 0.05, "observe": mixed_product, "local": local}
     right = weak_order(TWO_NOISE, da.rs2(), START, **options)
