@@ -33,8 +33,8 @@ def environment():
     return os.environ | {"PYTHONPATH": package, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def test_there_are_seven():
-    assert len(NAMES) == 7
+def test_there_are_eight():
+    assert len(NAMES) == 8
 
 
 @pytest.mark.parametrize("name", tiered(NAMES, fast=["first_ten_lines"]))

@@ -59,11 +59,11 @@ def _frames(run: Run, path: Any) -> list[_Frame]:
         raise ValueError(f"path is {path!r}, but the kept paths have the numbers 0 to {count - 1}.")
     q, p = run.q[:, path], run.p[:, path]
     # From its failure on a path is NaN, which no viewer reads.
-    lost = ~np.isfinite(q).all(axis=(1, 2)) | ~np.isfinite(p).all(axis=(1, 2))
-    end = int(np.argmax(lost)) if lost.any() else len(lost)
+    lost = np.flatnonzero(~np.isfinite(np.stack([q, p])).all(axis=(0, 2, 3)))
+    end = int(lost[0]) if len(lost) else len(q)
     if end == 0:
         raise ValueError(f"path {path} has failed before the first save: nothing is left to show.")
-    if end < len(lost):
+    if end < len(q):
         text = f"path {path} has failed: its trajectory ends at t = {run.t[end - 1]:g}."
         warnings.warn(text, RuntimeWarning, stacklevel=4)
     return [_Frame(float(t), *z) for t, *z in zip(run.t[:end], q, p, strict=False)]
