@@ -22,6 +22,8 @@ PACKAGES = (
     "torch",
     "torchsde",
     "jitcsde",
+    "jax-md",
+    "openmm",
 )
 
 Clock = Callable[[], float]

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,6 +22,7 @@ __all__ = [
     "read",
     "read_header",
     "real_path",
+    "replace",
     "under",
     "write",
     "write_directly",
@@ -139,26 +140,28 @@ def real_path(path: Any) -> Path:
 
 def write(path: Any, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
     """Write a file; an existing one is replaced only when the new one is safely on the disk."""
+    replace(path, lambda stream: encode(stream, header, arrays))
+
+
+def replace(path: Any, fill: Callable[[IO[bytes]], None]) -> None:
+    """Write a file of any kind by a function, likewise."""
     target = real_path(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    write_directly(partial, header, arrays, named=target)
+    write_directly(partial, fill, named=target)
     partial.replace(target)
 
 
-def write_directly(
-    path: Path, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], named: Path
-) -> None:
+def write_directly(path: Path, fill: Callable[[IO[bytes]], None], named: Path) -> None:
     """Write a file in its place and onto the disk; on an error nothing of it is left.
 
     Args:
         path: the file.
-        header: plain data.
-        arrays: arrays by name.
+        fill: writes its contents.
         named: what an error calls the file.
     """
     try:
         with path.open("wb") as stream:
-            encode(stream, header, arrays)
+            fill(stream)
             stream.flush()
             os.fsync(stream.fileno())
     except BaseException as error:

@@ -114,7 +114,7 @@ class CheckpointFile:
         if progress.kept is not None:
             arrays |= dict(zip(("kept/q", "kept/p"), progress.kept, strict=True))
         new, previous = (Path(f"{self.path}.{ending}") for ending in ("new", "previous"))
-        archive.write_directly(new, header, arrays, named=self.path)
+        archive.write_directly(new, lambda f: archive.encode(f, header, arrays), self.path)
         if self.path.exists():
             os.replace(self.path, previous)
         os.replace(new, self.path)

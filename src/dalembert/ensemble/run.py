@@ -1,6 +1,6 @@
 """The result of a simulation: statistics with standard errors, failures and provenance."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, NamedTuple
@@ -264,6 +264,27 @@ class Run:
         from dalembert.ensemble.export import to_arviz
 
         return to_arviz(self)
+
+    def to_trajectory(
+        self, file: Any, path: int = 0, *, symbols: str | Sequence[str] = "X", box: Any = None
+    ) -> None:
+        """Write one path of particles in space for viewers such as VMD, OVITO and ASE.
+
+        Needs keep="all" and states of shape (N, 3). There is a frame for every save, with all
+        digits of positions and momenta, in the units of the system; an existing file is replaced
+        when the new one is complete. Where a path has failed, its trajectory ends, with a warning.
+
+        Args:
+            file: its name ends in `.xyz` (extended XYZ, which needs no package) or `.traj` (ASE's
+                own, extra `md`).
+            path: number among the kept paths.
+            symbols: of all particles or of each, as "Ar". ASE takes masses from them, and
+                velocities from masses; "X" has mass 1.
+            box: side of a periodic cube, three sides, or edges as rows. Positions are not wrapped.
+        """
+        from dalembert.ensemble.trajectory import to_trajectory
+
+        to_trajectory(self, file, path, symbols, box)
 
     def plot(self, observable: str | None = None, ax: Any = None) -> Any:
         """Draw a mean with its band of two standard errors; returns the axes (extra `plot`)."""
