@@ -116,7 +116,7 @@ measured = da.strong_order(
     da.heun(),
     ([0.5], [0.2]),
     t_end=1.0,
-    steps=(8, 16, 32, 64),
+    steps=(64, 128, 256, 512),
     paths=500,
     reference=da.stormer_verlet(),
 )
