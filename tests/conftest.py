@@ -87,8 +87,15 @@ PAGE = os.sysconf("SC_PAGESIZE")
 MAX_MAPPINGS = 45_000
 """Pieces of memory before compiled code is thrown away: at 65,530 Linux refuses more of them, and
 the compiler crashes."""
-MAX_RESIDENT = 1200 * 2**20
+MAX_RESIDENT = 1400 * 2**20
 """Bytes in memory before compiled code is thrown away: two workers share 4 GiB."""
+BETWEEN_MODULES = 1000 * 2**20
+"""The same after a module: within one, what its tests share would be compiled again."""
+
+
+def _resident() -> int:
+    pages = Path("/proc/self/statm")
+    return int(pages.read_text().split()[1]) * PAGE if pages.exists() else 0
 
 
 def _forget_compiled_code() -> None:
@@ -101,18 +108,18 @@ def _forget_compiled_code() -> None:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def few_mappings() -> Iterator[None]:
+def few_mappings_and_little_code() -> Iterator[None]:
     yield
     maps = Path("/proc/self/maps")
-    if maps.exists() and maps.read_bytes().count(b"\n") > MAX_MAPPINGS:
+    mappings = maps.read_bytes().count(b"\n") if maps.exists() else 0
+    if mappings > MAX_MAPPINGS or _resident() > BETWEEN_MODULES:
         _forget_compiled_code()
 
 
 @pytest.fixture(autouse=True)
 def little_memory() -> Iterator[None]:
     yield
-    pages = Path("/proc/self/statm")
-    if pages.exists() and int(pages.read_text().split()[1]) * PAGE > MAX_RESIDENT:
+    if _resident() > MAX_RESIDENT:
         _forget_compiled_code()
 
 
