@@ -109,6 +109,7 @@ def test_control_cases_differ():
     assert bent.evidence["straight_drift"] == "undecided"
 
 
+@pytest.mark.slow
 def test_the_page_of_a_large_system_says_how_it_was_tested():
     text = str(da.diagnose(stochastic_wave(100)))
     assert "tested in 3 random directions and random sums of noises" in text
@@ -233,10 +234,9 @@ def one_step(system, method):
     return np.stack([q, q1]), np.stack([p, p1]), dt, jax.tree.map(lambda x: x[None], given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "method",
-    [da.stormer_verlet(), pytest.param(da.additive_midpoint(), marks=pytest.mark.slow)],
-    ids=lambda method: method.name,
+    "method", [da.stormer_verlet(), da.additive_midpoint()], ids=lambda method: method.name
 )
 def test_a_step_in_100_dimensions_is_generated(method):
     """q' = D₂H_d − F⁺ and p = D₁H_d − F⁻; Heun's method is the control."""
@@ -270,15 +270,19 @@ def turn(q):
     return jnp.stack([-q[:, 1], q[:, 0]], axis=1)
 
 
-def test_theory_takes_and_gives_back_the_shape_of_a_system():
-    method, system = da.stormer_verlet(), da.System(
-        H=lambda q, p: jnp.sum(p**2) / 2 + jnp.sum(q**2) / 2,
-        F=lambda q, p: -0.1 * p,
-        h=lambda q, p, w: -jnp.sum(w * q),
-        dim=(2, 2),
-        noises=(2, 2),
-        name="plane",
-    )  # fmt: skip
+PLANE = da.System(
+    H=lambda q, p: jnp.sum(p**2) / 2 + jnp.sum(q**2) / 2,
+    F=lambda q, p: -0.1 * p,
+    h=lambda q, p, w: -jnp.sum(w * q),
+    dim=(2, 2),
+    noises=(2, 2),
+    name="plane",
+)
+
+
+@pytest.mark.slow
+def test_generating_functions_take_and_give_back_the_shape_of_a_system():
+    method, system = da.stormer_verlet(), PLANE
     q, p, dt, given = one_step(system, method)
     residual = da.theory.generating_residual(system, method, q, p, dt, given)
     assert residual.position.shape == (1, 2, 2) and residual.largest < 1e-14
@@ -286,9 +290,14 @@ def test_theory_takes_and_gives_back_the_shape_of_a_system():
     np.testing.assert_allclose(new_q, q[1], atol=1e-14)
     np.testing.assert_allclose(old_p, p[0], atol=1e-14)
     assert np.ndim(da.theory.discrete_action(system, method, q, p, dt, given)) == 0
+
+
+def test_theory_takes_and_gives_back_the_shape_of_a_system():
+    method, system = da.heun(), PLANE
+    q, p, dt, given = one_step(system, method)
     symmetry = da.theory.check_symmetry(da.theory.without_forces(system), turn)
     assert symmetry.affine and not symmetry.invariant and symmetry.defects[1].q.shape == (2, 2)
-    assert da.theory.momentum_along(system, da.heun(), (q[0], p[0]), turn, dt, steps=3).drift > 0
+    assert da.theory.momentum_along(system, method, (q[0], p[0]), turn, dt, steps=3).drift > 0
     points = da.diagnose(system, points=(q, p), methods=[])
     assert points.states == 2 and points.additive
     flat = q.reshape(2, 4), p.reshape(2, 4)
