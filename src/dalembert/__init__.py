@@ -48,7 +48,7 @@ from dalembert.system import System
 from dalembert.systems import SYSTEMS
 
 if TYPE_CHECKING:
-    from dalembert import theory
+    from dalembert import plasma, theory
     from dalembert.theory import (
         Certificate,
         Diagnosis,
@@ -103,6 +103,7 @@ __all__ = [
     "load",
     "methods",
     "observables",
+    "plasma",
     "rejection_sampler",
     "simulate",
     "statistics",
@@ -116,9 +117,11 @@ __all__ += methods.__all__
 
 
 def __getattr__(name: str) -> Any:
-    """The theory is loaded when it is first used: a simulation does not need it."""
+    """Theory and plasmas are loaded when they are first used: a simulation does not need them."""
     if name not in __all__:
         raise AttributeError(f"module 'dalembert' has no attribute {name!r}")
+    if name == "plasma":
+        return import_module("dalembert.plasma")
     theory = import_module("dalembert.theory")
     return theory if name == "theory" else getattr(theory, name)
 

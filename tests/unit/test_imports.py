@@ -14,7 +14,7 @@ FLOORS = (
     ("traces", "dependence", "elementary", "digest", "captured", "functions", "joint"),
     ("system", "noise"),
     ("systems", "methods"),
-    ("statistics", "stepping", "observables"),
+    ("statistics", "stepping", "observables", "plasma"),
     ("ensemble", "theory"),
     ("__init__",),
     ("diffrax", "studies", "launch", "coordinator", "terminal"),

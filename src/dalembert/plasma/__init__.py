@@ -1,0 +1,28 @@
+"""Plasmas: charged particles in their own field, collisions, and the linear theory of their waves.
+
+Units are ω_p = λ_D = 1.
+"""
+
+from dalembert.plasma import linear
+from dalembert.plasma.fields import Field, Fourier, Spline, mode_numbers
+from dalembert.plasma.observables import density_modes, field_energies, kinetic_energy, momentum
+from dalembert.plasma.poisson import vlasov_poisson
+from dalembert.plasma.starts import Start
+from dalembert.plasma.velocities import Maxwellian, bump_on_tail, two_streams
+
+__all__ = [
+    "Field",
+    "Fourier",
+    "Maxwellian",
+    "Spline",
+    "Start",
+    "bump_on_tail",
+    "density_modes",
+    "field_energies",
+    "kinetic_energy",
+    "linear",
+    "mode_numbers",
+    "momentum",
+    "two_streams",
+    "vlasov_poisson",
+]

@@ -1,0 +1,203 @@
+"""Electrostatic fields of particles in a periodic box, by the energy that the particles share.
+
+A field gives the energy per volume of charges at given positions, and the forces are the exact
+gradient of it; so every field makes a Hamiltonian system. Positions are one array of shape (N,) per
+axis of the box. The charge density is
+
+    ρ(x) = (V/N) Σ_i Q_i δ(x − x_i),   ρ_k = (1/N) Σ_i Q_i e^{−ik·x_i}
+
+of N particles in the volume V, and its energy per volume ½ Σ_{k≠0} |ρ_k|²/k². There is always a
+neutralising background, which is what leaves k = 0 out.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dalembert.elementary import cos_beside_sin, sin_beside_cos
+
+__all__ = ["Field", "Fourier", "Spline", "density_waves", "mode_numbers"]
+
+Columns = Sequence[Any]
+"""One array of shape (N,), or one number, for every axis of the box."""
+
+
+class Field(Protocol):
+    """What a field must have to be that of a plasma."""
+
+    @property
+    def axes(self) -> int:
+        """Dimensions of the box: 1 or 2."""
+        ...
+
+    def energies(self, x: Columns, charge: Any, sides: Columns) -> Any:
+        """Energy per volume in each mode, in an array; their sum is the energy of the field.
+
+        Args:
+            x: positions, one array (N,) per axis.
+            charge: of the particles, times their weights: shape (N,).
+            sides: lengths of the box along the axes.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Fourier:
+    """The field of a few Fourier modes, without a grid: exact sums over the particles.
+
+    It is invariant under translations, so that the forces on all particles add up to zero: total
+    momentum is conserved to rounding. The cost is two sines per particle and mode.
+
+    Args:
+        modes: 1, …, modes along the box, k = 2πl/L; or a pair of such numbers for a box in two
+            dimensions, where all combinations with |l_x| and |l_y| up to these take part.
+    """
+
+    modes: int | tuple[int, int] = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "modes", _counts("modes", self.modes, 0))
+
+    @property
+    def axes(self) -> int:
+        """Dimensions of the box."""
+        return len(_tuple(self.modes))
+
+    def energies(self, x: Columns, charge: Any, sides: Columns) -> Any:
+        """|ρ_k|²/k² of every mode in the order of `mode_numbers`; k and −k count as one."""
+
+        # A loop over modes: what is compiled does not grow with them, and no array has all of them.
+        def energy(numbers: Any) -> Any:
+            real, imaginary, square = _wave(x, charge, sides, numbers)
+            return (real**2 + imaginary**2) / square
+
+        numbers = jnp.asarray(mode_numbers(self.modes), x[0].dtype)
+        return jax.lax.map(jax.checkpoint(energy), numbers)
+
+
+def mode_numbers(modes: int | tuple[int, int]) -> np.ndarray:
+    """The numbers l of k = 2πl/L, one row per mode and one column per axis; −l is left out."""
+    axes = [range(-count, count + 1) for count in _tuple(modes)]
+    zero = (0,) * len(axes)
+    return np.array([numbers for numbers in product(*axes) if numbers > zero], np.float64)
+
+
+def density_waves(
+    x: Columns, charge: Any, sides: Columns, modes: int | tuple[int, int]
+) -> tuple[Any, Any]:
+    """⟨Q cos k·x⟩ and ⟨Q sin k·x⟩ over the particles, each an array over `mode_numbers`."""
+    numbers = jnp.asarray(mode_numbers(modes), x[0].dtype)
+    real, imaginary, _ = jax.lax.map(lambda row: _wave(x, charge, sides, row), numbers)
+    return real, imaginary
+
+
+def _wave(x: Columns, charge: Any, sides: Columns, numbers: Any) -> tuple[Any, Any, Any]:
+    """⟨Q cos k·x⟩, ⟨Q sin k·x⟩ and k² of one mode."""
+    k = [2 * np.pi * number / side for number, side in zip(numbers, sides, strict=True)]
+    phase = sum(k_a * x_a for k_a, x_a in zip(k, x, strict=True))
+    real, imaginary = (jnp.mean(charge * wave(phase)) for wave in (cos_beside_sin, sin_beside_cos))
+    return real, imaginary, sum(k_a**2 for k_a in k)
+
+
+@dataclass(frozen=True)
+class Spline:
+    """The field on a grid, of particles that are B-splines as wide as a few of its cells.
+
+    The charges of all particles are spread over the grid, Poisson's equation is solved by FFT, and
+    the force is the exact gradient of the energy of the grid (not an interpolated field). Total
+    momentum is conserved only as far as the grid is fine: the grid is not invariant under
+    translations. The cost does not grow with the number of modes.
+
+    Args:
+        cells: of the grid, or a pair of such numbers for a box in two dimensions; 4 or more.
+        degree: of the spline, 1 (linear) or 2 (quadratic, with forces that are continuous).
+    """
+
+    cells: int | tuple[int, int] = 64
+    degree: int = 2
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cells", _counts("cells", self.cells, 4))
+        if self.degree not in (1, 2):
+            raise ValueError(f"degree is {self.degree!r}, but must be 1 (linear) or 2 (quadratic).")
+
+    @property
+    def axes(self) -> int:
+        """Dimensions of the box."""
+        return len(_tuple(self.cells))
+
+    def energies(self, x: Columns, charge: Any, sides: Columns) -> Any:
+        """|ρ_k|²/k² of every mode of the grid, in the order of `jnp.fft.rfftn`; zero for k = 0.
+
+        Modes that stand for k and −k have the energy of both.
+        """
+        cells = _tuple(self.cells)
+        waves = jnp.fft.rfftn(self._density(x, charge, sides) / float(np.prod(cells)))
+        numbers = [np.fft.fftfreq(count, 1 / count) for count in cells]
+        numbers[-1] = np.arange(cells[-1] // 2 + 1.0)
+        # All but the first and, for an even number, the last column stand for two modes.
+        copies = np.where((numbers[-1] == 0) | (2 * numbers[-1] == cells[-1]), 1.0, 2.0)
+        grids = np.meshgrid(*numbers, indexing="ij")
+        square = sum((2 * np.pi * n / side) ** 2 for n, side in zip(grids, sides, strict=True))
+        power = waves.real**2 + waves.imag**2
+        weight = np.broadcast_to(copies / 2, power.shape)
+        is_uniform = np.sum(np.abs(grids), axis=0) == 0
+        return jnp.where(is_uniform, 0.0, weight * power / jnp.where(is_uniform, 1.0, square))
+
+    def _density(self, x: Columns, charge: Any, sides: Columns) -> Any:
+        """Mean charge density in every cell of the grid."""
+        cells, count = _tuple(self.cells), x[0].shape[0]
+        size = int(np.prod(cells))
+        # Several copies of the grid, added up in the end: fewer particles wait for the same cell,
+        # and nothing depends on how fast a device adds to very small arrays.
+        copies = max(1, min(COPIES, count // (4 * size)))
+        first = jnp.arange(count, dtype=jnp.int32) % copies * size
+        grid = jnp.zeros((copies * size,), x[0].dtype)
+        units = [x_a * (n / side) for x_a, n, side in zip(x, cells, sides, strict=True)]
+        for parts in product(
+            *(_shares(u, n, self.degree) for u, n in zip(units, cells, strict=True))
+        ):
+            cell, share = 0, charge
+            for (index, value), n in zip(parts, cells, strict=True):
+                cell, share = cell * n + index, share * value
+            grid = grid.at[first + cell].add(share, mode="promise_in_bounds")
+        return jnp.sum(grid.reshape(copies, *cells), axis=0) * (size / count)
+
+
+COPIES = 64
+
+
+def _shares(u: Any, cells: int, degree: int) -> list[tuple[Any, Any]]:
+    """Numbers of the grid points under a spline at u, in cells, and what each has of it."""
+    nearest = jnp.floor(u) if degree == 1 else jnp.floor(u + 0.5)
+    f = u - nearest
+    values = (
+        {0: 1 - f, 1: f}
+        if degree == 1
+        else {-1: (0.5 - f) ** 2 / 2, 0: 0.75 - f**2, 1: (0.5 + f) ** 2 / 2}
+    )
+    # The whole part is reduced before it becomes an integer: it may be larger than these are.
+    start = (nearest - cells * jnp.floor(nearest / cells)).astype(jnp.int32)
+    return [((start + shift) % cells, value) for shift, value in values.items()]
+
+
+def _tuple(counts: int | tuple[int, ...]) -> tuple[int, ...]:
+    return counts if isinstance(counts, tuple) else (counts,)
+
+
+def _counts(name: str, given: Any, least: int) -> int | tuple[int, ...]:
+    """A whole number, or a pair of them."""
+    counts = tuple(given) if isinstance(given, list | tuple) else (given,)
+    is_fine = [isinstance(n, int | np.integer) and not isinstance(n, bool) for n in counts]
+    if len(counts) not in (1, 2) or not all(is_fine) or min(counts) < least or max(counts) < 1:
+        raise ValueError(
+            f"{name} must be a whole number of {max(least, 1)} or more, or a pair of them for two "
+            f"dimensions, not {given!r}."
+        )
+    numbers = tuple(map(int, counts))
+    return numbers[0] if len(numbers) == 1 else numbers

@@ -1,0 +1,55 @@
+"""What is seen of a plasma: functions of (q, p, params), for `observe=`.
+
+All are per volume of the box, in units of ω_p = λ_D = 1: H is N times the sum of the energies.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+
+from dalembert.plasma.fields import Field, density_waves
+from dalembert.plasma.poisson import columns, effective
+from dalembert.systems._parameters import Params
+
+__all__ = ["density_modes", "field_energies", "kinetic_energy", "momentum"]
+
+
+def kinetic_energy(q: Any, p: Any, params: Params) -> Any:
+    """Σ |p_i|²/(2M_i)/N, the kinetic energy of all components per volume."""
+    M = effective(q, params, "weight", "mass")
+    return jnp.mean((p**2 if p.ndim == 1 else jnp.sum(p**2, axis=1)) / (2 * M))
+
+
+def momentum(q: Any, p: Any, params: Params) -> Any:
+    """Σ p_i/N, the total momentum per volume: a number, or one for every component."""
+    return jnp.mean(p, axis=0)
+
+
+def field_energies(field: Field) -> Callable[..., Any]:
+    """The energy per volume in every mode of a field; their sum is that of the field.
+
+    The modes are in the order that the field has: 1, 2, … for `da.plasma.Fourier` in one
+    dimension, 0, 1, 2, … for `da.plasma.Spline`.
+    """
+
+    def energies(q: Any, p: Any, params: Params) -> Any:
+        x = columns(q, field.axes)
+        return field.energies(x, effective(q, params, "weight", "charge"), params["length"])
+
+    return energies
+
+
+def density_modes(modes: int | tuple[int, int] = 1) -> Callable[..., Any]:
+    """Waves of the charge density, 2⟨Q cos k·x⟩ and 2⟨Q sin k·x⟩, shape (2, modes).
+
+    A start with amplitude α has ∓α for electrons and ions in the first row of its mode, and the
+    field of a mode is E = (a sin kx − b cos kx)/k for (a, b) of these.
+    """
+
+    def waves(q: Any, p: Any, params: Params) -> Any:
+        sides = params["length"]
+        charge = effective(q, params, "weight", "charge")
+        return 2 * jnp.stack(density_waves(columns(q, len(sides)), charge, sides, modes))
+
+    return waves

@@ -1,0 +1,147 @@
+"""The Vlasov–Poisson system as N particles in their own field: a Hamiltonian system."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from dalembert.plasma.fields import Field, Fourier
+from dalembert.precision import is_traced
+from dalembert.system import System
+from dalembert.systems._parameters import Params, parameters, require
+
+__all__ = ["columns", "effective", "vlasov_poisson"]
+
+ONE_MODE = Fourier(1)
+
+
+def vlasov_poisson(
+    N: int = 2**14,
+    length: Any = 4 * np.pi,
+    field: Field = ONE_MODE,
+    nu: Any = 0.0,
+    temperature: Any = 1.0,
+    charge: Any = -1.0,
+    mass: Any = 1.0,
+    weight: Any = 1.0,
+    velocities: int | None = None,
+    potential: Callable[[Any], Any] | None = None,
+) -> System:
+    """Plasma of N charged particles in a periodic box, in their own electrostatic field.
+
+        dx_i = v_i dt
+        dv_i = ((q_i/m_i) E(x_i) − ν v_i) dt + √(2νT/m_i) dW_i
+
+        H = Σ_i |p_i|²/(2M_i) + N [½ Σ_{k≠0} |ρ_k|²/k²] + Σ_i Q_i φ(x_i)
+        F = −ν p,   f_i = w_i √(2νm_iT) dW_i,   p_i = M_i v_i,   M_i = w_i m_i,   Q_i = w_i q_i
+
+    E is the field of the charge density ρ = (V/N) Σ_i Q_i δ(x − x_i), its energy per volume in the
+    brackets as the field says, φ a given potential. Units are ω_p = λ_D = 1, those of electrons
+    with density, mass and temperature 1: time in 1/ω_p, x in λ_D, velocities in the thermal one.
+    H is N times the energy per volume; p is the velocity where mass and weight are 1.
+
+    With ν > 0 every particle has friction and a noise for each component: the operator of Lenard
+    and Bernstein, ∂f/∂t = ν ∂_v·(v f + (T/m) ∂_v f). It conserves particles; momentum and energy
+    relax to those of a Maxwellian at rest with temperature T.
+
+    q and p have shape (N,), or (N, d) for more than one component; positions are not wrapped.
+    Several species are arrays of shape (N,) for charge, mass, weight and temperature.
+
+    Args:
+        N: number of particles.
+        length: of the box in λ_D, L or a pair (L_x, L_y): as many as the field has axes.
+        field: `da.plasma.Fourier(modes)` or `da.plasma.Spline(cells)`.
+        nu: collision rate ν ≥ 0 in ω_p; 0 leaves the Hamiltonian system, without noise.
+        temperature: T ≥ 0, that collisions lead to; it is none of the parameters for ν = 0.
+        charge: of a particle; electrons have −1.
+        mass: of a particle; electrons have 1.
+        weight: how many particles of density 1 each stands for, relative to N: all weights of a
+            species add up to N times its density.
+        velocities: components of the velocity, at least as many as the box has dimensions, which is
+            the default. Beyond those, positions are there but nothing depends on them.
+        potential: φ of positions, one value per particle: a function q → (N,) of the whole array,
+            with the period of the box.
+
+    Invariants: the energy H for ν = 0, and the total momentum with a `Fourier` field and no
+    potential.
+    Exact results: waves of small amplitude, `da.plasma.linear`.
+    Source: `BirdsallLangdon1991`; `LenardBernstein1958`.
+    """
+    sides = tuple(length) if isinstance(length, list | tuple) else (length,)
+    if len(sides) != field.axes:
+        raise ValueError(
+            f"length is {length!r}, but {field} is a field in {field.axes} dimension(s): give as "
+            "many lengths as it has axes."
+        )
+    components = field.axes if velocities is None else velocities
+    if components not in range(field.axes, 4):
+        raise ValueError(
+            f"velocities is {velocities!r}, but must be at least the {field.axes} of the box and "
+            "at most 3."
+        )
+    require("N", N, "1 or more", lambda v: v >= 1, "it is the number of particles")
+    for name, value in (("length", sides), ("mass", mass), ("weight", weight)):
+        require(name, value, "above 0", lambda v: v > 0, "it is a length, a mass or a number")
+    require("nu", nu, "at least 0", lambda v: v >= 0, "it is a collision rate")
+    require("temperature", temperature, "at least 0", lambda v: v >= 0, "the noise is √(2νTm)")
+    values = parameters(charge=charge, mass=mass, weight=weight)
+    thermal = parameters(nu=nu, temperature=temperature)
+    for name, value in {**values, "temperature": thermal["temperature"]}.items():
+        if jnp.shape(value) not in ((), (N,)):
+            raise ValueError(
+                f"{name} has shape {jnp.shape(value)}, but must be a number or an array of shape "
+                f"({N},), one for each particle."
+            )
+    shape = (N,) if components == 1 else (N, components)
+    params = {"length": tuple(parameters(length=side)["length"] for side in sides), **values}
+    H = _hamiltonian(field, potential)
+    options: dict[str, Any] = {"H": H, "dim": shape, "name": "vlasov_poisson"}
+    if not is_traced(nu) and np.all(np.asarray(nu) == 0):
+        invariants = {"energy": H}
+        if isinstance(field, Fourier) and potential is None:
+            invariants |= {f"momentum_{a}": _momentum(i) for i, a in enumerate("xyz"[:components])}
+        return System(**options, params=params, invariants=invariants)
+    return System(**options, F=_friction, f=_kicks, noises=shape, params={**params, **thermal})
+
+
+def columns(q: Any, axes: int) -> tuple[Any, ...]:
+    """Positions, or momenta, along the first axes, shape (N,) each."""
+    return (q,) if q.ndim == 1 else tuple(q[:, a] for a in range(axes))
+
+
+def effective(q: Any, params: Params, *names: str) -> Any:
+    """The product of parameters that are numbers or arrays (N,), shape (N,)."""
+    value = jnp.ones((), q.dtype)
+    for name in names:
+        value = value * jnp.asarray(params[name], q.dtype)
+    return jnp.broadcast_to(value, q.shape[:1])
+
+
+def _beside(value: Any, q: Any) -> Any:
+    """One number per particle as an array that goes with all components of q."""
+    return value if q.ndim == 1 else value[:, None]
+
+
+def _hamiltonian(field: Field, potential: Callable[[Any], Any] | None) -> Callable[..., Any]:
+    def H(q: Any, p: Any, params: Params) -> Any:
+        N, Q = q.shape[0], effective(q, params, "weight", "charge")
+        M = effective(q, params, "weight", "mass")
+        x, sides = columns(q, field.axes), params["length"]
+        value = jnp.sum(p**2 / (2 * _beside(M, q))) + N * jnp.sum(field.energies(x, Q, sides))
+        return value if potential is None else value + jnp.sum(Q * potential(q))
+
+    return H
+
+
+def _momentum(axis: int) -> Callable[..., Any]:
+    return lambda q, p, params: jnp.sum(p if p.ndim == 1 else p[:, axis])
+
+
+def _friction(q: Any, p: Any, params: Params) -> Any:
+    return -params["nu"] * p
+
+
+def _kicks(q: Any, p: Any, w: Any, params: Params) -> Any:
+    variance = 2 * params["nu"] * effective(q, params, "mass", "temperature")
+    return _beside(effective(q, params, "weight") * jnp.sqrt(variance), q) * w

@@ -1,0 +1,166 @@
+"""Where the particles of a plasma begin: evenly spread, for a quiet start, or at random."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtri
+
+from dalembert.elementary import sin
+from dalembert.plasma.velocities import AT_REST, Maxwellian, velocity_parts
+from dalembert.precision import with_precision
+from dalembert.systems._parameters import require
+
+__all__ = ["Start", "even_points"]
+
+BASES = (2, 3, 5, 7)
+HALVINGS = 54
+"""Of an interval no longer than 4, after which it is below rounding."""
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """Initial states of N particles with density f₀(v) (1 + α cos k·x) in a periodic box.
+
+        start = da.plasma.Start(N, length, amplitude=0.05)
+        run = da.simulate(plasma, method, start.quiet(), …)    # or start.random
+
+    A plasma of several species has the starts of each, one after the other.
+
+    Args:
+        N: number of particles.
+        length: of the box, L or (L_x, L_y), as for `vlasov_poisson`.
+        amplitude: α of the perturbation, between −1 and 1.
+        mode: number l of k = 2πl/L along x, 1 or more; or a pair for both axes.
+        velocities: distribution along x, a `da.plasma.Maxwellian` or several that add up to 1.
+        components: of the velocity; as many as the box has dimensions if not given.
+        transverse: temperature of the components other than x.
+        mass, weight: of the particles, numbers or arrays (N,), as for `vlasov_poisson`: momenta are
+            mass times weight times velocity.
+    """
+
+    N: int
+    length: Any = 4 * np.pi
+    amplitude: float = 0.0
+    mode: int | tuple[int, int] = 1
+    velocities: Maxwellian | Sequence[Maxwellian] = AT_REST
+    components: int | None = None
+    transverse: float = 1.0
+    mass: Any = 1.0
+    weight: Any = 1.0
+
+    def __post_init__(self) -> None:
+        sides, numbers = self._sides, self._mode_numbers
+        require("N", self.N, "1 or more", lambda v: v >= 1, "it is the number of particles")
+        require("length", sides, "above 0", lambda v: v > 0, "it is the size of the box")
+        for name, value, need, holds in (
+            ("amplitude", self.amplitude, "between -1 and 1", lambda v: abs(v) < 1),
+            ("transverse", self.transverse, "at least 0", lambda v: v >= 0),
+        ):
+            require(name, value, need, holds, "no density or temperature is negative")
+        if len(sides) not in (1, 2) or len(numbers) > len(sides):
+            raise ValueError(
+                f"length is {self.length!r} and mode {self.mode!r}, but a box has one or two "
+                "dimensions, and a mode at most as many numbers."
+            )
+        if not all(isinstance(n, int | np.integer) for n in numbers) or numbers[0] < 1:
+            raise ValueError(f"mode is {self.mode!r}, but must be whole, and 1 or more along x.")
+        if self._components not in range(len(sides), 4):
+            raise ValueError(
+                f"components is {self.components!r}, but must be at least the {len(sides)} of the "
+                "box and at most 3."
+            )
+        velocity_parts(self.velocities)
+
+    @property
+    def _sides(self) -> tuple[float, ...]:
+        return tuple(self.length) if isinstance(self.length, list | tuple) else (self.length,)
+
+    @property
+    def _mode_numbers(self) -> tuple[int, ...]:
+        return tuple(self.mode) if isinstance(self.mode, list | tuple) else (self.mode,)
+
+    @property
+    def _components(self) -> int:
+        return len(self._sides) if self.components is None else self.components
+
+    def quiet(self) -> tuple[np.ndarray, np.ndarray]:
+        """Positions and momenta of particles that fill phase space evenly: fields without noise."""
+        q, p = with_precision(
+            self._placed, even_points(self.N, len(self._sides) + self._components)
+        )
+        return np.asarray(q), np.asarray(p)
+
+    def random(self, key: Any) -> tuple[Any, Any]:
+        """Positions and momenta of independent particles: a sampler for `da.simulate`."""
+        u = jax.random.uniform(key, (len(self._sides) + self._components, self.N))
+        # Never 0 nor 1, where normal variables are infinite.
+        return self._placed(jnp.clip(u, jnp.finfo(u.dtype).tiny, 1 - jnp.finfo(u.dtype).epsneg))
+
+    def _placed(self, u: Any) -> tuple[Any, Any]:
+        """Points of the unit cube, shape (coordinates, N), to positions and momenta.
+
+        The coordinates are x, v_x, y, v_y, v_z, as far as there are these.
+        """
+        u, sides = jnp.asarray(u), self._sides
+        two = len(sides) == 2
+        across = [sides[1] * u[2]] if two else []
+        x = [self._along(u[0], across), *across]
+        others = [
+            jnp.sqrt(jnp.asarray(self.transverse, u.dtype)) * ndtri(row) for row in u[2 + two :]
+        ]
+        v = [_velocity(u[1], velocity_parts(self.velocities)), *others]
+        # Positions beyond those of the box are ignored by all that happens.
+        x += [jnp.zeros_like(u[0])] * (len(v) - len(x))
+        scale = jnp.asarray(self.mass, u.dtype) * jnp.asarray(self.weight, u.dtype)
+        p = [jnp.broadcast_to(scale, row.shape) * row for row in v]
+        return (x[0], p[0]) if len(v) == 1 else (jnp.stack(x, 1), jnp.stack(p, 1))
+
+    def _along(self, u: Any, across: list[Any]) -> Any:
+        """x of which a share u is to the left: s + α (sin(s + θ) − sin θ) = 2πl u for s = kx."""
+        numbers = self._mode_numbers
+        phase = jnp.zeros_like(u)
+        if len(numbers) == 2:
+            phase += 2 * np.pi * numbers[1] / self._sides[1] * across[0]
+        target, reach = 2 * np.pi * numbers[0] * u, 2 * abs(self.amplitude)
+
+        def halve(_: Any, ends: tuple[Any, Any]) -> tuple[Any, Any]:
+            low, high = ends
+            s = (low + high) / 2
+            is_left = s + self.amplitude * (sin(s + phase) - sin(phase)) < target
+            return jnp.where(is_left, s, low), jnp.where(is_left, high, s)
+
+        low, high = jax.lax.fori_loop(0, HALVINGS, halve, (target - reach, target + reach))
+        return (low + high) / 2 * (self._sides[0] / (2 * np.pi * numbers[0]))
+
+
+def _velocity(u: Any, parts: Sequence[Maxwellian]) -> Any:
+    """Velocities along x from shares u: one part after the other, each by its inverse."""
+    v, before = jnp.zeros_like(u), 0.0
+    for part in parts:
+        share = jnp.clip((u - before) / part.fraction, jnp.finfo(u.dtype).tiny, None)
+        share = jnp.minimum(share, 1 - jnp.finfo(u.dtype).epsneg)
+        v = jnp.where(u >= before, part.drift + np.sqrt(part.temperature) * ndtri(share), v)
+        before += part.fraction
+    return v
+
+
+def even_points(N: int, coordinates: int) -> np.ndarray:
+    """N points that fill the open unit cube evenly, shape (coordinates, N): Hammersley's set.
+
+    The first coordinate is (i + ½)/N. The others are i with its digits in bases 2, 3, 5, …
+    reversed behind the point, and half a unit of the last one.
+    """
+    i = np.arange(N)
+    points = [(i + 0.5) / N]
+    for base in BASES[: coordinates - 1]:
+        rest, digits, unit = i.copy(), np.zeros(N), 1.0
+        while unit * N > 1:
+            unit /= base
+            digits += unit * (rest % base)
+            rest //= base
+        points.append(digits + unit / 2)
+    return np.stack(points)

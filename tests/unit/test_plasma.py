@@ -1,0 +1,409 @@
+"""Plasmas: linear theory, fields and their structure, starts, and runs against linear theory."""
+
+import re
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import wofz
+
+import dalembert as da
+from dalembert.plasma import Fourier, Maxwellian, Spline, Start, linear, vlasov_poisson
+from dalembert.plasma.starts import even_points
+from dalembert.theory import jacobian, symplectic_defect
+from tiers import tiered
+
+# --------------------------------------------------------------------------------------------
+# Linear theory
+
+
+def test_dispersion_function_is_that_of_faddeeva():
+    x = np.linspace(-30, 30, 121)
+    xi = x[:, None] + 1j * np.linspace(-3, 10, 53)
+    expected = 1j * np.sqrt(np.pi) * wofz(xi)
+    assert np.max(np.abs(linear.dispersion_function(xi) / expected - 1)) < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("k", "velocities", "expected"),
+    [
+        (0.5, Maxwellian(), 1.4156619 - 0.1533595j),
+        (0.3, Maxwellian(), 1.159846 - 0.0126204j),
+        (0.2, da.plasma.two_streams(3.0), 0.28451j),
+        (0.25, Maxwellian(temperature=4.0), 1.4156619 - 0.1533595j),
+        (0.5, Maxwellian(drift=2.0), 2.4156619 - 0.1533595j),
+    ],
+)
+def test_known_roots_without_collisions(k, velocities, expected):
+    assert linear.root(k, velocities=velocities) == pytest.approx(expected, abs=1e-6)
+
+
+def test_weibel_growth():
+    u_x = 0.02 / np.sqrt(2)
+    growth = linear.weibel_root(1.25, u_x, np.sqrt(12) * u_x, 1.0)
+    assert growth.imag == pytest.approx(0.027837, abs=5e-7) and abs(growth.real) < 1e-9
+    # Without anisotropy light passes.
+    light = linear.weibel_root(1.25, u_x, u_x, 1.0)
+    assert light.real > np.hypot(1.25, 1.0) and abs(light.imag) < 1e-9
+
+
+def test_collisions_damp_the_less_the_more_they_conserve():
+    damping = [-linear.root(0.5, 0.5, name).imag for name in linear.COLLISIONS]
+    assert damping[0] / damping[1] == pytest.approx(3, rel=0.1)
+    assert damping[0] / damping[2] == pytest.approx(8, rel=0.1)
+
+
+def test_few_collisions_are_nearly_none():
+    found, free = (linear.root(0.5, nu, "lenard_bernstein") for nu in (0.01, 0.0))
+    assert abs(found - free) < 0.02 and found != free
+
+
+@pytest.mark.parametrize("collisions", [None, *linear.COLLISIONS])
+def test_the_response_ends_in_the_least_damped_wave(collisions):
+    """n(t) of a standing wave obeys n(t + s) + |z|² n(t − s) = 2 Re z n(t), z = e^{−iωs}."""
+    nu = 0.0 if collisions is None else 0.1
+    t = np.array([24.0, 25.0, 26.0])
+    n = linear.response(0.5, t, nu, collisions)
+    assert np.max(np.abs(n.imag)) < 1e-12
+    z = np.exp(-1j * linear.root(0.5, nu, collisions))
+    rest = abs(n[2] + abs(z) ** 2 * n[0] - 2 * z.real * n[1])
+    assert rest < 2e-3 * np.max(np.abs(n))
+
+
+def test_the_response_of_two_streams_grows_and_keeps_the_order_of_times():
+    streams = da.plasma.two_streams(3.0)
+    t = np.array([[45.0, 44.0], [0.0, 44.0]])
+    n = linear.response(0.2, t, velocities=streams)
+    growth = np.log(n[0, 0].real / n[0, 1].real)
+    assert growth == pytest.approx(linear.root(0.2, velocities=streams).imag, rel=1e-4)
+    assert n[1, 0] == 1 and n[1, 1] == n[0, 1]
+
+
+def test_free_streaming_is_what_the_response_begins_with():
+    """Hot particles hardly act on each other: n(t) = exp(−k²Tt²/2)."""
+    t = np.linspace(0, 0.3, 7)
+    n = linear.response(20.0, t)
+    assert np.allclose(n, np.exp(-((20 * t) ** 2) / 2), atol=5e-3)
+    assert not np.allclose(n, np.exp(-((20 * t) ** 2) / 2), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (dict(k=0.0), "k is 0.0, but must be above 0"),
+        (dict(k=0.5, nu=-1.0), "nu is -1.0, but must be at least 0"),
+        (dict(k=0.5, nu=0.1), "say which collisions"),
+        (dict(k=0.5, nu=0.1, collisions="coulomb"), "must be None or in"),
+        (
+            dict(k=0.5, nu=0.1, collisions="dougherty", velocities=da.plasma.two_streams(3.0)),
+            "only a Maxwellian at rest",
+        ),
+        (dict(k=0.5, velocities=[Maxwellian(), Maxwellian()]), "add up to 2.0"),
+    ],
+)
+def test_linear_theory_refuses(arguments, match):
+    with pytest.raises(ValueError, match=match):
+        linear.root(**arguments)
+    with pytest.raises(ValueError, match=match):
+        linear.response(t=1.0, **arguments)
+
+
+def test_times_before_the_start_are_refused():
+    with pytest.raises(ValueError, match="at least 0"):
+        linear.response(0.5, [-1.0])
+
+
+# --------------------------------------------------------------------------------------------
+# Fields
+
+
+SPECIES = dict(
+    charge=np.array([-1.0, 1.0] * 5),
+    mass=np.array([1.0, 4.0] * 5),
+    weight=np.linspace(0.5, 1.5, 10),
+)
+CASES = {
+    "fourier": dict(field=Fourier(3)),
+    "fourier, species": dict(field=Fourier(2), **SPECIES),
+    "fourier, 2d": dict(field=Fourier((2, 1)), length=(7.0, 9.0)),
+    "spline": dict(field=Spline(8)),
+    "spline, linear": dict(field=Spline(7, degree=1), **SPECIES),
+    "spline, 2d3v": dict(field=Spline((6, 5)), length=(7.0, 9.0), velocities=3),
+    "given field": dict(field=Fourier(1), potential=lambda x: 0.3 * jnp.cos(x)),
+}
+
+
+def plasma(name, N=10, **more):
+    system = vlasov_poisson(N, **{**CASES[name], **more})
+    q, p = np.random.default_rng(4).normal(size=(2, *system.shape))
+    return system, 2 * q, p
+
+
+def test_energy_of_fourier_modes_is_the_sum_over_pairs():
+    """H of all pairs of charges, each with a wave of the field at the other, written by hand."""
+    system, q, p = plasma("fourier, species")
+    Q = SPECIES["weight"] * SPECIES["charge"]
+    M = SPECIES["weight"] * SPECIES["mass"]
+    k = np.arange(1, 3) / 2
+    waves = np.cos(k[:, None, None] * (q[:, None] - q)) / k[:, None, None] ** 2
+    expected = np.sum(p**2 / (2 * M)) + np.einsum("kij,i,j->", waves, Q, Q) / 10
+    assert system.H(jnp.asarray(q), jnp.asarray(p), system.params) == pytest.approx(expected)
+    force = np.einsum(
+        "kij,i,j->i", np.sin(k[:, None, None] * (q[:, None] - q)) / k[:, None, None], Q, Q
+    )
+    assert np.allclose(system.drift(q, p)[1], 2 * force / 10, atol=1e-13)
+    assert np.allclose(system.drift(q, p)[0], p / M)
+
+
+def test_modes_in_two_dimensions_are_half_of_the_plane():
+    numbers = da.plasma.mode_numbers((1, 1))
+    assert sorted(map(tuple, numbers)) == [(0, 1), (1, -1), (1, 0), (1, 1)]
+    system, q, p = plasma("fourier, 2d")
+    k = 2 * np.pi * da.plasma.mode_numbers((2, 1)) / np.array([7.0, 9.0])
+    rho = np.mean(-np.exp(-1j * q @ k.T), axis=0)
+    expected = np.abs(rho) ** 2 / np.sum(k**2, axis=1)
+    energies = da.plasma.field_energies(Fourier((2, 1)))(jnp.asarray(q), p, system.params)
+    assert np.allclose(energies, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("degree", [1, 2])
+def test_a_fine_grid_has_the_field_of_fourier_modes(degree):
+    system, q, p = plasma("fourier, species")
+    q, params = jnp.asarray(q), system.params
+    modes = da.plasma.field_energies(Fourier(3))(q, p, params)
+    coarse, fine = (
+        da.plasma.field_energies(Spline(n, degree))(q, p, params)[1:4] for n in (64, 256)
+    )
+    assert np.allclose(fine, modes, rtol=2e-3)
+    assert np.max(np.abs(fine / modes - 1)) < 0.1 * np.max(np.abs(coarse / modes - 1))
+
+
+def test_all_modes_of_a_grid_are_the_energy_of_its_density():
+    """Parseval, with an even and an odd number of cells: −φ'' = ρ by a matrix of cosines."""
+    for cells in (8, 9):
+        field = Spline(cells)
+        q = jnp.asarray(np.random.default_rng(1).uniform(0, 3.0, 50))
+        rho = np.asarray(field._density((q,), jnp.ones(50), (3.0,)))
+        assert np.mean(rho) == pytest.approx(1.0)
+        l = np.fft.fftfreq(cells, 1 / cells)
+        waves = np.exp(-2j * np.pi * np.outer(l, np.arange(cells)) / cells) @ rho / cells
+        k = 2 * np.pi * l / 3.0
+        expected = np.sum(np.abs(waves[1:]) ** 2 / k[1:] ** 2) / 2
+        assert np.sum(field.energies((q,), jnp.ones(50), (3.0,))) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", tiered(CASES, {"fourier, species", "spline"}))
+def test_forces_are_the_gradient_and_the_step_is_symplectic(name):
+    system, q, p = plasma(name)
+    along = np.random.default_rng(5).normal(size=system.shape)
+    H = jax.jit(lambda q: system.H(q, jnp.asarray(p), system.params))
+    slope = (H(q + 1e-5 * along) - H(q - 1e-5 * along)) / 2e-5
+    assert np.sum(-system.drift(q, p)[1] * along) == pytest.approx(float(slope), rel=1e-7)
+    M = jacobian(system, da.stormer_verlet(), q, p, 0.2, np.zeros(0))
+    assert symplectic_defect(M) < 1e-13
+    assert set(system.invariants) >= {"energy"}
+
+
+def test_a_force_that_is_interpolated_is_not_symplectic():
+    """The control: the field on the grid, taken at the particles as their charges are spread."""
+    field, system = Spline(8, 1), plasma("spline")[0]
+    _, q, p = plasma("spline")
+
+    def force(q, p, params):
+        rho = field._density((q,), -jnp.ones(10), params["length"])
+        waves = jnp.fft.rfft(rho) * np.append(0, -2j / np.arange(1, 5))
+        E = jnp.fft.irfft(waves, 8)
+        at = q * (8 / params["length"][0])
+        left = jnp.floor(at)
+        i, f = left.astype(jnp.int32), at - left
+        return -(E[i % 8] * (1 - f) + E[(i + 1) % 8] * f)
+
+    def H(q, p, params):
+        return jnp.sum(p**2) / 2
+
+    wrong = da.System(H=H, F=force, dim=10, params=system.params)
+    M = jacobian(wrong, da.stormer_verlet(), q, p, 0.2, np.zeros(0))
+    assert symplectic_defect(M) > 1e-3
+
+
+def test_collisions_are_those_of_lenard_and_bernstein():
+    """Velocities: −ν v dt + √(2νT/m) dW, whatever the weight."""
+    T = np.linspace(1.0, 2.0, 10)
+    system, q, p = plasma("fourier, species", nu=0.3, temperature=T)
+    free, M = plasma("fourier, species")[0], SPECIES["weight"] * SPECIES["mass"]
+    drift = system.drift(q, p)[1] - free.drift(q, p)[1]
+    assert np.allclose(drift / M, -0.3 * p / M)
+    noise = tuple(map(np.asarray, system.diffusion(q, p)))
+    assert np.allclose(noise[0], 0)
+    assert np.allclose(noise[1] / M, np.diag(np.sqrt(2 * 0.3 * T / SPECIES["mass"])))
+    assert system.invariants == {} and free.noises == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (dict(length=(1.0, 2.0)), "as many lengths as it has axes"),
+        (dict(velocities=4), "at most 3"),
+        (dict(nu=-0.1), "nu is -0.1, but must be at least 0"),
+        (dict(charge=np.ones(3)), r"charge has shape \(3,\)"),
+        (dict(mass=0.0), "mass is 0.0, but must be above 0"),
+    ],
+)
+def test_plasmas_that_are_none_are_refused(arguments, match):
+    with pytest.raises(ValueError, match=match):
+        vlasov_poisson(10, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: Fourier(0), "modes must be a whole number of 1 or more"),
+        (lambda: Spline(2), "cells must be a whole number of 4 or more"),
+        (lambda: Spline(8, 3), "degree is 3"),
+        (lambda: Start(8, amplitude=1.5), "amplitude is 1.5, but must be between"),
+        (lambda: Start(8, mode=0), "1 or more along x"),
+        (lambda: Start(8, mode=(1, 1)), "at most as many numbers"),
+        (lambda: Maxwellian(temperature=0.0), "temperature is 0.0"),
+        (lambda: Maxwellian(fraction=1.5), "fraction is 1.5"),
+    ],
+)
+def test_parts_that_are_none_are_refused(make, match):
+    with pytest.raises(ValueError, match=match):
+        make()
+
+
+def test_sources_are_in_the_bibliography():
+    keys = re.findall(r"`(\w+\d{4}\w*)`", (vlasov_poisson.__doc__ or "").split("Source: ")[1])
+    bibliography = (Path(__file__).parents[2] / "docs" / "references.bib").read_text("utf-8")
+    assert keys and all(f"{{{key}," in bibliography for key in keys)
+
+
+# --------------------------------------------------------------------------------------------
+# Starts
+
+
+def test_even_points_fill_the_cube():
+    u = even_points(1000, 4)
+    assert u.shape == (4, 1000) and np.all((u > 0) & (u < 1))
+    corner = np.mean(np.all(u < 0.5, axis=0))
+    assert corner == pytest.approx(1 / 16, abs=0.01)
+    assert np.allclose(np.mean(u, axis=1), 0.5, atol=0.01)
+
+
+@pytest.mark.parametrize("kind", ["quiet", "random"])
+def test_starts_have_the_density_and_velocities_that_were_asked_for(kind):
+    streams = da.plasma.bump_on_tail(4.0, 0.2, temperature=0.25)
+    N, noise = 2**14, {"quiet": 2e-3, "random": 0.04}[kind]
+    start = Start(N, 10.0, amplitude=0.3, mode=2, velocities=streams, mass=2.0, weight=1.5)
+    q, p = start.quiet() if kind == "quiet" else start.random(jax.random.key(3))
+    wave = np.exp(-2j * np.pi * np.arange(1, 4)[:, None] * np.asarray(q) / 10.0)
+    assert np.allclose(2 * np.mean(wave, axis=1), [0, 0.3, 0], atol=noise)
+    v = np.asarray(p) / 3.0
+    assert np.mean(v) == pytest.approx(0.8, abs=noise)
+    assert np.mean(v**2) == pytest.approx(0.8 + 0.2 * (16 + 0.25), abs=5 * noise)
+    assert np.mean(v > 2.5) == pytest.approx(0.2 * 0.99865 + 0.8 * 0.00621, abs=noise)
+
+
+def test_starts_in_two_dimensions():
+    start = Start(2**14, (5.0, 8.0), 0.3, mode=(1, -2), components=3, transverse=4.0)
+    q, p = start.quiet()
+    assert q.shape == p.shape == (2**14, 3) and np.all(q[:, 2] == 0)
+    phase = 2 * np.pi * (q[:, 0] / 5.0 - 2 * q[:, 1] / 8.0)
+    assert 2 * np.mean(np.exp(1j * phase)) == pytest.approx(0.3, abs=5e-3)
+    assert np.allclose(np.cov(p.T), np.diag([1.0, 4.0, 4.0]), atol=0.02)
+
+
+# --------------------------------------------------------------------------------------------
+# Runs
+
+
+ONE_MODE = Fourier(1)
+
+
+def curve(k, N, method=None, field=ONE_MODE, t_end=15.0, alpha=0.05, paths=1, random=False, **more):
+    """A run from a perturbed Maxwellian, and n_k(t)/n_k(0) of it."""
+    velocities = more.pop("velocities", Maxwellian())
+    system = vlasov_poisson(N, 2 * np.pi / k, field, **more)
+    start = Start(N, 2 * np.pi / k, amplitude=alpha, velocities=velocities)
+    observe = {
+        "n": da.plasma.density_modes(1),
+        "momentum": da.plasma.momentum,
+        "kinetic": da.plasma.kinetic_energy,
+        "field": da.plasma.field_energies(field),
+    }
+    run = da.simulate(
+        system, method or da.stormer_verlet(), start.random if random else start.quiet(),
+        dt=0.1, t_end=t_end, paths=paths, observe=observe, progress=False,
+    )  # fmt: skip
+    return run, -run.mean["n"][:, 0, 0] / alpha
+
+
+def distance(found, expected):
+    return np.linalg.norm(found - expected) / np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize(
+    ("N", "field", "bound"),
+    [
+        (2**14, Fourier(1), 0.03),
+        pytest.param(2**14, Spline(32), 0.04, marks=pytest.mark.slow),
+        pytest.param(2**18, Fourier(1), 0.008, marks=pytest.mark.slow),
+    ],
+)
+def test_landau_damping_is_that_of_linear_theory(N, field, bound):
+    run, n = curve(0.5, N, field=field)
+    expected = linear.response(0.5, run.t).real
+    assert distance(n, expected) < bound
+    # The control: neither a little another wave number, nor the field without particles' answer.
+    assert distance(n, linear.response(0.55, run.t).real) > 5 * bound
+    energy = run.mean["kinetic"] + np.sum(run.mean["field"], axis=-1)
+    assert np.ptp(energy) < 1e-4 * energy[0]
+
+
+def test_total_momentum_is_kept_by_fourier_modes_and_not_quite_by_a_grid():
+    drift = {}
+    for field in (Fourier(2), Spline(8)):
+        run, _ = curve(0.5, 512, field=field, alpha=0.5, random=True, t_end=40.0)
+        drift[type(field)] = np.ptp(run.mean["momentum"])
+    assert drift[Fourier] < 1e-14
+    assert drift[Spline] > 1e-8
+
+
+def test_energy_drifts_with_heun_and_not_with_verlet():
+    def trend(method):
+        start = Start(256, amplitude=0.5).quiet()
+        run = da.simulate(
+            vlasov_poisson(256), method, start, dt=0.2, t_end=200.0, paths=1, progress=False
+        )
+        first, second = np.split(run.mean["energy"][1:] / 256, 2)
+        return np.mean(second) - np.mean(first)
+
+    assert abs(trend(da.stormer_verlet())) < 1e-4
+    assert trend(da.heun()) > 1e-3
+
+
+def test_two_streams_grow_at_the_rate_of_linear_theory():
+    streams = da.plasma.two_streams(3.0)
+    run, n = curve(0.2, 2**14, alpha=2e-3, velocities=streams, t_end=16.0)
+    expected = linear.response(0.2, run.t, velocities=streams).real
+    late = run.t > 10
+    rates = [np.polyfit(run.t[late], np.log(x[late]), 1)[0] for x in (n, expected)]
+    assert rates[0] == pytest.approx(rates[1], rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("nu", "N", "paths"), [(0.5, 2**12, 16), pytest.param(0.1, 2**16, 16, marks=pytest.mark.slow)]
+)
+def test_lenard_bernstein_damping_is_that_of_linear_theory(nu, N, paths):
+    """Mean over paths of random starts, in units of its error; the other operators are refuted."""
+    run, n = curve(0.5, N, alpha=0.2, nu=nu, paths=paths, random=True, t_end=10.0)
+    error = run.stderr["n"][:, 0, 0] / 0.2
+
+    def gap(collisions):
+        expected = linear.response(0.5, run.t, nu, collisions).real
+        return np.sqrt(np.mean(((n - expected) / error) ** 2))
+
+    assert gap("lenard_bernstein") < 2
+    assert gap("lenard_bernstein_momentum") > 4 and gap("dougherty") > 4
