@@ -9,6 +9,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Any, get_args, get_type_hints
 
 import dalembert as da
@@ -40,6 +41,7 @@ SECTIONS = (
     ("Methods", ("methods",), tuple(da.METHODS)),
     ("Noise", ("noise",), ()),
     ("Systems and their exact results", ("systems",), ()),
+    ("Plasmas", ("plasma",), ("vlasov_poisson", "Fourier", "Spline", "Start")),
     ("Theory", ("theory",), ("certify", "Certificate", "diagnose", "Diagnosis")),
 )
 
@@ -60,8 +62,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 def _public() -> dict[str, Any]:
     """Functions and classes by what a user writes to get them, the shortest way first."""
     found: dict[str, Any] = {}
-    for room in ("", "systems.", "observables.", "theory."):
-        module = getattr(da, room[:-1]) if room else da
+    for room in ("", "systems.", "observables.", "plasma.", "plasma.linear.", "theory."):
+        module = attrgetter(room[:-1])(da) if room else da
         for name in module.__all__:
             thing = getattr(module, name)
             if _is_entry(thing) and thing not in found.values():
