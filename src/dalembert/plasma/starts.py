@@ -92,7 +92,7 @@ class Start:
         q, p = with_precision(
             self._placed, even_points(self.N, len(self._sides) + self._components)
         )
-        return np.asarray(q), np.asarray(p)
+        return np.array(q), np.array(p)
 
     def random(self, key: Any) -> tuple[Any, Any]:
         """Positions and momenta of independent particles: a sampler for `da.simulate`."""
