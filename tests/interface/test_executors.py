@@ -182,10 +182,11 @@ def test_a_worker_with_other_functions_is_refused_by_name(monkeypatch):
     """A module that is not the same there: functions travel as names of what is in it."""
 
     class Elsewhere(ThreadPoolExecutor):
-        def submit(self, fun, /, payload, blocks):
-            machine, identity, body = pickle.loads(payload)
+        def submit(self, fun, /, text, given):
+            machine, identity, body = pickle.loads(given["payload"])
             identity["observe"]["q"]["functions"] = {"": "another"}
-            return super().submit(fun, pickle.dumps((machine, identity, body)), blocks)
+            payload = pickle.dumps((machine, identity, body))
+            return super().submit(fun, text, given | {"payload": payload})
 
     with Elsewhere(1) as pool, pytest.raises(remote.RefusedWorkerError, match=r"observe\.q"):
         simulate(executor=pool)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import jax
 import numpy as np
@@ -16,13 +17,7 @@ import numpy as np
 from dalembert.ensemble.blocks import BlockResult, Stopped, Work
 from dalembert.ensemble.march import Status
 from dalembert.ensemble.processes import LostError
-from dalembert.ensemble.remote import (
-    Outcome,
-    RefusedWorkerError,
-    decoded,
-    encoded,
-    run_blocks_of,
-)
+from dalembert.ensemble.remote import Outcome, RefusedWorkerError, decoded, encoded
 
 __all__ = ["Remote", "find_team", "on_executor"]
 
@@ -43,6 +38,10 @@ ATTEMPTS = 3
 
 COUNT_SECONDS = 2.0
 """How often the workers of a cluster are counted."""
+
+TASK = "__import__('dalembert.ensemble.remote').ensemble.remote.run_blocks_of(payload, blocks)"
+"""What a worker does, in words that it also understands if it does not know the library: a function
+of a module that is not there ends a worker of Dask, without a word to the caller."""
 
 _everywhere: ContextVar[Any] = ContextVar("executor", default=None)
 
@@ -82,11 +81,13 @@ class Team:
         with _submitting():
             return self.client.submit(bytes, data, pure=False)
 
-    def submit(self, *args: Any) -> Future[bytes]:
-        # The same blocks may be submitted again; Dask would take them for the same task.
-        options = {} if self.client is None else {"pure": False}
+    def submit(self, payload: Any, blocks: bytes) -> Future[bytes]:
+        # Dask would take the same blocks, submitted again, for the same task.
+        options = {} if self.client is None else {"key": f"dalembert-{uuid4()}"}
         with _submitting():
-            return self.executor.submit(run_blocks_of, *args, **options)
+            return self.executor.submit(
+                eval, TASK, {"payload": payload, "blocks": blocks}, **options
+            )
 
     def count(self) -> None:
         """See how many workers there are now."""

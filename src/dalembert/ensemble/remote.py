@@ -135,7 +135,7 @@ def _parts(settings: Settings, engine: Any) -> Iterator[tuple[str, Any]]:
 def run_blocks_of(payload: bytes, blocks: bytes) -> bytes:
     """Run blocks, by number, from where they are, as far as they come in `SLICE_SECONDS`.
 
-    This is the task that executors get. Without blocks it only makes the run ready.
+    Without blocks it only makes the run ready.
     """
     try:
         with _preparing:
