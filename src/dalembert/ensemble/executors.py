@@ -236,7 +236,7 @@ class Remote:
             if task.attempt == ATTEMPTS:
                 raise LostError(
                     f"the executor has lost the same blocks {ATTEMPTS} times, at last by "
-                    f"{type(problem).__name__}: {problem}."
+                    f"{type(problem).__name__}: {str(problem).rstrip('.')}."
                 ) from problem
             self._submit(work, task._replace(attempt=task.attempt + 1))
             return
