@@ -18,9 +18,11 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import pytest
+from typer.testing import CliRunner
 
 import dalembert as da
 import interrupted_run
+from dalembert import commands
 from dalembert.ensemble import blocks, executors, remote
 from dalembert.ensemble import settings as grains
 from dalembert.ensemble.processes import LostError
@@ -259,6 +261,22 @@ def test_what_is_no_executor_is_refused():
         jax.jit(traced)(jnp.ones(1))
 
 
+def test_the_program_says_what_dask_needs(tmp_path, monkeypatch):
+    script = tmp_path / "script.py"
+    script.write_text("")
+
+    def said(*options):
+        result = CliRunner().invoke(commands.app, ["run", str(script), *options])
+        assert result.exit_code == 2
+        return result.output
+
+    assert "give one of them" in said("--dask", "tcp://there:1", "--processes", "2")
+    monkeypatch.setattr(commands, "CONNECT_SECONDS", 0.2)
+    assert "no scheduler of Dask at tcp://localhost:1" in said("--dask", "tcp://localhost:1")
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert "extra `cluster`" in said("--dask", "tcp://there:1")
+
+
 # From here on with worker processes.
 
 
@@ -439,3 +457,36 @@ def test_a_pool_of_loky_gives_the_same_bits(undisturbed, environment):
     loky = pytest.importorskip("loky")
     with loky.ProcessPoolExecutor(1, env=dict(environment)) as pool:
         assert not differences(simulate(executor=pool), undisturbed)
+
+
+SCRIPT = """
+import dalembert as da
+import jax.numpy as jnp
+
+def here(q, p, params):
+    return jnp.sin(q[0]) * scale
+
+scale = 3.0
+run = da.simulate(
+    da.systems.damped_kubo(), da.midpoint(), ([1.0], [0.0]), dt=0.1, t_end=5.0, paths=500,
+    observe={"here": here},
+)
+print(run.mean["here"][-1].hex(), run.provenance["processes"], run.provenance["devices"])
+"""
+
+
+@pytest.mark.slow
+def test_the_program_runs_a_script_on_dask(tmp_path, environment):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+
+    def said(*options):
+        command = [sys.executable, "-m", "dalembert", "run", str(script), *options]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()[0]
+
+    with cluster(tmp_path, environment, 1) as team, team.client() as client:
+        assert said("--dask", client.scheduler.address) == said()
+        prepared = client.run(lambda: remote._ready.cache_info().misses)
+        assert list(prepared.values()) == [1], "the worker has run the script's simulation"
