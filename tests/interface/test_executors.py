@@ -406,6 +406,32 @@ def test_a_killed_scheduler_is_a_clear_error_and_the_checkpoint_goes_on(tmp_path
 
 
 @pytest.mark.slow
+def test_ctrl_c_leaves_nothing_on_dask(tmp_path, environment):
+    options = {"t_end": 3000.0, "save_every": 7000}
+    file = da.Checkpoint(tmp_path / "run.ckpt", seconds=0.1)
+
+    def left(dask_scheduler):
+        return [key for key in dask_scheduler.tasks if key.startswith("dalembert")]
+
+    with cluster(tmp_path, environment, 1) as team, team.client() as client:
+
+        def press():
+            while not file.path.exists():
+                time.sleep(0.05)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=press).start()
+        with pytest.raises(da.Interrupted, match="The same call goes on"):
+            simulate(executor=client, checkpoint=file, **options)
+        began = time.monotonic()
+        while client.run_on_scheduler(left):
+            assert time.monotonic() - began < 15
+            time.sleep(0.1)
+        run = simulate(executor=client, checkpoint=file, **options)
+    assert not differences(run, simulate(**options))
+
+
+@pytest.mark.slow
 def test_a_worker_of_dask_without_the_library_is_refused(tmp_path, environment):
     bare = tmp_path / "bare.py"
     bare.write_text("import sys\nsys.modules['dalembert'] = None\n")
