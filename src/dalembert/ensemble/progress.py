@@ -74,7 +74,8 @@ class ProgressBar:
         rate = (self._done - self._at_start) / seconds
         left = _duration((self._total - self._done) / rate) if rate else "?"
         failed = f", {self.failed:,} failed" if self.failed else ""
-        team = "" if self.workers is None else f", {self.workers:,} workers"
+        number = self.workers
+        team = "" if number is None else f", {number:,} worker{'s' if number != 1 else ''}"
         more = failed + team
         text = f"{share:4.0%} of {self._total:.3g} path-steps, {rate:.2e}/s, {left} left{more}"
         block = "█" if _shown("█") == "█" else "#"
