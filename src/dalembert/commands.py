@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 import dalembert as da
+from dalembert.ensemble.executors import on_executor
 from dalembert.ensemble.processes import LostError
 from dalembert.ensemble.stopping import ending_on_sigterm
 from dalembert.launch import join, launch
@@ -28,6 +29,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 console = Console(highlight=False)
+
+CONNECT_SECONDS = 15
+"""How long a scheduler of Dask may take to answer."""
 
 
 def _fail(message: str) -> typer.Exit:
@@ -134,6 +138,9 @@ def diagnose(
 Processes = Annotated[
     int | None, typer.Option(help="Processes on this machine; default: one.", min=1)
 ]
+Dask = Annotated[
+    str | None, typer.Option(help="Address of a scheduler of Dask, whose workers run the paths.")
+]
 Out = Annotated[Path, typer.Option(help="Folder for the results.")]
 
 
@@ -142,6 +149,7 @@ def run(
     file: Annotated[Path, typer.Argument(help="FILE.py with a `study`, or any script.")],
     out: Out = Path("results"),
     processes: Processes = None,
+    dask: Dask = None,
 ) -> None:
     """Execute FILE.py, and run the `study` that it defines.
 
@@ -151,10 +159,10 @@ def run(
     if not file.is_file():
         hint = "; `explain` and `diagnose` take names of systems" if str(file) in da.SYSTEMS else ""
         raise _fail(f"no such file: {file}{hint}")
-    if processes is not None and processes > 1:
-        raise typer.Exit(launch(["run", str(file), "--out", str(out)], processes))
+    if _is_for_several(processes, dask):
+        raise typer.Exit(launch(["run", str(file), "--out", str(out)], processes or 1))
     status = 0
-    with _one_of_several():
+    with _one_of_several(), _on_dask(dask):
         study = _execute(file, "__main__").get("study")
         if isinstance(study, studies().Study):
             status = _run_studies([study], out, checkpoints=True)
@@ -173,6 +181,7 @@ def reproduce(
     t_end: Annotated[float | None, typer.Option(help="Final time.", min=0.0)] = None,
     dt: Annotated[float | None, typer.Option(help="Step size of all methods.", min=0.0)] = None,
     processes: Processes = None,
+    dask: Dask = None,
 ) -> None:
     """Run the paper's studies: figures, curves and claims.
 
@@ -183,15 +192,15 @@ def reproduce(
         raise _fail(f"no study {study!r}; there are {', '.join(known)} and all")
     if size not in ("quick", "paper"):
         raise _fail(f"no size {size!r}; there are quick and paper")
-    if processes is not None and processes > 1:
+    if _is_for_several(processes, dask):
         options = {"--size": size, "--out": out, "--paths": paths, "--t-end": t_end, "--dt": dt}
         given = [str(x) for pair in options.items() if pair[1] is not None for x in pair]
         given += [x for name in method or () for x in ("--method", name)]
-        raise typer.Exit(launch(["reproduce", study, *given], processes))
+        raise typer.Exit(launch(["reproduce", study, *given], processes or 1))
     names = list(known) if study == "all" else [study]
     from dalembert.studies.reproduce import override
 
-    with _one_of_several():
+    with _one_of_several(), _on_dask(dask):
         try:
             chosen = [override(known[name](size), method, paths, t_end, dt) for name in names]
         except ValueError as error:
@@ -274,6 +283,31 @@ def _one_of_several() -> Iterator[None]:
         if jax.distributed.is_initialized():
             _leave(_status_after(error))
         raise
+
+
+def _is_for_several(processes: int | None, dask: str | None) -> bool:
+    """Whether several processes are to be started here."""
+    if processes is not None and dask is not None:
+        raise _fail("--processes are on this machine, and --dask has workers: give one of them")
+    return processes is not None and processes > 1
+
+
+@contextmanager
+def _on_dask(address: str | None) -> Iterator[None]:
+    """Let the workers of a scheduler run the paths of all simulations, if there is an address."""
+    if address is None:
+        yield
+        return
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise _fail("--dask needs the extra `cluster`: pip install '.[cluster]'") from error
+    try:
+        client = Client(address, name="dalembert", timeout=CONNECT_SECONDS)
+    except (OSError, ValueError) as error:
+        raise _fail(f"no scheduler of Dask at {address}: {error}") from error
+    with client, on_executor(client):
+        yield
 
 
 def _status_after(error: BaseException) -> int:

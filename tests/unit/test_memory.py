@@ -72,7 +72,7 @@ def test_the_estimate_follows_what_is_held_in_the_end():
             estimates.append(sum(needed.values()))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dalembert.ensemble.simulate.check_memory", note)
+        patch.setattr("dalembert.ensemble.ready.check_memory", note)
         result = run(**options, workers=1)
     held = [result.t, result.q, result.p, *result.counts.values(), *result.moments["energy"]]
     size = sum(np.asarray(x).nbytes for x in held)

@@ -114,6 +114,16 @@ def test_the_line_says_share_rate_time_left_and_failures(clock, terminal):
     )
 
 
+def test_the_line_says_how_many_workers_an_executor_has(clock, terminal):
+    it = bar()
+    for number in (1200, 1):
+        it.workers = number
+        clock.now += 10
+        it.draw()
+    first, second = terminal.lines
+    assert first.endswith("? left, 1,200 workers") and second.rstrip().endswith("? left, 1 worker")
+
+
 def test_the_rate_is_that_of_this_session(clock, terminal):
     """A run that goes on from a checkpoint begins in the middle, and was not faster for that."""
     it = bar(done=2000)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dalembert as da
-from dalembert.ensemble import simulate as engine
+from dalembert.ensemble import ready
 from dalembert.noise import enumerate_three_point
 from dalembert.stepping.propagator import Propagator, make_maps
 from dalembert.stepping.stepper import make_stepper
@@ -84,7 +84,7 @@ def test_runs_with_and_without_maps_agree(name, code, monkeypatch):
     options["engine"] = code
     start = ([0.5, 0.1], [0.2, -0.3])
     fast = da.simulate(SYSTEMS["driven"], WEAK[name], start, **options)
-    monkeypatch.setattr(engine, "make_maps", lambda *args: None)
+    monkeypatch.setattr(ready, "make_maps", lambda *args: None)
     plain = da.simulate(SYSTEMS["driven"], WEAK[name], start, **options)
     assert fast.provenance["code"] == plain.provenance["code"] == code
     assert fast.iterations == plain.iterations == (name != "rs2")

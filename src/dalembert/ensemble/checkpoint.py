@@ -27,7 +27,7 @@ from dalembert.ensemble.lock import held
 from dalembert.ensemble.settings import Settings
 from dalembert.ensemble.tally import Tally
 
-__all__ = ["Checkpoint", "CheckpointFile", "Progress", "remove_checkpoint"]
+__all__ = ["Checkpoint", "CheckpointFile", "Progress", "differences", "remove_checkpoint"]
 
 KIND, SCHEMA = "dalembert checkpoint", 3
 
@@ -217,10 +217,10 @@ class CheckpointFile:
 
     def _check_identity(self, path: Path, saved: Any) -> None:
         """Refuse to go on with a run that was asked for with other settings."""
-        differences = sorted(_differences("", saved, self.identity))
-        if differences:
+        different = differences("", saved, self.identity, ("in the file", "now"))
+        if different:
             raise DifferentRunError(
-                f"{path} belongs to another run. What differs: {'; '.join(differences)}. "
+                f"{path} belongs to another run. What differs: {'; '.join(different)}. "
                 "Give the settings it was begun with, or another file."
             )
 
@@ -257,17 +257,18 @@ def _extent(progress: Progress) -> tuple[int, int]:
     return progress.blocks, sum(p.unit for p in progress.pending.values())
 
 
-def _differences(name: str, saved: Any, now: Any) -> list[str]:
-    if isinstance(saved, dict) and isinstance(now, dict):
-        if saved.get("name") != now.get("name"):
-            return [f"{name} ({saved.get('name')!r} in the file, {now.get('name')!r} now)"]
+def differences(name: str, a: Any, b: Any, where: tuple[str, str]) -> list[str]:
+    """The names of what differs between two records, with the values that are short."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        if a.get("name") != b.get("name"):
+            return [f"{name} ({a.get('name')!r} {where[0]}, {b.get('name')!r} {where[1]})"]
         return [
             text
-            for key in {*saved, *now}
-            for text in _differences(f"{name}.{key}".lstrip("."), saved.get(key), now.get(key))
+            for key in sorted({*a, *b})
+            for text in differences(f"{name}.{key}".lstrip("."), a.get(key), b.get(key), where)
         ]
     # As texts, in which 0.0 is not −0.0, 2 is not 2.0, and NaN is itself.
-    if json.dumps(saved, sort_keys=True) == json.dumps(now, sort_keys=True):
+    if json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True):
         return []
-    values = f" ({saved!r} in the file, {now!r} now)"
+    values = f" ({a!r} {where[0]}, {b!r} {where[1]})"
     return [name + values if len(values) <= MAX_VALUES else name]

@@ -23,7 +23,7 @@ from dalembert.statistics.observing import Observing, at_door, in_words
 from dalembert.statistics.statistic import Statistic, recorded
 from dalembert.system import System
 
-__all__ = ["Description", "arguments_like", "describe", "describe_functions"]
+__all__ = ["Description", "arguments_like", "describe", "describe_functions", "versions"]
 
 UNKNOWN = "unknown"
 
@@ -99,7 +99,7 @@ def describe(settings: Settings, exactly: bool) -> Description:
             "backend": settings.backend,
             "device_kind": jax.local_devices(backend=settings.backend)[0].device_kind,
             "jax": {name: getattr(jax.config, name, None) for name in OPTIONS},
-            "versions": _versions(),
+            "versions": versions(),
         }
     return Description(record, unknown)
 
@@ -252,7 +252,8 @@ def _arrays(arrays: Iterable[Any]) -> str:
     return digest.hexdigest()[:32]
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """What computes here."""
     from dalembert import __version__
 
     return {

@@ -5,15 +5,16 @@ import warnings
 from collections.abc import Generator
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from typing import Any
 
 import jax
 import numpy as np
 
-from dalembert.ensemble.blocks import BlockResult, Stopped, Work, run_blocks
+from dalembert.ensemble.blocks import BlockResult, Stopped, run_blocks
 from dalembert.ensemble.checkpoint import CheckpointFile, Progress
+from dalembert.ensemble.executors import Remote
 from dalembert.ensemble.processes import LostError, exchange, largest
 from dalembert.ensemble.progress import ProgressBar
+from dalembert.ensemble.ready import Ready
 from dalembert.ensemble.run import Failures, Observed, Run
 from dalembert.ensemble.stopping import Terminated, ending_on_sigterm, undisturbed
 from dalembert.ensemble.tally import Tally
@@ -33,17 +34,17 @@ class Job:
 
     def __init__(
         self,
-        work: Work,
-        identity: dict[str, Any],
+        ready: Ready,
         prepared: float,
         file: CheckpointFile | None,
         on_failure: str,
         shown: bool,
-        workers: int,
+        remote: Remote | None = None,
     ) -> None:
-        self.work, self.settings, self.identity = work, work.settings, identity
+        self.work, self.settings = ready.work, ready.work.settings
+        self.identity = ready.identity | {"refused_engines": ready.refused}
         self.file, self.on_failure, self.prepared = file, on_failure, prepared
-        self.workers = workers
+        self.workers, self.remote = ready.workers, remote
         self.done, self.started = Progress(), prepared
         self.shown = shown and jax.process_index() == 0
 
@@ -80,7 +81,7 @@ class Job:
             except Terminated:
                 raise Terminated(self._farewell()) from None
             except LostError as error:
-                raise LostError(f"{error} The run was {self._farewell()}") from error
+                raise type(error)(f"{error} The run was {self._farewell()}") from error
             finally:
                 self.bar.close()
         return self._finish()
@@ -122,6 +123,9 @@ class Job:
         """The results of all blocks in their order, whichever process runs them."""
         first, end = self.done.blocks, self.settings.blocks
         processes, me = jax.process_count(), jax.process_index()
+        if self.remote is not None:
+            yield from self.remote.results(self.work, range(first, end), self._tick)
+            return
         if processes == 1:
             yield from run_blocks(self.work, range(first, end), self.workers, self._tick)
             return
@@ -160,6 +164,7 @@ class Job:
     def _tick(self) -> None:
         merged = 0 if self.done.tally is None else self.done.tally.failed
         self.bar.failed = merged + self.work.failed_since(self.done.blocks)
+        self.bar.workers = None if self.remote is None else self.remote.workers
         self.bar.draw()
         if self.file is not None and self.file.is_due(self.done.blocks):
             self._write()
@@ -195,8 +200,7 @@ class Job:
         device = jax.local_devices(backend=settings.backend)[0]
         provenance = self.identity | {
             "device": f"{device.platform} ({device.device_kind})",
-            "devices": jax.device_count(settings.backend),
-            "processes": jax.process_count(),
+            **self._team(),
             "seconds": seconds,
             "path_steps_per_second": settings.run_paths * settings.steps / seconds,
         }
@@ -218,6 +222,15 @@ class Job:
                 raise RuntimeError(message)
             warnings.warn(message, RuntimeWarning, stacklevel=4)
         return run
+
+    def _team(self) -> dict[str, int]:
+        """How many devices and processes have run blocks."""
+        if self.remote is not None:
+            return {"devices": self.remote.devices, "processes": self.remote.processes}
+        return {
+            "devices": jax.device_count(self.settings.backend),
+            "processes": jax.process_count(),
+        }
 
     def _failure_message(self, failures: Failures) -> str:
         return (

@@ -28,6 +28,7 @@ class ProgressBar:
         self._started, self._drawn, self._width = time.monotonic(), 0.0, 0
         self._lock = threading.Lock()
         self.failed = 0
+        self.workers: int | None = None
 
     def add(self, path_steps: int) -> None:
         """Note that so many more path-steps are done."""
@@ -73,7 +74,10 @@ class ProgressBar:
         rate = (self._done - self._at_start) / seconds
         left = _duration((self._total - self._done) / rate) if rate else "?"
         failed = f", {self.failed:,} failed" if self.failed else ""
-        text = f"{share:4.0%} of {self._total:.3g} path-steps, {rate:.2e}/s, {left} left{failed}"
+        number = self.workers
+        team = "" if number is None else f", {number:,} worker{'s' if number != 1 else ''}"
+        more = failed + team
+        text = f"{share:4.0%} of {self._total:.3g} path-steps, {rate:.2e}/s, {left} left{more}"
         block = "█" if _shown("█") == "█" else "#"
         for title in (_shown(self._title + " "), ""):
             room = min(columns - _width(title) - len(text) - 3, WIDTH)

@@ -3,35 +3,23 @@
 import os
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 
-from dalembert.captured import captured
-from dalembert.digest import traced_key
-from dalembert.ensemble.blocks import Work, worker_count
 from dalembert.ensemble.checkpoint import Checkpoint, CheckpointFile
-from dalembert.ensemble.engines import Steps, choose_engine, find_engines
-from dalembert.ensemble.identity import Description, arguments_like, describe
-from dalembert.ensemble.initial import initial_states
+from dalembert.ensemble.executors import Remote, find_team
 from dalembert.ensemble.job import Job
-from dalembert.ensemble.kernel import Kernel
-from dalembert.ensemble.legs import compile_run
-from dalembert.ensemble.memory import check_memory
-from dalembert.ensemble.places import find_places
+from dalembert.ensemble.ready import make_ready
+from dalembert.ensemble.remote import make_payload
 from dalembert.ensemble.run import Run
 from dalembert.ensemble.settings import Settings, check_choice, make_settings, whole
 from dalembert.ensemble.traced import simulate_traced
 from dalembert.methods import Method
 from dalembert.noise import Noise
-from dalembert.precision import cast, is_traced, traced_dtype
+from dalembert.precision import is_traced, traced_dtype
 from dalembert.statistics import Histogram, Statistic
-from dalembert.statistics.observing import Observing
-from dalembert.stepping.newton import Report
-from dalembert.stepping.propagator import Maps, make_maps
-from dalembert.stepping.stepper import make_stepper
 from dalembert.system import System
 
 __all__ = ["prepare", "simulate"]
@@ -59,13 +47,14 @@ def simulate(
     workers: int | None = None,
     engine: Any = None,
     shard: bool = False,
+    executor: Any = None,
     dtype: Any = np.float64,
 ) -> Run:
     """Simulate an ensemble of independent paths and collect statistics of observables.
 
-    The paths run in blocks on all cores or all devices of this machine, and, after `da.connect`,
-    of all machines. On one kind of device the result is the same to the last bit however the work
-    was shared or interrupted.
+    The paths run in blocks on all cores or all devices of this machine, after `da.connect` of
+    all machines, or on the workers of an executor. On one kind of device the result is the same to
+    the last bit however the work was shared or interrupted.
 
     Args:
         system: what to simulate.
@@ -100,6 +89,9 @@ def simulate(
         shard: spread every path over all devices of this process, for states larger than one of
             them; by default blocks of paths are shared out instead. Results agree with those of
             one device to rounding, and to the last bit on the same number of devices.
+        executor: where the blocks are run instead of here, anything like a
+            `concurrent.futures.Executor`: a client of Dask, a pool of loky or MPI. Lost blocks are
+            run again, and the result has the same bits. `workers` are then those of each task.
         dtype: float64 (default) or float32.
 
     Returns:
@@ -128,12 +120,14 @@ def simulate(
     if is_traced(given):
         usual = None if on_failure == "warn" else on_failure
         unusual = {"checkpoint": checkpoint, "on_failure": usual, "shard": shard or None}
+        unusual["executor"] = executor
         for name, value in unusual.items():
             if value is not None:
                 raise ValueError(f"{name} cannot be had inside jit, vmap or grad: leave it out.")
         traced: Any = simulate_traced(settings, traced_dtype(given, settings.dtype))
         return traced
-    return prepare(settings, checkpoint, on_failure, progress, workers, engine, shard).run()
+    job = prepare(settings, checkpoint, on_failure, progress, workers, engine, shard, executor)
+    return job.run()
 
 
 def prepare(
@@ -144,6 +138,7 @@ def prepare(
     workers: int | None = None,
     engine: Any = None,
     shard: bool = False,
+    executor: Any = None,
 ) -> Job:
     """A run that is ready to begin; for the arguments see `simulate`."""
     started = time.perf_counter()
@@ -151,33 +146,13 @@ def prepare(
     if workers is not None:
         whole("workers", workers, 1)
     options = _check_checkpoint(checkpoint)
-    observing = Observing.checked(settings.system, settings.dtype, settings.statistics)
-    with jax.enable_x64(settings.dtype == np.float64):
-        starts = initial_states(
-            settings.system, settings.initial, settings.paths, settings.seed, settings.dtype
-        )
-        description = describe(settings, exactly=options is not None)
-        if options is not None:
-            description.check_complete()
-        kernel, maps, report = _make_kernel(settings, description, observing)
-        places = find_places(settings.system, settings.backend, shard)
-        workers = worker_count(places, workers)
-        check_memory(settings, {}, workers)
-        observing.check(settings.times)
-        check_memory(settings, observing.shapes(settings.block_paths), workers)
-        if shard and kernel.stepper.is_scalar:
-            raise ValueError(
-                f"shard=True: a state of {settings.system.dim} numbers is not worth spreading. "
-                "Leave it out: paths are shared among devices instead."
-            )
-        choice = choose_engine(_steps(settings, kernel, maps), find_engines(engine))
-        compiled = compile_run(kernel, choice.on_block)
-    layout = {"shards": len(places[0].devices)} if shard else {}
-    identity = description.record | {"code": choice.name, "by_maps": maps is not None} | layout
-    file = None if options is None else CheckpointFile(options, identity, jax.process_index())
-    work = Work(settings, kernel, compiled, starts, maps, report, file is not None, places)
-    provenance = identity | {"refused_engines": choice.refused}
-    return Job(work, provenance, started, file, on_failure, progress, workers)
+    ready = make_ready(settings, options is not None, workers, engine, shard)
+    file = None
+    if options is not None:
+        file = CheckpointFile(options, ready.identity, jax.process_index())
+    team = find_team(executor)
+    remote = None if team is None else Remote(team, make_payload(ready, workers, engine, shard))
+    return Job(ready, started, file, on_failure, progress, remote)
 
 
 def _check_checkpoint(checkpoint: Any) -> Checkpoint | None:
@@ -188,36 +163,3 @@ def _check_checkpoint(checkpoint: Any) -> Checkpoint | None:
             f"checkpoint must be the name of a file or a da.Checkpoint, not {checkpoint!r}."
         )
     return Checkpoint(checkpoint)
-
-
-def _make_kernel(
-    settings: Settings, description: Description, observing: Observing
-) -> tuple[Kernel, Maps | None, Report]:
-    """The kernel, the maps that its steps are if they are that, and a report on them."""
-    stepper = make_stepper(
-        settings.system, settings.method, settings.dtype, known_by=description.functions
-    )
-    like = arguments_like(settings.system, settings.dtype)
-    reads = [captured(fun, partial(traced_key, fun, *like)) for *_, fun in settings.functions]
-    dt, params = cast((np.asarray(settings.dt), settings.system.params), settings.dtype)
-    maps, report = make_maps(stepper, settings.noise, dt, params) or (None, Report(0, 0.0))
-    kernel = Kernel(
-        stepper,
-        observing,
-        frozenset(settings.method.needs(settings.system.noises)),
-        settings.keep == "all",
-        (description.observed, *reads),
-    )
-    return kernel, maps, report
-
-
-def _steps(settings: Settings, kernel: Kernel, maps: Maps | None) -> Steps:
-    return Steps(
-        kernel.stepper,
-        settings.noise,
-        settings.system.params,
-        maps,
-        kernel.needs,
-        settings.block_paths,
-        settings.backend,
-    )

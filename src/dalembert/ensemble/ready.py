@@ -1,0 +1,114 @@
+"""A run made ready: its functions are traced, its engine is chosen, its steps are compiled."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from dalembert.captured import captured
+from dalembert.digest import traced_key
+from dalembert.ensemble.blocks import Work, worker_count
+from dalembert.ensemble.engines import Steps, choose_engine, find_engines
+from dalembert.ensemble.identity import Description, arguments_like, describe
+from dalembert.ensemble.initial import initial_states
+from dalembert.ensemble.kernel import Kernel
+from dalembert.ensemble.legs import compile_run
+from dalembert.ensemble.memory import check_memory
+from dalembert.ensemble.places import find_places
+from dalembert.ensemble.settings import Settings
+from dalembert.precision import cast
+from dalembert.statistics.observing import Observing
+from dalembert.stepping.newton import Report
+from dalembert.stepping.propagator import Maps, make_maps
+from dalembert.stepping.stepper import make_stepper
+
+__all__ = ["Ready", "make_ready"]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A run that is ready to begin on this machine.
+
+    Attributes:
+        work: what its threads share.
+        identity: what decides its numbers, as plain data.
+        refused: engines that could not take its steps, and why.
+        workers: blocks to run at a time.
+        exactly: whether the identity has derivatives that functions define.
+    """
+
+    work: Work
+    identity: dict[str, Any]
+    refused: Any
+    workers: int
+    exactly: bool
+
+
+def make_ready(
+    settings: Settings,
+    exactly: bool = False,
+    workers: int | None = None,
+    engine: Any = None,
+    shard: bool = False,
+) -> Ready:
+    """Prepare a run on this machine; `exactly` if it has to be compared with others."""
+    observing = Observing.checked(settings.system, settings.dtype, settings.statistics)
+    with jax.enable_x64(settings.dtype == np.float64):
+        starts = initial_states(
+            settings.system, settings.initial, settings.paths, settings.seed, settings.dtype
+        )
+        description = describe(settings, exactly)
+        if exactly:
+            description.check_complete()
+        kernel, maps, report = _make_kernel(settings, description, observing)
+        places = find_places(settings.system, settings.backend, shard)
+        workers = worker_count(places, workers)
+        check_memory(settings, {}, workers)
+        observing.check(settings.times)
+        check_memory(settings, observing.shapes(settings.block_paths), workers)
+        if shard and kernel.stepper.is_scalar:
+            raise ValueError(
+                f"shard=True: a state of {settings.system.dim} numbers is not worth spreading. "
+                "Leave it out: paths are shared among devices instead."
+            )
+        choice = choose_engine(_steps(settings, kernel, maps), find_engines(engine))
+        compiled = compile_run(kernel, choice.on_block)
+    layout = {"shards": len(places[0].devices)} if shard else {}
+    identity = description.record | {"code": choice.name, "by_maps": maps is not None} | layout
+    work = Work(settings, kernel, compiled, starts, maps, report, exactly, places)
+    return Ready(work, identity, choice.refused, workers, exactly)
+
+
+def _make_kernel(
+    settings: Settings, description: Description, observing: Observing
+) -> tuple[Kernel, Maps | None, Report]:
+    """The kernel, the maps that its steps are if they are that, and a report on them."""
+    stepper = make_stepper(
+        settings.system, settings.method, settings.dtype, known_by=description.functions
+    )
+    like = arguments_like(settings.system, settings.dtype)
+    reads = [captured(fun, partial(traced_key, fun, *like)) for *_, fun in settings.functions]
+    dt, params = cast((np.asarray(settings.dt), settings.system.params), settings.dtype)
+    maps, report = make_maps(stepper, settings.noise, dt, params) or (None, Report(0, 0.0))
+    kernel = Kernel(
+        stepper,
+        observing,
+        frozenset(settings.method.needs(settings.system.noises)),
+        settings.keep == "all",
+        (description.observed, *reads),
+    )
+    return kernel, maps, report
+
+
+def _steps(settings: Settings, kernel: Kernel, maps: Maps | None) -> Steps:
+    return Steps(
+        kernel.stepper,
+        settings.noise,
+        settings.system.params,
+        maps,
+        kernel.needs,
+        settings.block_paths,
+        settings.backend,
+    )

@@ -1,0 +1,518 @@
+"""Runs on executors: the bits of one machine, whoever runs the blocks and whoever is lost."""
+
+import multiprocessing
+import os
+import pickle
+import queue
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+from typer.testing import CliRunner
+
+import dalembert as da
+import interrupted_run
+from dalembert import commands
+from dalembert.ensemble import blocks, executors, remote
+from dalembert.ensemble import settings as grains
+from dalembert.ensemble.processes import LostError
+from interrupted_run import differences
+
+OPTIONS = {"t_end": 60.0, "paths": 10 * 256 + 30}
+SMALL = grains.Grain(64, 128, 64)
+
+
+def simulate(**options):
+    return interrupted_run.simulate(**(OPTIONS | options))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_blocks():
+    """Many blocks of few paths, in legs that take no time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grains, "CPU_GRAIN", SMALL)
+        patch.setattr(blocks, "LEG_SECONDS", 0.01)
+        patch.setattr(blocks, "FIRST_LEG", 64 * 128)
+        yield
+
+
+@pytest.fixture(scope="module")
+def undisturbed(small_blocks):
+    return simulate()
+
+
+class Moody(Executor):
+    """Two threads that lose some tasks, and give back the others out of turn."""
+
+    def __init__(self, loses=0.0):
+        self.loses, self.chance, self.most, self.lost, self.tasks = loses, random.Random(3), 0, 0, 0
+        self.waiting, self.now = queue.LifoQueue(), threading.Lock()
+        self.threads = [threading.Thread(target=self.work, daemon=True) for _ in range(2)]
+        for thread in self.threads:
+            thread.start()
+
+    def work(self):
+        while (task := self.waiting.get()) is not None:
+            future, fun, args = task
+            if not future.set_running_or_notify_cancel():
+                continue
+            with self.now:
+                self.tasks += 1
+                is_lost = self.chance.random() < self.loses
+            if is_lost:
+                self.lost += 1
+                future.set_exception(ConnectionError("the worker is gone"))
+            else:
+                future.set_result(fun(*args))
+
+    def submit(self, fun, /, *args):
+        future = Future()
+        self.waiting.put((future, fun, args))
+        self.most = max(self.most, self.waiting.qsize())
+        return future
+
+    num_workers = 2
+
+    def shutdown(self, wait=True, *, cancel_futures=False):
+        for _ in self.threads:
+            self.waiting.put(None)
+
+
+def test_threads_give_the_bits_of_one_machine(undisturbed):
+    with ThreadPoolExecutor(2) as pool:
+        run = simulate(executor=pool)
+    assert not differences(run, undisturbed)
+    assert run.provenance["processes"] == 1
+
+
+def test_lost_and_unfinished_blocks_go_on(undisturbed, monkeypatch):
+    """Tasks that return after every leg, in any order, if they return at all."""
+    monkeypatch.setattr(remote, "SLICE_SECONDS", 0.0)
+    with Moody(loses=0.1) as moody:
+        run = simulate(executor=moody, workers=2)
+    assert not differences(run, undisturbed)
+    assert moody.lost > 2 and moody.tasks > 41
+    assert moody.most <= executors.IN_FLIGHT * moody.num_workers
+
+
+def test_what_is_lost_again_and_again_ends_the_run_and_the_checkpoint_goes_on(
+    undisturbed, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(executors, "GROWTH", 1)
+    file = da.Checkpoint(tmp_path / "run.ckpt")
+
+    class Dying(Moody):
+        def submit(self, fun, /, *args):
+            self.loses = float(self.tasks > 6)
+            return super().submit(fun, *args)
+
+    with Dying() as dying, pytest.raises(LostError, match=r"the same blocks 3 times.*goes on from"):
+        simulate(executor=dying, checkpoint=file, workers=2)
+    assert len(file.path.read_bytes()) > 0
+    calls = []
+    monkeypatch.setattr(blocks, "_run_block", counted(blocks._run_block, calls))
+    assert not differences(simulate(checkpoint=file), undisturbed)
+    assert 0 < len(calls) < 41
+
+
+def counted(fun, calls):
+    def call(*args):
+        calls.append(args)
+        return fun(*args)
+
+    return call
+
+
+@pytest.mark.slow
+def test_ctrl_c_cancels_what_is_under_way(undisturbed, tmp_path):
+    file = tmp_path / "run.ckpt"
+    with Moody() as moody:
+        steps = iter(range(10**9))
+
+        class Pressed(Moody):
+            def submit(self, fun, /, *args):
+                if next(steps) == 5:
+                    signal.raise_signal(signal.SIGINT)
+                return moody.submit(fun, *args)
+
+        with pytest.raises(da.Interrupted, match="The same call goes on from there"):
+            simulate(executor=Pressed(), checkpoint=file, workers=1)
+    for thread in moody.threads:
+        thread.join(20)
+    done = moody.tasks
+    assert done <= 5
+    with ThreadPoolExecutor(1) as pool:
+        assert not differences(simulate(executor=pool, checkpoint=file), undisturbed)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("dalembert", "9.9"), ("jax", "0.0.1"), ("device_kind", "abacus"), ("processor", "Z80")],
+)
+def test_a_worker_that_would_compute_otherwise_is_refused_by_name(name, value, monkeypatch):
+    make = remote._machine
+
+    def elsewhere(backend):
+        found = make(backend)
+        there = found["versions"] if name in found["versions"] else found
+        there[name] = value
+        return found
+
+    class Elsewhere(ThreadPoolExecutor):
+        def submit(self, fun, /, *args):
+            monkeypatch.setattr(remote, "_machine", elsewhere)
+            return super().submit(fun, *args)
+
+    with (
+        Elsewhere(1) as pool,
+        pytest.raises(remote.RefusedWorkerError, match=rf"worker .*{name} \(.*{value}.* there\)"),
+    ):
+        simulate(executor=pool)
+
+
+def test_a_worker_with_other_functions_is_refused_by_name(monkeypatch):
+    """A module that is not the same there: functions travel as names of what is in it."""
+
+    class Elsewhere(ThreadPoolExecutor):
+        def submit(self, fun, /, text, given):
+            machine, identity, body = pickle.loads(given["payload"])
+            identity["observe"]["q"]["functions"] = {"": "another"}
+            payload = pickle.dumps((machine, identity, body))
+            return super().submit(fun, text, given | {"payload": payload})
+
+    with Elsewhere(1) as pool, pytest.raises(remote.RefusedWorkerError, match=r"observe\.q"):
+        simulate(executor=pool)
+
+
+def test_what_cannot_be_sent_is_named():
+    lock = threading.Lock()
+
+    def locked(q, p):
+        with lock:
+            return q[0]
+
+    system = da.System(H=lambda q, p: jnp.sum(p * p + q * q) / 2, dim=1)
+    with ThreadPoolExecutor(1) as pool:
+
+        def run(**options):
+            given = {"dt": 0.1, "t_end": 0.2, "executor": pool} | options
+            da.simulate(system, da.midpoint(), ([1.0], [0.0]), **given)
+
+        with pytest.raises(TypeError, match=r"observe\['place'\] cannot be sent .*lock"):
+            run(observe={"place": locked, "energy": system.H})
+
+
+def test_an_exception_on_a_worker_is_raised_here(monkeypatch):
+    def burst(*args):
+        raise MemoryError("the block is too large")
+
+    monkeypatch.setattr(remote, "_run", burst)
+    with ThreadPoolExecutor(1) as pool, pytest.raises(MemoryError, match="too large") as caught:
+        simulate(executor=pool)
+    assert any("On worker" in note and "burst" in note for note in caught.value.__notes__)
+
+
+def test_a_worker_without_the_library_is_refused():
+    class Bare(Executor):
+        def submit(self, fun, /, *args):
+            future = Future()
+            future.set_exception(ModuleNotFoundError("No module", name="dalembert"))
+            return future
+
+    with pytest.raises(remote.RefusedWorkerError, match=f"dalembert {da.__version__}"):
+        simulate(executor=Bare())
+
+
+def test_cloudpickle_is_asked_for_by_name(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    with ThreadPoolExecutor(1) as pool, pytest.raises(ImportError, match=r"\[cluster\]"):
+        simulate(executor=pool)
+
+
+def test_what_is_no_executor_is_refused():
+    with pytest.raises(TypeError, match=r"like a concurrent\.futures\.Executor.*'tcp://there'"):
+        simulate(executor="tcp://there")
+    fork = multiprocessing.get_context("fork")
+    with (
+        ProcessPoolExecutor(1, mp_context=fork) as pool,
+        pytest.raises(ValueError, match=r'get_context\("spawn"\)'),
+    ):
+        simulate(executor=pool)
+
+    def traced(x):
+        return simulate_one(x).mean["energy"][-1]
+
+    def simulate_one(x):
+        system = da.systems.damped_kubo()
+        options = {"dt": 0.1, "t_end": 0.2, "executor": Moody}
+        return da.simulate(system, da.midpoint(), (x, x), **options)
+
+    with pytest.raises(ValueError, match="executor cannot be had inside jit"):
+        jax.jit(traced)(jnp.ones(1))
+
+
+def test_the_program_says_what_dask_needs(tmp_path, monkeypatch):
+    script = tmp_path / "script.py"
+    script.write_text("")
+
+    def said(*options):
+        result = CliRunner().invoke(commands.app, ["run", str(script), *options])
+        assert result.exit_code == 2
+        return result.output
+
+    assert "give one of them" in said("--dask", "tcp://there:1", "--processes", "2")
+    monkeypatch.setattr(commands, "CONNECT_SECONDS", 0.2)
+    assert "no scheduler of Dask at tcp://localhost:1" in said("--dask", "tcp://localhost:1")
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert "extra `cluster`" in said("--dask", "tcp://there:1")
+
+
+# From here on with worker processes.
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """Workers find the modules of the tests, and what another has compiled."""
+    here = str(Path(interrupted_run.__file__).parent)
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join([here, os.environ.get("PYTHONPATH", "")]),
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("compiled")),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+
+
+class Cluster:
+    """A scheduler of Dask and its workers, each a process."""
+
+    def __init__(self, folder, environment):
+        self.environment, self.workers = environment, []
+        self.file = folder / "scheduler.json"
+        self.scheduler = self.start("scheduler", "--port", "0", "--scheduler-file", self.file)
+
+    def start(self, kind, *arguments):
+        command = [sys.executable, "-m", "dask", kind, *map(str, arguments), "--no-dashboard"]
+        return subprocess.Popen(
+            command, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+
+    def join(self, preload="dalembert.ensemble.remote", threads=1):
+        """Let another take part, once it has imported what it needs."""
+        given = ("--scheduler-file", self.file, "--no-nanny", "--nthreads", threads)
+        self.workers.append(self.start("worker", *given, "--preload", preload))
+
+    def kill(self, which):
+        worker = self.workers.pop(which)
+        worker.kill()
+        worker.wait()
+
+    def client(self):
+        from distributed import Client
+
+        while not self.file.exists():
+            time.sleep(0.1)
+        return Client(scheduler_file=str(self.file), timeout=60)
+
+    def end(self):
+        for process in (*self.workers, self.scheduler):
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def cluster(folder, environment, workers):
+    made = Cluster(folder, environment)
+    try:
+        for _ in range(workers):
+            made.join()
+        yield made
+    finally:
+        made.end()
+
+
+@pytest.mark.slow
+def test_one_two_and_five_workers_give_the_same_bits(undisturbed, tmp_path, environment):
+    with cluster(tmp_path, environment, 1) as team, team.client() as client:
+        for workers, threads in ((1, 1), (2, 2), (5, 1)):
+            while len(team.workers) < workers:
+                team.join(threads=threads)
+            client.wait_for_workers(workers)
+            for executor in (client, client.get_executor()):
+                run = simulate(executor=executor)
+                assert not differences(run, undisturbed)
+        assert run.provenance["processes"] > 1
+
+
+@pytest.mark.slow
+def test_killed_workers_lose_nothing(tmp_path, environment):
+    """The last one too: the run waits for another."""
+    options = {"t_end": 3000.0, "save_every": 7000}
+    plain = simulate(**options)
+    chance, kills, runs = random.Random(11), 0, 0
+    with cluster(tmp_path, environment, 2) as team, team.client() as client:
+        while kills < 20:
+            over = threading.Event()
+            killed = []
+
+            def kill(over=over, killed=killed):
+                while not over.wait(chance.uniform(0.0, 6.0)):
+                    both = chance.random() < 0.4
+                    for _ in range(2 if both else 1):
+                        team.kill(chance.randrange(len(team.workers)))
+                        killed.append(time.monotonic())
+                    over.wait(chance.uniform(0.0, 2.0) if both else 0.0)
+                    while len(team.workers) < 2:
+                        team.join()
+                    client.wait_for_workers(2, timeout=120)
+
+            killer = threading.Thread(target=kill)
+            killer.start()
+            try:
+                run = simulate(executor=client, seed=5, **options)
+            finally:
+                over.set()
+                killer.join()
+            assert not differences(run, plain)
+            kills, runs = kills + len(killed), runs + 1
+    assert kills >= 20 and runs >= 1
+
+
+@pytest.mark.slow
+def test_a_killed_scheduler_is_a_clear_error_and_the_checkpoint_goes_on(tmp_path, environment):
+    options = {"t_end": 3000.0, "save_every": 7000}
+    file = da.Checkpoint(tmp_path / "run.ckpt", seconds=0.1)
+    with cluster(tmp_path, environment, 1) as team:
+        client = team.client()
+
+        def kill():
+            while not file.path.exists():
+                time.sleep(0.05)
+            team.scheduler.kill()
+
+        threading.Thread(target=kill).start()
+        with pytest.raises(LostError, match=r"scheduler has ended.*The same call goes on"):
+            simulate(executor=client, checkpoint=file, **options)
+        client.close(timeout=1)
+    assert not differences(simulate(checkpoint=file, **options), simulate(**options))
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_nothing_on_dask(tmp_path, environment):
+    options = {"t_end": 3000.0, "save_every": 7000}
+    file = da.Checkpoint(tmp_path / "run.ckpt", seconds=0.1)
+
+    def left(dask_scheduler):
+        return [key for key in dask_scheduler.tasks if key.startswith("dalembert")]
+
+    with cluster(tmp_path, environment, 1) as team, team.client() as client:
+
+        def press():
+            while not file.path.exists():
+                time.sleep(0.05)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=press).start()
+        with pytest.raises(da.Interrupted, match="The same call goes on"):
+            simulate(executor=client, checkpoint=file, **options)
+        began = time.monotonic()
+        while client.run_on_scheduler(left):
+            assert time.monotonic() - began < 15
+            time.sleep(0.1)
+        run = simulate(executor=client, checkpoint=file, **options)
+    assert not differences(run, simulate(**options))
+
+
+@pytest.mark.slow
+def test_a_worker_of_dask_without_the_library_is_refused(tmp_path, environment):
+    bare = tmp_path / "bare.py"
+    bare.write_text("import sys\nsys.modules['dalembert'] = None\n")
+    with cluster(tmp_path, environment, 0) as team, team.client() as client:
+        team.join(preload=bare)
+        with pytest.raises(remote.RefusedWorkerError, match="cannot import dalembert"):
+            simulate(executor=client)
+
+
+@pytest.mark.slow
+def test_a_thousand_blocks_of_a_millisecond_do_not_choke(tmp_path, environment):
+    options = {"paths": 1000 * 64, "t_end": 1.0, "save_every": 10}
+    simulate(**options)
+    began = time.perf_counter()
+    plain = simulate(**options)
+    alone = time.perf_counter() - began
+    assert plain.provenance["block_paths"] == 64
+    tasks = []
+    with cluster(tmp_path, environment, 1) as team, team.client() as client:
+        pool = client.get_executor()
+        submit = pool.submit
+        pool.submit = lambda *args, **given: tasks.append(args) or submit(*args, **given)
+        simulate(executor=pool, **(options | {"seed": 1}))
+        tasks.clear()
+        began = time.perf_counter()
+        assert not differences(simulate(executor=pool, **options), plain)
+        seconds = time.perf_counter() - began
+    assert len(tasks) < 100
+    assert seconds < 5 * alone + 5
+
+
+@pytest.mark.slow
+def test_a_broken_pool_is_a_clear_error(undisturbed, tmp_path, environment, monkeypatch):
+    for name in ("PYTHONPATH", "JAX_COMPILATION_CACHE_DIR"):
+        monkeypatch.setenv(name, environment[name])
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn) as pool:
+        assert not differences(simulate(executor=pool), undisturbed)
+        (worker,) = pool._processes
+        os.kill(worker, signal.SIGKILL)
+        with pytest.raises(LostError, match="takes no more tasks") as caught:
+            simulate(executor=pool, checkpoint=tmp_path / "run.ckpt")
+    assert isinstance(caught.value.__cause__.__cause__, BrokenProcessPool)
+    assert not differences(simulate(checkpoint=tmp_path / "run.ckpt"), undisturbed)
+
+
+@pytest.mark.slow
+def test_a_pool_of_loky_gives_the_same_bits(undisturbed, environment):
+    loky = pytest.importorskip("loky")
+    with loky.ProcessPoolExecutor(1, env=dict(environment)) as pool:
+        assert not differences(simulate(executor=pool), undisturbed)
+
+
+SCRIPT = """
+import dalembert as da
+import jax.numpy as jnp
+
+def here(q, p, params):
+    return jnp.sin(q[0]) * scale
+
+scale = 3.0
+run = da.simulate(
+    da.systems.damped_kubo(), da.midpoint(), ([1.0], [0.0]), dt=0.1, t_end=5.0, paths=500,
+    observe={"here": here},
+)
+print(run.mean["here"][-1].hex(), run.provenance["processes"], run.provenance["devices"])
+"""
+
+
+@pytest.mark.slow
+def test_the_program_runs_a_script_on_dask(tmp_path, environment):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+
+    def said(*options):
+        command = [sys.executable, "-m", "dalembert", "run", str(script), *options]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()[0]
+
+    with cluster(tmp_path, environment, 1) as team, team.client() as client:
+        assert said("--dask", client.scheduler.address) == said()
+        prepared = client.run(lambda: remote._ready.cache_info().misses)
+        assert list(prepared.values()) == [1], "the worker has run the script's simulation"
