@@ -474,9 +474,10 @@ def test_brackets_raise_mean_square_orders():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:no order")  # the reference, of order one, is too near for that
 def test_bracket_gauss_converges_to_the_limit_of_midpoint():
     found = slope(
-        da.systems.damped_kubo(), da.bracket_gauss(), da.midpoint(), refine=256, steps=(4, 8, 16)
+        da.systems.damped_kubo(), da.bracket_gauss(), da.midpoint(), refine=1024, steps=(4, 8, 16)
     )
     coarse, half, quarter = found.errors
     assert coarse < 1e-3 and half < coarse / 2**1.5 and quarter < half / 2**1.5, found
