@@ -1,5 +1,6 @@
 """What every benchmark here needs: the machine in words, best-of timing, tables and JSON."""
 
+import argparse
 import datetime
 import importlib.metadata
 import json
@@ -83,6 +84,41 @@ def write_json(path: str | Path, rows: Sequence[dict[str, Any]], **extra: Any) -
     record = {"machine": machine(), **extra, "rows": list(rows)}
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_text(json.dumps(record, indent=1, default=_plain) + "\n", encoding="utf-8")
+
+
+def comparison_options(doc: str | None, only: str) -> argparse.Namespace:
+    """The arguments of a comparison in float64, with JAX set up for its device.
+
+    Args:
+        doc: the docstring of the program.
+        only: what its option --only takes a part of.
+    """
+    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
+    parser.add_argument("--only", default="", help=f"part of {only}")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=None)
+    options = parser.parse_args()
+    # Not before: other programs here set up JAX by variables of the environment.
+    import jax
+
+    if options.device == "cpu":
+        jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_enable_x64", True)
+    return options
+
+
+def report_comparison(
+    rows: Sequence[dict[str, Any]], options: argparse.Namespace, compared: str, most: float
+) -> None:
+    """Print and write rates; an error if what was compared is too many standard errors apart."""
+    print({key: value for key, value in machine().items() if key != "versions"})
+    print_table(rows)
+    if options.out:
+        write_json(options.out, rows, device=options.device, dtype="float64", cores=os.cpu_count())
+    wrong = [r for r in rows if abs(r["gap in standard errors"]) > most]
+    if wrong:
+        raise SystemExit(f"{compared} disagree, so the rates compare nothing: {wrong}")
 
 
 def _cell(value: Any) -> str:

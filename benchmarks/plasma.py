@@ -9,18 +9,15 @@ with their slopes, added up by `.at[].add`. Rates are particles times steps a se
 contenders start alike, and their kinetic energies per particle must agree.
 """
 
-import argparse
-import os
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from measure import best_of_each, machine, print_table, seconds, write_json
+from measure import best_of_each, comparison_options, report_comparison, seconds
 
 import dalembert as da
 from dalembert.plasma import Field, Fourier, Spline, Start, kinetic_energy, vlasov_poisson
@@ -121,28 +118,14 @@ def compare(problem: Problem, nu: float, N: int, steps: int, repeat: int) -> dic
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
-    parser.add_argument("--only", default="", help="part of the name of a field")
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=None)
-    options = parser.parse_args()
-    if options.device == "cpu":
-        jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_enable_x64", True)
+    options = comparison_options(__doc__, only="the name of a field")
     rows = [
         compare(problem, nu, *SIZES[options.device], options.repeat)
         for problem in PROBLEMS
         for nu in (0.0, NU)
         if options.only.lower() in problem.name
     ]
-    print({key: value for key, value in machine().items() if key != "versions"})
-    print_table(rows)
-    if options.out:
-        write_json(options.out, rows, device=options.device, dtype="float64", cores=os.cpu_count())
-    wrong = [r for r in rows if abs(r["gap in standard errors"]) > STANDARD_ERRORS]
-    if wrong:
-        raise SystemExit(f"kinetic energies disagree, so the rates compare nothing: {wrong}")
+    report_comparison(rows, options, "kinetic energies", STANDARD_ERRORS)
 
 
 if __name__ == "__main__":
