@@ -109,7 +109,7 @@ TURN = np.array([[1.0, 3.0], [-3.0, 1.0]])
         (lambda u: u + 0.3 * u**3 - START, 1, False, 8),
         (lambda u: (u.reshape(-1, 2) @ TURN).reshape(-1) - START, 2, True, 1),
         (lambda u: (u.reshape(-1, 2) @ TURN).reshape(-1) + 0.1 * u**3 - START, 2, False, 8),
-        (lambda u: u + 1e-3 * jnp.roll(u, 1) ** 3 - START, 0, False, 8),
+        (lambda u: u + 1e-3 * jnp.roll(u, 1) ** 3 - START, 0, False, 10),
         (lambda u: u + 4.0 * (2.0 * u - jnp.roll(u, 1) - jnp.roll(u, -1)) - START, 0, True, 72),
     ],
     ids=["a quotient", "entry by entry", "2 x 2", "pairs", "sweeps", "stiff"],

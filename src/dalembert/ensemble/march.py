@@ -40,6 +40,9 @@ __all__ = [
 OPTIONAL = frozenset(Increments._fields) - {"dW", "truncated"}
 """Increments that only some methods use."""
 
+ROUND = 8
+"""Groups of increments in a round of steps."""
+
 Fast: TypeAlias = Stepper | Propagator
 """What can take fast steps."""
 
@@ -100,21 +103,33 @@ class Stretch(NamedTuple):
 
 
 def _march(
-    carry: Any, block: Block, stretch: Stretch, stepper: Fast, step: Callable[..., Any]
+    carry: Any,
+    block: Block,
+    stretch: Stretch,
+    stepper: Fast,
+    step: Callable[..., Any],
+    by_rounds: bool = False,
 ) -> Any:
-    """Take the steps of a stretch; `step(carry, increments, number)` is one step of one path."""
+    """Take the steps of a stretch; `step(carry, increments, number)` is one step of one path.
+
+    A round is a number of steps that is known to the compiler: no device waits for being told
+    whether there is another one, and none picks increments.
+    """
     end, together = stretch.first + stretch.count, block.noise.together
     # Arrays have their paths in front, scalars theirs at the end.
     axis = -1 if stepper.is_scalar else 0
     every_path = jax.vmap(step, in_axes=(0, axis, None))
 
-    def group(number: Any, carry: Any) -> Any:
+    def drawn(number: Any) -> Group:
         def draw(path: Any) -> Group:
             size = stepper.system.noises, stepper.dtype
             group = block.noise.draw_together(block.seed, path, number, block.dt, *size)
             return needed(group, stretch.needs)
 
-        increments = jax.vmap(draw, out_axes=axis)(block.path)
+        return jax.vmap(draw, out_axes=axis)(block.path)
+
+    def group(number: Any, carry: Any) -> Any:
+        increments = drawn(number)
 
         def one(place: Any, carry: Any) -> Any:
             # Not stacked: XLA would draw entry by entry in the loop that stacks them.
@@ -123,7 +138,28 @@ def _march(
         begin = jnp.maximum(stretch.first - together * number, 0)
         return lax.fori_loop(begin, jnp.minimum(end - together * number, together), one, carry)
 
-    return lax.fori_loop(stretch.first // together, (end + together - 1) // together, group, carry)
+    first, last = stretch.first // together, (end + together - 1) // together
+    if not by_rounds:
+        return lax.fori_loop(first, last, group, carry)
+
+    def whole_group(number: Any, carry: Any) -> Any:
+        for place, increments in enumerate(drawn(number)):
+            carry = every_path(carry, increments, together * number + place + 1)
+        return carry
+
+    def one_round(number: Any, carry: Any) -> Any:
+        def whole(carry: Any) -> Any:
+            return lax.fori_loop(0, ROUND, lambda k, now: whole_group(begin + k, now), carry)
+
+        def part(carry: Any) -> Any:
+            bounds = jnp.maximum(begin, first), jnp.minimum(begin + ROUND, last)
+            return lax.fori_loop(*bounds, group, carry)
+
+        begin = ROUND * number
+        is_whole = (together * begin >= stretch.first) & (together * (begin + ROUND) <= end)
+        return lax.cond(is_whole, whole, part, carry)
+
+    return lax.fori_loop(first // ROUND, (last + ROUND - 1) // ROUND, one_round, carry)
 
 
 def needed(group: Group, needs: frozenset[str]) -> Group:
@@ -145,7 +181,8 @@ def march_fast(stepper: Fast, state: PathState, block: Block, stretch: Stretch) 
 
     start = moving(state)
     carry = start, jax.vmap(terms_at)(start.q, start.p)
-    return _march(carry, block, stretch, stepper, step)[0]
+    by_rounds = isinstance(stepper, Stepper) and stepper.is_direct
+    return _march(carry, block, stretch, stepper, step, by_rounds)[0]
 
 
 def advanced(

@@ -104,7 +104,7 @@ class Run:
         failures: paths that left the statistics.
         truncated: number of truncated increments.
         residual: the largest relative residual of a stage equation, measured in every step.
-        iterations: the largest number of Newton iterations that was met.
+        iterations: the largest number of Newton steps or sweeps that was met.
         q: kept positions, (paths, dim) for keep="final", (times, paths, dim) for keep="all"; where
             a system has a shape, it stands in the place of dim.
         p: kept momenta, likewise. From its failure on, a path is NaN in both.
@@ -311,9 +311,7 @@ class Run:
             f"t = {of['t_end']:g} in steps of {of['dt']:g}, "
             f"{_plural(of['system']['noises'], 'noise')}, seed {of['seed']}"
         )
-        solved = (
-            f"largest residual {self.residual:.1e}, at most {self.iterations} Newton iterations"
-        )
+        solved = f"largest residual {self.residual:.1e}, at most {self.iterations} iterations"
         rows = [("failed paths", str(self.failures)), ("stage equations", solved)]
         if self.truncated:
             rows.append(("truncated increments", f"{self.truncated:,}"))

@@ -24,7 +24,7 @@ class Tally:
         first_failure: (step, path) of the first of them, or (-1, -1).
         truncated: number of truncated increments.
         residual: largest residual.
-        iterations: largest number of Newton iterations.
+        iterations: largest number of Newton steps or sweeps.
         unobservable: paths with an observable that was not finite, though their states were.
     """
 

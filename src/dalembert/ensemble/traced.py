@@ -47,7 +47,7 @@ class TracedRun:
             see `mean`, `histograms` and `statistics`.
         failed: number of paths that left the statistics before the end.
         residual: the largest relative residual of a stage equation that was met.
-        iterations: the largest number of Newton iterations that was met.
+        iterations: the largest number of Newton steps or sweeps that was met.
         q: kept positions, (paths, dim) for keep="final", (times, paths, dim) for keep="all"; where
             a system has a shape, it stands in the place of dim.
         p: kept momenta, likewise. From its failure on, a path is NaN in both.

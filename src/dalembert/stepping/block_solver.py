@@ -108,7 +108,7 @@ class BlockSolver:
             if solver is Solver.TRY and old.size <= MAX_DENSE_UNKNOWNS and not self.width:
                 u, report = self._solve_briefly(old, around)
             elif solver in (Solver.FAST, Solver.TRY):
-                u, report = self._solve_many(old, around)
+                u, report = self._solve_many(old, around, look=solver is Solver.TRY)
             else:
                 u, report = self._solve_vector(old, around)
         elif solver is Solver.SAFE:
@@ -129,7 +129,7 @@ class BlockSolver:
             if self.scalars is not None:
                 error = self.relative(residual(old), self.arrays.floor(old, around))
                 return self._safe_newton(old, error, old, around)
-            u, report = self._solve_many(old, around)
+            u, report = self._solve_many(old, around, look=True)
             is_fine = jnp.isfinite(report.residual)
             u, error = jnp.where(is_fine, u, old), jnp.where(is_fine, report.residual, jnp.inf)
             found, more = self._safe_newton(u, error, old, around)
@@ -137,7 +137,9 @@ class BlockSolver:
 
         return implicit_root(residual, guess, solve, self._linear_solve(guess.size))
 
-    def _solve_many(self, old: jax.Array, around: Surroundings) -> tuple[jax.Array, Report]:
+    def _solve_many(
+        self, old: jax.Array, around: Surroundings, look: bool
+    ) -> tuple[jax.Array, Report]:
         """Unknowns of any number without a matrix: entry by entry, by sweeps, or by products."""
 
         def residual(u: jax.Array) -> jax.Array:
@@ -147,7 +149,7 @@ class BlockSolver:
             return self.relative(r, self.arrays.floor(u, around))
 
         guess = self.arrays.guess(around)
-        return many.solve(residual, self.worst, closely, guess, old, self.width, self.affine)
+        return many.solve(residual, self.worst, closely, guess, old, self.width, self.affine, look)
 
     def _solve_briefly(self, old: jax.Array, around: Surroundings) -> tuple[jax.Array, Report]:
         """A few unknowns on arrays, in code that is soon compiled."""

@@ -30,10 +30,10 @@ __all__ = ["solve"]
 
 MAX_SWEEPS = 60
 LEAST_GAIN = 0.5
-"""What a sweep must make of the residual, at most, to be followed by another."""
+"""What a correction must make of the residual, at most, to be followed by another."""
 
-BLIND_SWEEPS = 4
-"""Sweeps before the first look at the residual: no fewer are enough."""
+BLIND_SWEEPS = 8
+"""Sweeps before the first look at the residual: fewer are seldom enough, and a look costs more."""
 
 ASTRAY = 1e-2
 """Relative residual above which sweeps have been for nothing."""
@@ -64,6 +64,7 @@ def solve(
     old: Any,
     width: int,
     affine: bool,
+    look: bool = True,
     products: bool = True,
 ) -> tuple[Any, Report]:
     """The solution of r(u) = 0, and its relative residual.
@@ -76,6 +77,7 @@ def solve(
         old: the old state, in the form of u.
         width: how many consecutive unknowns have equations of their own; 0 if only all have.
         affine: whether the equations are linear.
+        look: whether a residual of which only a large bound is known is looked at closely.
         products: whether Newton's method may follow the sweeps; derivatives of r can be costly.
     """
 
@@ -96,16 +98,12 @@ def solve(
         found = _iterate(partial(correction, residual), residual, measure, guess, most)
     else:
         swept = lax.fori_loop(0, BLIND_SWEEPS, lambda _, u: u - residual(u), guess)
-        found = _iterate(lambda u, r: r, residual, measure, swept, MAX_SWEEPS)
-        found = found._replace(count=found.count + BLIND_SWEEPS)
+        found = _iterate(partial(_twice, residual), residual, measure, swept, MAX_SWEEPS // 2)
+        found = found._replace(count=2 * found.count + BLIND_SWEEPS)
     bound = relative(found.residual, sizes(found.u))
     if products and not width:
-        # Where sweeps lead astray, Newton's method begins where they did.
-        is_astray = ~(bound <= ASTRAY)
-        begin = _Now(guess, residual(guess), found.error, found.count, found.is_open)
-        found = jax.tree.map(partial(jnp.where, is_astray), begin, found)
-        found, bound = _go_on(partial(_by_products, residual), residual, closely, found, bound)
-    return found.u, Report(found.count, _checked(found, bound, closely))
+        found, bound = _by_newton(residual, closely, guess, found, bound)
+    return found.u, Report(found.count, _checked(found, bound, closely) if look else bound)
 
 
 def _iterate(
@@ -136,18 +134,27 @@ def _improved(
     return _Now(u, r, error, count, goes_on)
 
 
-def _go_on(
-    correction: Correction,
+def _by_newton(
     residual: Residual,
     closely: Callable[[Any, Any], Any],
+    guess: Any,
     found: _Now,
     bound: Any,
 ) -> tuple[_Now, Any]:
-    """More corrections of another kind for a path that has not come to rest; else none."""
-    is_open = ~(bound <= tolerance(bound.dtype))
+    """Newton's method for a path that sweeps have not brought to rest; else nothing.
+
+    Where they have led astray it begins where they did.
+    """
+    is_open, is_astray = ~(bound <= tolerance(bound.dtype)), ~(bound <= ASTRAY)
     start = found._replace(error=jnp.full_like(bound, jnp.inf), is_open=is_open)
-    improve = partial(_improved, correction, residual, closely, MAX_SWEEPS + LONG_STEPS)
-    end = lax.while_loop(lambda now: now.is_open, improve, start)
+    correct = partial(_by_products, residual)
+    improve = partial(_improved, correct, residual, closely, MAX_SWEEPS + LONG_STEPS)
+
+    def from_start(now: _Now) -> _Now:
+        u = jnp.where(is_astray & jnp.isinf(now.error), guess, now.u)
+        return improve(now._replace(u=u, residual=residual(u)))
+
+    end = lax.while_loop(lambda now: now.is_open, from_start, start)
     return end, jnp.where(is_open, end.error, bound)
 
 
@@ -159,6 +166,11 @@ def _checked(found: _Now, bound: Any, closely: Callable[[Any, Any], Any]) -> Any
 
     doubt = ~(bound <= tolerance(bound.dtype))
     return lax.while_loop(lambda state: state[1], look, (bound, doubt))[0]
+
+
+def _twice(residual: Residual, u: Any, r: Any) -> Any:
+    """Two sweeps, with no look between them."""
+    return r + residual(u - r)
 
 
 def _by_entries(residual: Residual, u: Any, r: Any) -> Any:

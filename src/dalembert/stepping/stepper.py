@@ -46,7 +46,7 @@ class StepInfo(NamedTuple):
 
     Attributes:
         converged: whether every stage equation was solved to rounding and the result is finite.
-        iterations: Newton iterations, the largest number over all blocks (0 if explicit).
+        iterations: Newton steps or sweeps, the largest number over all blocks (0 if explicit).
         residual: largest residual of a stage equation relative to the size of the state.
     """
 
@@ -83,6 +83,12 @@ class Stepper:
     def is_nonlinear(self) -> bool:
         """True if there are nonlinear equations to solve."""
         return any(solver.block.unknowns and not solver.affine for solver in self.solvers)
+
+    @property
+    def is_direct(self) -> bool:
+        """True if arrays are stepped without a loop: nothing is solved for by repetition."""
+        solvers = [solver for solver in self.solvers if solver.block.unknowns]
+        return not self.is_scalar and all(solver.affine and solver.width for solver in solvers)
 
     @property
     def size(self) -> int:
