@@ -3,7 +3,7 @@
 import inspect
 import math
 import re
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import jax
@@ -710,7 +710,7 @@ def test_every_potential_has_the_gibbs_measure(name):
     """⟨p_i p_j⟩ = T δ_ij, and ⟨q_i ∂_jU⟩ = T δ_ij.
 
     The polymer is free to move, so that its positions count from their mean, with T/N less. In a
-    periodic box there is no q: ⟨∂_iU ∂_jU⟩ = T ⟨∂_i∂_jU⟩ instead.
+    periodic box there is no q: ⟨∂_iU ∂_jU⟩ = T ⟨∂_i∂_jU⟩ instead. Another T is the control.
     """
     system, start = POTENTIALS[name]()
     start = start or (np.zeros(system.shape), np.zeros(system.shape))
@@ -723,18 +723,20 @@ def test_every_potential_has_the_gibbs_measure(name):
     def slope(q, p, c):
         return some(jax.grad(system.H)(q, p, c))
 
-    def virial(q, p, c):
+    def virial(T, q, p, c):
         centre = jnp.mean(q, axis=0, keepdims=True) if name == "polymer" else 0.0
-        return jnp.outer(some(q - centre), slope(q, p, c)) - 0.8 * EXPECTED
+        return jnp.outer(some(q - centre), slope(q, p, c)) - T * EXPECTED
 
-    def hypervirial(q, p, c):
+    def hypervirial(T, q, p, c):
         force, first = slope(q, p, c), jnp.eye(q.size)[::3][:4].reshape(4, *q.shape)
         bend = jax.vmap(lambda e: jax.jvp(lambda q: slope(q, p, c), (q,), (e,))[1])(first)
-        return jnp.outer(force, force) - 0.8 * bend
+        return jnp.outer(force, force) - T * bend
 
     EXPECTED = np.eye(4) - 1 / count
+    of_positions = hypervirial if name == "fluid" else virial
     observe = {
-        "virial": hypervirial if name == "fluid" else virial,
+        "virial": partial(of_positions, 0.8),
+        "hot": partial(of_positions, 1.6),
         "kinetic": lambda q, p, c: jnp.outer(some(p), some(p)),
     }
     dt, paths = (0.005, 1000) if name == "fluid" else (0.1, 4000)
@@ -745,7 +747,8 @@ def test_every_potential_has_the_gibbs_measure(name):
     for key, exact in (("virial", 0.0), ("kinetic", 0.8 * np.eye(4))):
         mean, error = run.mean[key][-1], run.stderr[key][-1]
         assert run.failed == 0 and within(mean, error, exact), key
-    assert not within(run.mean["kinetic"][-1], run.stderr["kinetic"][-1], 1.1 * np.eye(4))
+    for key, wrong in (("hot", 0.0), ("kinetic", 1.1 * np.eye(4))):
+        assert not within(run.mean[key][-1], run.stderr[key][-1], wrong), key
 
 
 @pytest.mark.slow
