@@ -292,5 +292,6 @@ def load_result(path: Any) -> Result:
             own = archive.under(f"{i}/", arrays)
             runs[record["part"], record["label"]] = Run.from_record(record["run"], own)
         return Result(header["study"], runs)
-    except (KeyError, TypeError) as error:
+    except Exception as error:
+        # A sealed header may still say anything.
         raise ValueError(f"{path} is not a readable {KIND} file: {error!r}") from error
