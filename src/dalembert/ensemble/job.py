@@ -82,7 +82,12 @@ class Job:
             except Terminated:
                 raise Terminated(self._farewell()) from None
             except (LostError, BlockError, MemoryError) as error:
-                raise type(error)(f"{error} The run was {self._farewell()}") from error
+                # Those of NumPy about memory are not made of a text.
+                kind = MemoryError if isinstance(error, MemoryError) else type(error)
+                told = kind(f"{error} The run was {self._farewell()}")
+                for note in getattr(error, "__notes__", ()):
+                    told.add_note(note)
+                raise told from error
             except Exception as error:
                 error.add_note(f"The run was {self._farewell()}")
                 raise
