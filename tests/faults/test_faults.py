@@ -6,6 +6,8 @@ import pytest
 
 import faults.disks
 import faults.files
+import faults.hostile
+import faults.processes
 import faults.runs
 from dalembert.ensemble import archive, checkpoint
 from faults.rule import KINDS, Ground, table

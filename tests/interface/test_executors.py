@@ -106,6 +106,21 @@ def test_lost_and_unfinished_blocks_go_on(undisturbed, monkeypatch):
     assert moody.most <= executors.IN_FLIGHT * moody.num_workers
 
 
+def test_results_that_wait_do_not_grow_with_the_number_of_blocks(undisturbed, monkeypatch):
+    """The caller's memory: blocks that come out of turn are few, however many there are."""
+    waiting, take = [], executors.Remote._take
+
+    def watched(remote_, work, future):
+        take(remote_, work, future)
+        waiting.append(len(remote_.found))
+
+    monkeypatch.setattr(executors, "TASK_SECONDS", 0.0)
+    monkeypatch.setattr(executors.Remote, "_take", watched)
+    with Moody() as moody:
+        assert not differences(simulate(executor=moody, workers=1), undisturbed)
+    assert len(waiting) > 41 and 1 < max(waiting) <= executors.IN_FLIGHT * moody.num_workers
+
+
 def test_what_is_lost_again_and_again_ends_the_run_and_the_checkpoint_goes_on(
     undisturbed, tmp_path, monkeypatch
 ):

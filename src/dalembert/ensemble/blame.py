@@ -39,7 +39,6 @@ class Leg:
     Attributes:
         group: paths that take a step safely at a time.
         numbers: of the real paths of the block.
-        dt: the step size.
     """
 
     compiled: Compiled
@@ -50,7 +49,6 @@ class Leg:
     units: range
     group: int
     numbers: np.ndarray
-    dt: float
 
 
 def failed_start(error: Exception, starts: Callable[..., Any], numbers: np.ndarray) -> Exception:
@@ -60,15 +58,15 @@ def failed_start(error: Exception, starts: Callable[..., Any], numbers: np.ndarr
     return _error(error, _paths(numbers, guilty), "at its start")
 
 
-def failed_leg(error: Exception, leg: Leg, is_spread: bool) -> Exception:
+def failed_leg(error: Exception, leg: Leg, dt: float, is_spread: bool) -> Exception:
     """The error to raise for one in a leg of a block."""
     found = None
     if not is_spread and not _is_memory(error):
         with _jax_is_quiet():
-            found = _find(leg)
+            found = _find(leg, dt)
     if found is None:
         first, last = (leg.schedule.steps_before(u) for u in (leg.units.start, leg.units.stop))
-        when = f"between t = {first * leg.dt:g} and t = {last * leg.dt:g}"
+        when = f"between t = {first * dt:g} and t = {last * dt:g}"
         return _error(error, _paths(leg.numbers, None), when)
     guilty, when = found
     return _error(error, _paths(leg.numbers, guilty), when)
@@ -96,7 +94,7 @@ def _paths(numbers: np.ndarray, guilty: int | None) -> str:
     return f"one of the paths {numbers[0]} to {numbers[-1]}"
 
 
-def _find(leg: Leg) -> tuple[int | None, str] | None:
+def _find(leg: Leg, dt: float) -> tuple[int | None, str] | None:
     """The place of a path that raises, and when; None if nothing is raised a second time."""
     state, memory, schedule, paths = leg.state, leg.memory, leg.schedule, len(leg.block.is_real)
 
@@ -119,14 +117,14 @@ def _find(leg: Leg) -> tuple[int | None, str] | None:
         if schedule.is_save(unit):
             seen = _tried(look, everyone)
             if seen is None:
-                return _guilty(paths, look), f"at t = {first * leg.dt:g}"
+                return _guilty(paths, look), f"at t = {first * dt:g}"
             state, memory = seen
         moved = _tried(take, everyone, first, count) if count else state
         for step in range(first, first + count) if moved is None else ():
             one = _tried(take, everyone, step, 1)
             if one is None:
                 guilty = _guilty(paths, lambda places, step=step: take(places, step, 1))
-                return guilty, f"in the step from t = {step * leg.dt:g}"
+                return guilty, f"in the step from t = {step * dt:g}"
             state = moved = one
         state = moved
     return None

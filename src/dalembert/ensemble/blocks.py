@@ -180,20 +180,18 @@ def _run_block(work: Work, number: int, place: Place) -> BlockResult | None:
                 return None
             started = time.perf_counter()
             end = schedule.end_of_leg(unit, _wanted_units(work))
-            numbers, group = settings.numbers(number), settings.grain.safe_paths
-            group = min(group, settings.block_paths)
-            leg = Leg(
-                compiled, schedule, block, state, memory, range(unit, end), group, numbers,
-                settings.dt,
-            )  # fmt: skip
+            group = min(settings.grain.safe_paths, settings.block_paths)
             try:
                 done = run_leg(compiled, state, memory, block, schedule, unit, end)
-                state, memory, end = done.state, done.memory, done.unit
+                after, last = done.state, done.unit
                 if done.hard is not None:
-                    steps = range(schedule.steps_before(end - 1), schedule.steps_before(end))
-                    state = retaken(compiled, state, done.hard, block, steps, group)
+                    steps = range(schedule.steps_before(last - 1), schedule.steps_before(last))
+                    after = retaken(compiled, after, done.hard, block, steps, group)
             except Exception as error:
-                raise failed_leg(error, leg, place.is_spread) from error
+                units, numbers = range(unit, end), settings.numbers(number)
+                leg = Leg(compiled, schedule, block, state, memory, units, group, numbers)
+                raise failed_leg(error, leg, settings.dt, place.is_spread) from error
+            state, memory, end = after, done.memory, last
             made = schedule.saves_before(end) - schedule.saves_before(unit)
             if done.saves is not None:
                 saves.append(_first_rows(done.saves, made))

@@ -20,7 +20,6 @@ KIND, SCHEMA = "dalembert blocks", 1
 LAUNCHERS = {"SLURM_STEP_NUM_TASKS": "SLURM", "OMPI_COMM_WORLD_SIZE": "Open MPI"}
 """Variables with the number of processes; SLURM sets others in shells that run only once."""
 
-
 BIND_ADDRESS = "JAX_COORDINATOR_BIND_ADDRESS"
 """Variable with the address at which the first process listens."""
 

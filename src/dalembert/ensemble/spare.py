@@ -8,8 +8,8 @@ __all__ = ["SHARE", "available_memory", "gib"]
 SHARE = 0.8
 """Of the memory that is free, how much a run or a file may take."""
 
-GROUPS = Path("/sys/fs/cgroup")
-"""Where Linux says what a container or a job of a queue may use."""
+GROUPS, MEMBERSHIP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+"""Where Linux says what a container or a job of a queue may use, and to which this one belongs."""
 
 
 def available_memory() -> int:
@@ -25,7 +25,7 @@ def available_memory() -> int:
 def _left_to_groups() -> list[int]:
     """What is left to the control groups of this process that have a limit; they are nested."""
     try:
-        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+        lines = MEMBERSHIP.read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
     found = []
