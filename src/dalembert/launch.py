@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dalembert.ensemble.blocks import LOCAL_PROCESSES
-from dalembert.ensemble.processes import connect, in_launcher
+from dalembert.ensemble.processes import BIND_ADDRESS, connect, in_launcher
 from dalembert.ensemble.stopping import Terminated, ending_on_sigterm
 
 __all__ = ["join", "launch"]
@@ -88,7 +88,7 @@ def _coordinator(processes: int, pipe: int) -> Iterator[dict[str, str]]:
         try:
             if coordinator.stdout and coordinator.stdout.readline() == b"ready\n":
                 # JAX has the first process coordinate as well, where nobody asks it.
-                common["JAX_COORDINATOR_BIND_ADDRESS"] = "localhost:0"
+                common[BIND_ADDRESS] = "localhost:0"
             yield common
         finally:
             coordinator.kill()

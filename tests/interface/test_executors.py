@@ -26,6 +26,7 @@ from dalembert import commands
 from dalembert.ensemble import blocks, executors, remote
 from dalembert.ensemble import settings as grains
 from dalembert.ensemble.processes import LostError
+from dalembert.studies.study import load_result
 from interrupted_run import differences
 
 OPTIONS = {"t_end": 60.0, "paths": 10 * 256 + 30}
@@ -103,6 +104,21 @@ def test_lost_and_unfinished_blocks_go_on(undisturbed, monkeypatch):
     assert not differences(run, undisturbed)
     assert moody.lost > 2 and moody.tasks > 41
     assert moody.most <= executors.IN_FLIGHT * moody.num_workers
+
+
+def test_results_that_wait_do_not_grow_with_the_number_of_blocks(undisturbed, monkeypatch):
+    """The caller's memory: blocks that come out of turn are few, however many there are."""
+    waiting, take = [], executors.Remote._take
+
+    def watched(remote_, work, future):
+        take(remote_, work, future)
+        waiting.append(len(remote_.found))
+
+    monkeypatch.setattr(executors, "TASK_SECONDS", 0.0)
+    monkeypatch.setattr(executors.Remote, "_take", watched)
+    with Moody() as moody:
+        assert not differences(simulate(executor=moody, workers=1), undisturbed)
+    assert len(waiting) > 41 and 1 < max(waiting) <= executors.IN_FLIGHT * moody.num_workers
 
 
 def test_what_is_lost_again_and_again_ends_the_run_and_the_checkpoint_goes_on(
@@ -517,3 +533,48 @@ def test_the_program_runs_a_script_on_dask(tmp_path, environment):
         assert said("--dask", client.scheduler.address) == said()
         prepared = client.run(lambda: remote._ready.cache_info().misses)
         assert list(prepared.values()) == [1], "the worker has run the script's simulation"
+
+
+STUDY = """
+import dalembert as da
+from dalembert.studies import Case, Part, Study
+
+cases = (Case("heun", 0.1), Case("midpoint", 0.1))
+parts = tuple(
+    Part(name, cases, ([2.0], [0.0]), 20.0, paths, 1.0)
+    for name, paths in (("one", 1), ("many", 300))
+)
+study = Study("own", "Own", "Text.", da.systems.damped_kubo(), parts)
+"""
+
+
+def numbers(path):
+    """All arrays of a study, as bytes."""
+    found = load_result(path)
+    arrays = {key: run.to_record()[1] for key, run in found.runs.items()}
+    return {(key, name): x.tobytes() for key, of in arrays.items() for name, x in of.items()}
+
+
+@pytest.mark.slow
+def test_studies_run_on_dask_with_the_same_bits(tmp_path, environment):
+    """Those of the paper and one's own, also single paths, which run beside the others."""
+    script = tmp_path / "study.py"
+    script.write_text(STUDY)
+    given = ("--method", "heun", "--method", "midpoint", "--paths", "2", "--t-end", "50")
+    studies = {"own": ["run", str(script)], "lorentz": ["reproduce", "lorentz", *given]}
+
+    def run(name, where, *options):
+        out = tmp_path / where
+        command = [sys.executable, "-m", "dalembert", *studies[name], "--out", str(out), *options]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        assert (out / f"{name}.npz").exists(), done.stdout + done.stderr
+        return done.returncode, numbers(out / f"{name}.npz")
+
+    with cluster(tmp_path, environment, 1) as team, team.client() as client:
+        there = ("there", "--dask", client.scheduler.address)
+        assert run("own", *there) == run("own", "here")
+        prepared = client.run(lambda: remote._ready.cache_info().misses)
+        assert list(prepared.values()) == [4], "the worker has run every case"
+        team.join()
+        client.wait_for_workers(2)
+        assert run("lorentz", *there) == run("lorentz", "here")

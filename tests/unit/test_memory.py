@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import dalembert as da
-from dalembert.ensemble import memory
+from dalembert.ensemble import memory, spare
 
 KUBO = da.systems.damped_kubo()
 GIB = 2**30
@@ -77,3 +77,33 @@ def test_the_estimate_follows_what_is_held_in_the_end():
     held = [result.t, result.q, result.p, *result.counts.values(), *result.moments["energy"]]
     size = sum(np.asarray(x).nbytes for x in held)
     assert size <= estimates[0] <= 10 * size
+
+
+@pytest.mark.parametrize(
+    ("member", "names", "inactive"),
+    [
+        ("0::/queue/job", ("max", "current"), "inactive_file 100"),
+        (
+            "4:cpu,memory:/queue/job",
+            ("limit_in_bytes", "usage_in_bytes"),
+            "total_inactive_file 100",
+        ),
+    ],
+)
+def test_a_job_has_the_memory_that_it_was_given(tmp_path, monkeypatch, member, names, inactive):
+    """Both versions of control groups; the narrowest of nested ones counts."""
+    top = tmp_path / "memory" if "memory" in member else tmp_path
+    for folder, limit in (("queue", "9000"), ("queue/job", "5000")):
+        (top / folder).mkdir(parents=True)
+        for name, text in zip(
+            (*names, "stat"), (limit, "1000", f"anon 3\n{inactive}"), strict=True
+        ):
+            (top / folder / f"memory.{name}").write_text(f"{text}\n")
+    (tmp_path / "member").write_text(f"1:name=systemd:/\n{member}\n")
+    monkeypatch.setattr(spare, "GROUPS", tmp_path)
+    monkeypatch.setattr(spare, "MEMBERSHIP", tmp_path / "member")
+    assert spare.available_memory() == 5000 - 1000 + 100
+    (top / "queue/job" / f"memory.{names[0]}").write_text("max\n")
+    assert spare.available_memory() == 9000 - 1000 + 100
+    monkeypatch.setattr(spare, "MEMBERSHIP", tmp_path / "none")
+    assert spare.available_memory() > 2**20

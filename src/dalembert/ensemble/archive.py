@@ -2,23 +2,30 @@
 
 A file is a zip of `.npy` members. The header comes first. It lists all arrays with their checksums
 and has one of its own, so that what is read is what was written, or an error. Nothing in a file is
-executed, and no member is unpacked beyond the size that its own header accounts for.
+executed, no member is unpacked beyond the size that its own header accounts for, and nothing that
+does not fit into the memory is unpacked at all.
 """
 
 import hashlib
 import json
 import os
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
+from dalembert.ensemble.spare import SHARE, available_memory, gib
+
 __all__ = [
+    "OtherVersionError",
     "decode",
     "encode",
+    "is_blank",
     "is_marked",
+    "naming",
     "read",
     "read_header",
     "real_path",
@@ -34,6 +41,13 @@ MARK_BYTES = 512
 """How far from one of its ends a file says, in plain bytes, what it is."""
 
 KINDS_OF_NUMBERS = "fiub"
+
+NO_DATE = (1980, 1, 1, 0, 0, 0)
+"""Of members: a clock that stands before 1980 or after 2107 has none that a zip can hold."""
+
+
+class OtherVersionError(ValueError):
+    """A good file, which another version of the library has written."""
 
 
 def encode(stream: IO[bytes], header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
@@ -57,7 +71,9 @@ def encode(stream: IO[bytes], header: Mapping[str, Any], arrays: Mapping[str, np
 
 
 def _put(file: zipfile.ZipFile, name: str, array: np.ndarray) -> None:
-    with file.open(name, "w", force_zip64=True) as member:
+    info = zipfile.ZipInfo(name, NO_DATE)
+    info.compress_type = file.compression
+    with file.open(info, "w", force_zip64=True) as member:
         np.lib.format.write_array(member, array, allow_pickle=False)
 
 
@@ -70,10 +86,13 @@ def decode(stream: IO[bytes], kind: str, schema: int) -> tuple[dict[str, Any], d
             expected = [HEADER, *map(_member_name, listed)]
             if sorted(file.namelist()) != sorted(expected):
                 raise ValueError("its arrays are not those that its header lists")
+            _check_memory(file)
             arrays = {name: _member(file, _member_name(name)) for name in listed}
             for name, digest in listed.items():
                 if _digest(arrays[name]) != digest:
                     raise ValueError(f"{name} is not what its header says")
+    except OtherVersionError:
+        raise
     except Exception as error:
         # Damaged bytes raise many kinds of errors in zipfile, zlib, struct, tokenize, json, numpy.
         raise ValueError(str(error) or type(error).__name__) from error
@@ -85,10 +104,22 @@ def _header(file: zipfile.ZipFile, kind: str, schema: int) -> dict[str, Any]:
     if not isinstance(header, dict) or header.get("format") != kind:
         raise ValueError(f"it is not a {kind}")
     if header.get("schema") != schema:
-        raise ValueError(f"it has schema {header.get('schema')!r}, and this version reads {schema}")
+        raise OtherVersionError(
+            f"it has schema {header.get('schema')!r}, and this version reads {schema}. Read it "
+            "with the version that wrote it"
+        )
     if header.pop("sha256", None) != _seal(header):
         raise ValueError("its header has been changed")
     return header
+
+
+def _check_memory(file: zipfile.ZipFile) -> None:
+    """Refuse arrays that do not fit: a small file may hold a thousand times its size in zeros."""
+    total, available = sum(info.file_size for info in file.infolist()), available_memory()
+    if total > SHARE * available:
+        raise ValueError(
+            f"it would take {gib(total)} of memory, and this machine has {gib(available)} to spare"
+        )
 
 
 def _member_name(array: str) -> str:
@@ -132,6 +163,8 @@ def real_path(path: Any) -> Path:
         ValueError: if there is something that is not a file, such as a folder or a device.
     """
     target = Path(os.path.realpath(path) if os.path.islink(path) else path)
+    if target.is_symlink():
+        raise ValueError(f"{path} is a link to itself: give the name of a file.")
     if target.exists() and not target.is_file():
         what = "a folder" if target.is_dir() else "not a plain file"
         raise ValueError(f"{path} is {what}: give the name of a file.")
@@ -148,7 +181,12 @@ def replace(path: Any, fill: Callable[[IO[bytes]], None]) -> None:
     target = real_path(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     write_directly(partial, fill, named=target)
-    partial.replace(target)
+    with naming(target):
+        try:
+            partial.replace(target)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
 
 
 def write_directly(path: Path, fill: Callable[[IO[bytes]], None], named: Path) -> None:
@@ -159,17 +197,25 @@ def write_directly(path: Path, fill: Callable[[IO[bytes]], None], named: Path) -
         fill: writes its contents.
         named: what an error calls the file.
     """
+    with naming(named):
+        try:
+            with path.open("wb") as stream:
+                fill(stream)
+                stream.flush()
+                os.fsync(stream.fileno())
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let errors of the system say which file could not be written."""
     try:
-        with path.open("wb") as stream:
-            fill(stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-    except BaseException as error:
-        path.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            reason = error.strerror or error
-            raise OSError(error.errno, f"could not write {named}: {reason}") from error
-        raise
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise OSError(error.errno, f"could not write {path}: {reason}") from error
 
 
 def read(path: Any, kind: str, schema: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -186,7 +232,7 @@ def read(path: Any, kind: str, schema: int) -> tuple[dict[str, Any], dict[str, A
         with source.open("rb") as stream:
             return decode(stream, kind, schema)
     except ValueError as error:
-        raise ValueError(f"{source} is not a readable {kind} file: {error}") from error
+        raise type(error)(f"{source} is not a readable {kind} file: {error}") from error
 
 
 def read_header(path: Any, kind: str, schema: int) -> dict[str, Any] | None:
@@ -205,6 +251,12 @@ def is_marked(path: Path, kind: str) -> bool:
         stream.seek(max(stream.seek(0, os.SEEK_END) - MARK_BYTES, 0))
         end = stream.read(MARK_BYTES)
     return json.dumps({"format": kind})[:-1].encode() in start or end.endswith(kind.encode())
+
+
+def is_blank(path: Path) -> bool:
+    """Whether nothing is in a file, or zeros alone, which a failure of the power leaves."""
+    with path.open("rb") as stream:
+        return not any(any(part) for part in iter(lambda: stream.read(2**16), b""))
 
 
 def under(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

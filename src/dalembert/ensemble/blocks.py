@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from dalembert.ensemble.initial import InitialStates, path_words
+from dalembert.ensemble.blame import Leg, failed_leg, failed_start
+from dalembert.ensemble.initial import BadStartError, InitialStates, path_words
 from dalembert.ensemble.kernel import Kernel, Saves
 from dalembert.ensemble.legs import Compiled, observe, run_leg
 from dalembert.ensemble.march import Block, PathState, Status
@@ -168,7 +169,7 @@ def _run_block(work: Work, number: int, place: Place) -> BlockResult | None:
         pending = work.pending.get(number)
         if pending is None:
             with jax.default_device(place.nursery):
-                state = kernel.start(*work.starts(_padded(settings, number)), work.report)
+                state = kernel.start(*_starts(work, number), work.report)
                 pending = Pending(0, state, kernel.remember(settings.block_paths), None)
         state, memory = place.put((pending.state, pending.memory))
         unit = pending.unit
@@ -179,12 +180,18 @@ def _run_block(work: Work, number: int, place: Place) -> BlockResult | None:
                 return None
             started = time.perf_counter()
             end = schedule.end_of_leg(unit, _wanted_units(work))
-            done = run_leg(compiled, state, memory, block, schedule, unit, end)
-            state, memory, end = done.state, done.memory, done.unit
-            if done.hard is not None:
-                steps = range(schedule.steps_before(end - 1), schedule.steps_before(end))
-                group = min(settings.grain.safe_paths, settings.block_paths)
-                state = retaken(compiled, state, done.hard, block, steps, group)
+            group = min(settings.grain.safe_paths, settings.block_paths)
+            try:
+                done = run_leg(compiled, state, memory, block, schedule, unit, end)
+                after, last = done.state, done.unit
+                if done.hard is not None:
+                    steps = range(schedule.steps_before(last - 1), schedule.steps_before(last))
+                    after = retaken(compiled, after, done.hard, block, steps, group)
+            except Exception as error:
+                units, numbers = range(unit, end), settings.numbers(number)
+                leg = Leg(compiled, schedule, block, state, memory, units, group, numbers)
+                raise failed_leg(error, leg, settings.dt, place.is_spread) from error
+            state, memory, end = after, done.memory, last
             made = schedule.saves_before(end) - schedule.saves_before(unit)
             if done.saves is not None:
                 saves.append(_first_rows(done.saves, made))
@@ -197,6 +204,16 @@ def _run_block(work: Work, number: int, place: Place) -> BlockResult | None:
                     work.pending[number] = now._replace(unit=unit, saves=saves[0])
         ends = compiled.finish(state, memory, block)
         return _result(work, number, state, _joined(saves), ends)
+
+
+def _starts(work: Work, number: int) -> tuple[Any, Any]:
+    numbers = _padded(work.settings, number)
+    try:
+        return work.starts(numbers)
+    except BadStartError:
+        raise
+    except Exception as error:
+        raise failed_start(error, work.starts, numbers) from error
 
 
 def _warm_up(

@@ -80,6 +80,7 @@ class CheckpointFile:
         self.base = archive.real_path(options.path)
         self.path = self.base if process == 0 else self._beside(f".process{process}")
         self.written_at, self.written_blocks = time.monotonic(), 0
+        self.has_left_new = False
 
     def _beside(self, ending: str) -> Path:
         return self.base.with_name(self.base.name + ending)
@@ -113,12 +114,23 @@ class CheckpointFile:
             arrays |= {f"pending/{number}/{name}": x for name, x in found.items()}
         if progress.kept is not None:
             arrays |= dict(zip(("kept/q", "kept/p"), progress.kept, strict=True))
-        new, previous = (Path(f"{self.path}.{ending}") for ending in ("new", "previous"))
+        new = Path(f"{self.path}.new")
+        if self.has_left_new:
+            # The run before was killed when it was about to do so, and the name is needed.
+            self._put_in_place(new)
+            self.has_left_new = False
         archive.write_directly(new, lambda f: archive.encode(f, header, arrays), self.path)
-        if self.path.exists():
-            os.replace(self.path, previous)
-        os.replace(new, self.path)
+        self._put_in_place(new)
         self.written_at, self.written_blocks = time.monotonic(), progress.blocks
+
+    def _put_in_place(self, new: Path) -> None:
+        with archive.naming(self.path):
+            try:
+                if self.path.exists():
+                    os.replace(self.path, f"{self.path}.previous")
+            finally:
+                # Also if Ctrl-C comes between the two, or the one before cannot be kept.
+                os.replace(new, self.path)
 
     def clean_up(self) -> None:
         """Delete what the processes wrote beside the file of a run that is complete."""
@@ -148,7 +160,7 @@ class CheckpointFile:
                     known = progress.pending.get(number)
                     if known is None or known.unit < pending.unit:
                         progress.pending[number] = pending
-            except DifferentRunError:
+            except (DifferentRunError, archive.OtherVersionError):
                 raise
             except ValueError as error:
                 # One that was being written when its process was killed is no loss.
@@ -162,21 +174,21 @@ class CheckpointFile:
     def _check_owner(self, path: Path) -> None:
         """Refuse to put a checkpoint in the place of what is none."""
         archive.real_path(path)
-        if path.exists() and path.stat().st_size and not archive.is_marked(path, KIND):
+        if path.exists() and not archive.is_marked(path, KIND) and not archive.is_blank(path):
             raise ValueError(
                 f"{path} is not a {KIND} file, and stays as it is: give another name for the "
                 "checkpoint, or delete it."
             )
 
     def _read_newest(self, work: Work) -> Progress:
-        found: list[Progress] = []
+        found: dict[str, Progress] = {}
         damaged: list[str] = []
         for ending in (".new", "", ".previous"):
             path = self._beside(ending)
             if path.is_file():
                 try:
-                    found.append(self._read_one(path, work))
-                except DifferentRunError:
+                    found[ending] = self._read_one(path, work)
+                except (DifferentRunError, archive.OtherVersionError):
                     raise
                 except ValueError as error:
                     damaged += [] if ending == ".new" else [str(error)]
@@ -191,7 +203,9 @@ class CheckpointFile:
                 f"{damaged[0]}, and there is no good one before it. Give another "
                 "name, or delete it to start again."
             )
-        return max(found, key=_extent, default=Progress())
+        newest = max(found, key=lambda ending: _extent(found[ending]), default="")
+        self.has_left_new = newest == ".new" and self.path == self.base
+        return found.get(newest, Progress())
 
     def _read_one(self, path: Path, work: Work) -> Progress:
         header, arrays = archive.read(path, KIND, SCHEMA)
@@ -208,7 +222,8 @@ class CheckpointFile:
             }
             kept = (arrays["kept/q"], arrays["kept/p"]) if "kept/q" in arrays else None
             done = Progress(int(header["blocks"]), tally, kept, pending, float(header["seconds"]))
-        except (KeyError, TypeError, AttributeError) as error:
+        except Exception as error:
+            # A sealed header may still say anything.
             raise ValueError(f"{path} is not a readable {KIND} file: {error!r}") from error
         missing = _missing(done, work.settings)
         if missing:
@@ -217,6 +232,8 @@ class CheckpointFile:
 
     def _check_identity(self, path: Path, saved: Any) -> None:
         """Refuse to go on with a run that was asked for with other settings."""
+        if not isinstance(saved, dict):
+            raise ValueError(f"{path} is not a readable {KIND} file: it has no settings")
         different = differences("", saved, self.identity, ("in the file", "now"))
         if different:
             raise DifferentRunError(

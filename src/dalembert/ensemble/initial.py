@@ -90,6 +90,10 @@ def sampled_state(
     return pair[0], pair[1]
 
 
+class BadStartError(ValueError):
+    """A sampler gave a state at which nothing can start; the message says for which path."""
+
+
 def _sampled(sampler: Any, shape: tuple[int, ...], seed: int, dtype: np.dtype) -> InitialStates:
     traced = jax.make_jaxpr(lambda key: sampled_state(sampler, shape, key))(example_key())
     if not reads_argument(traced, 0):
@@ -107,7 +111,7 @@ def _sampled(sampler: Any, shape: tuple[int, ...], seed: int, dtype: np.dtype) -
         is_fine = np.all(np.isfinite(q) & np.isfinite(p), axis=1)
         if not np.all(is_fine):
             number = numbers[np.argmin(is_fine)]
-            raise ValueError(
+            raise BadStartError(
                 f"the sampler gave NaN or infinity for path {number}: (q, p) = "
                 f"{q[np.argmin(is_fine)]}, {p[np.argmin(is_fine)]}. A rejection sampler does so if "
                 "its density exceeds the bound that it was given, is negative or NaN, or if no "

@@ -9,6 +9,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 
+from dalembert.ensemble.blame import BlockError
 from dalembert.ensemble.blocks import BlockResult, Stopped, run_blocks
 from dalembert.ensemble.checkpoint import CheckpointFile, Progress
 from dalembert.ensemble.executors import Remote
@@ -80,8 +81,16 @@ class Job:
                 raise Interrupted(self._farewell()) from None
             except Terminated:
                 raise Terminated(self._farewell()) from None
-            except LostError as error:
-                raise type(error)(f"{error} The run was {self._farewell()}") from error
+            except (LostError, BlockError, MemoryError) as error:
+                # Those of NumPy about memory are not made of a text.
+                kind = MemoryError if isinstance(error, MemoryError) else type(error)
+                told = kind(f"{error} The run was {self._farewell()}")
+                for note in getattr(error, "__notes__", ()):
+                    told.add_note(note)
+                raise told from error
+            except Exception as error:
+                error.add_note(f"The run was {self._farewell()}")
+                raise
             finally:
                 self.bar.close()
         return self._finish()
@@ -149,7 +158,7 @@ class Job:
         done, settings = self.done, self.settings
         tally = result.tally
         if done.tally is not None:
-            tally = done.tally.merged(tally, settings.statistics)
+            tally = self._merged_tally(number, done.tally, tally)
         if result.kept is not None and done.kept is not None:
             first = number * settings.block_paths
             for rows, new in zip(done.kept, result.kept, strict=True):
@@ -160,6 +169,14 @@ class Job:
         self.bar.reach(self._merged())
         if tally.failed and self.on_failure == "raise":
             raise RuntimeError(self._failure_message(_failures(tally, settings.dt)))
+
+    def _merged_tally(self, number: int, before: Tally, new: Tally) -> Tally:
+        try:
+            return before.merged(new, self.settings.statistics)
+        except Exception as error:
+            paths = self.settings.numbers(number)
+            error.add_note(f"It was raised when the paths {paths[0]} to {paths[-1]} were merged.")
+            raise
 
     def _tick(self) -> None:
         merged = 0 if self.done.tally is None else self.done.tally.failed
@@ -196,7 +213,8 @@ class Job:
         """What has come out of the run, with a warning or an error about paths that failed."""
         settings, done, tally = self.settings, self.done, self.done.tally
         assert tally is not None, "a run has at least one block"
-        seconds = done.seconds + time.perf_counter() - self.prepared
+        # Of clocks that hardly move there are some.
+        seconds = max(done.seconds + time.perf_counter() - self.prepared, 1e-9)
         device = jax.local_devices(backend=settings.backend)[0]
         provenance = self.identity | {
             "device": f"{device.platform} ({device.device_kind})",
@@ -274,7 +292,7 @@ class Job:
         try:
             with undisturbed():
                 self._write()
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             return f"{text}; {error}. The same call goes on from what was saved before."
         return f"{text}; saved in {self.file.path}. The same call goes on from there."
 

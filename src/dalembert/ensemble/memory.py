@@ -1,21 +1,17 @@
 """How much memory a run needs, and whether this machine has it."""
 
 import math
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import jax
 
 from dalembert.ensemble.blocks import IN_FLIGHT
 from dalembert.ensemble.settings import Settings
+from dalembert.ensemble.spare import SHARE, available_memory, gib
 from dalembert.statistics.observing import in_words
 
 __all__ = ["check_memory", "needed_memory"]
-
-SHARE = 0.8
-"""Of the memory that is free, how much a run may take."""
 
 Shapes = Mapping[str, tuple[Any, Any, Any, Any]]
 """Shapes and types of values, memories, rows and ends of a block, by the key of the statistic."""
@@ -33,10 +29,10 @@ def check_memory(settings: Settings, shapes: Shapes, workers: int) -> None:
     total, available = sum(needed.values()), available_memory()
     if total > SHARE * available:
         largest = sorted(needed, key=lambda name: -needed[name])
-        parts = [f"{name} {_gib(needed[name])}" for name in largest if needed[name] >= total / 100]
+        parts = [f"{name} {gib(needed[name])}" for name in largest if needed[name] >= total / 100]
         raise ValueError(
-            f"this run would need {_gib(total)} of memory ({', '.join(parts)}), and this machine "
-            f"has {_gib(available)} to spare: keep less, save less often, use fewer bins or run "
+            f"this run would need {gib(total)} of memory ({', '.join(parts)}), and this machine "
+            f"has {gib(available)} to spare: keep less, save less often, use fewer bins or run "
             "fewer paths."
         )
 
@@ -70,16 +66,3 @@ def _numbers(tree: Any) -> int:
 
 def _bytes(tree: Any) -> int:
     return sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(tree))
-
-
-def available_memory() -> int:
-    """Bytes that are not in use, where the system says so, else all that there are."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        return next(1024 * int(x.split()[1]) for x in lines if x.startswith("MemAvailable:"))
-    except (OSError, StopIteration):
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:,.1f} GiB"

@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
+from contextlib import suppress
 
 import jax
 import numpy as np
@@ -13,11 +14,17 @@ from dalembert.ensemble import archive
 from dalembert.ensemble.blocks import BlockResult
 from dalembert.ensemble.tally import Tally
 
-__all__ = ["LostError", "connect", "exchange", "in_launcher", "largest"]
+__all__ = ["LostError", "connect", "exchange", "in_launcher", "largest", "leave_together"]
 
 KIND, SCHEMA = "dalembert blocks", 1
 LAUNCHERS = {"SLURM_STEP_NUM_TASKS": "SLURM", "OMPI_COMM_WORLD_SIZE": "Open MPI"}
 """Variables with the number of processes; SLURM sets others in shells that run only once."""
+
+BIND_ADDRESS = "JAX_COORDINATOR_BIND_ADDRESS"
+"""Variable with the address at which the first process listens."""
+
+LEAVE_SECONDS = 10.0
+"""How long a process that was told to end waits for the others."""
 
 
 class LostError(RuntimeError):
@@ -50,6 +57,20 @@ def connect(
     # It would swallow SIGTERM, on which a run saves itself.
     jax.config.update("jax_enable_preemption_service", False)
     jax.distributed.initialize(coordinator, processes, process)
+
+
+def leave_together() -> None:
+    """Wait a moment for other processes that are ending too, so that they can save themselves.
+
+    JAX ends every process at once when the first is gone, which keeps the others in touch.
+    """
+    from jax._src.distributed import global_state
+
+    # With a value, somebody else keeps them in touch (`launch.py`).
+    if global_state.client is None or os.environ.get(BIND_ADDRESS):
+        return
+    with suppress(Exception):
+        global_state.client.wait_at_barrier("dalembert has saved", int(1000 * LEAVE_SECONDS))
 
 
 def largest(number: int) -> int:

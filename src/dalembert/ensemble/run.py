@@ -364,5 +364,6 @@ def load(path: Any) -> Run:
     header, arrays = archive.read(path, KIND, SCHEMA)
     try:
         return Run.from_record(header, arrays)
-    except (KeyError, TypeError) as error:
+    except Exception as error:
+        # A sealed header may still say anything.
         raise ValueError(f"{path} is not a readable {KIND} file: {error!r}") from error

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from dalembert.ensemble.processes import leave_together
+
 __all__ = ["Terminated", "ending_on_sigterm", "undisturbed"]
 
 
@@ -72,6 +74,7 @@ def ending_on_sigterm(is_quiet: bool = False) -> Iterator[None]:
             if not is_quiet and sys.stderr is not None:
                 print(message, file=sys.stderr)
             _flush()
+            leave_together()
             os.kill(os.getpid(), signal.SIGTERM)
 
 

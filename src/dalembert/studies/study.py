@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
+from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -170,7 +171,10 @@ class Study:
         with ending_on_sigterm(), warnings.catch_warnings(), ThreadPoolExecutor(cores()) as pool:
             warnings.filterwarnings("ignore", message=".* paths failed")
             single = [which for which, aside in zip(cases, beside, strict=True) if aside]
-            running = {pool.submit(run, *which, False): which for which in single}
+            # Threads do not inherit what this one was told, such as whose workers to use.
+            running = {
+                pool.submit(copy_context().run, run, *which, False): which for which in single
+            }
             try:
                 for which, aside in zip(cases, beside, strict=True):
                     if not aside:
@@ -292,5 +296,6 @@ def load_result(path: Any) -> Result:
             own = archive.under(f"{i}/", arrays)
             runs[record["part"], record["label"]] = Run.from_record(record["run"], own)
         return Result(header["study"], runs)
-    except (KeyError, TypeError) as error:
+    except Exception as error:
+        # A sealed header may still say anything.
         raise ValueError(f"{path} is not a readable {KIND} file: {error!r}") from error

@@ -1,0 +1,144 @@
+"""What does a worker of an executor cost? Time beside a run without one, and memory of the caller.
+
+    python benchmarks/executors.py [--repeat N] [--out FILE.json]
+
+One worker process of Dask with one thread, over TCP, and the same runs in this process with
+`workers=1`, in turn. Core-seconds are those of caller, scheduler and worker together, which other
+programs on the machine change less than seconds. Ratios are of the least of each. The caller's
+memory is its resident set when a run is over, beside what it was before.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+from distributed import Client
+from measure import machine, print_table, write_json
+
+import dalembert as da
+
+BLOCK = 4096
+"""Paths of a block on a CPU."""
+SAVES = 4
+
+
+def simulate(paths: int, steps: int, executor: Any = None) -> da.Run:
+    """Some blocks of the damped Kubo oscillator."""
+    options = {"dt": 0.1, "t_end": 0.1 * steps, "save_every": -(-steps // SAVES), "workers": 1}
+    start = ([2.0], [0.0])
+    return da.simulate(
+        da.systems.damped_kubo(), da.midpoint(), start, paths=paths, executor=executor,
+        progress=False, **options,
+    )  # fmt: skip
+
+
+@contextmanager
+def cluster() -> Iterator[tuple[Client, list[psutil.Process]]]:
+    """A client, and the processes behind it."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "scheduler.json"
+        command = [sys.executable, "-m", "dask"]
+        common = ["--scheduler-file", str(file), "--no-dashboard"]
+        kinds = (["scheduler", "--port", "0"], ["worker", "--no-nanny", "--nthreads", "1"])
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        processes = []
+        try:
+            for kind in kinds:
+                processes.append(subprocess.Popen([*command, *kind, *common], **quiet))
+                while not file.exists():
+                    time.sleep(0.1)
+            with Client(scheduler_file=str(file), timeout=60) as client:
+                client.wait_for_workers(1)
+                yield client, [psutil.Process(process.pid) for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+
+
+def measured(
+    paths: int, steps: int, executor: Any, processes: list[psutil.Process]
+) -> tuple[float, float]:
+    """Seconds and core-seconds of a run, all processes together."""
+
+    def used() -> float:
+        return sum(sum(process.cpu_times()[:2]) for process in processes)
+
+    began, before = time.perf_counter(), used()
+    simulate(paths, steps, executor)
+    return time.perf_counter() - began, used() - before
+
+
+def compared(
+    name: str, blocks: int, steps: int, repeat: int, client: Client, others: list[psutil.Process]
+) -> dict[str, Any]:
+    """A row: a run on the worker beside the same run here."""
+    here, paths = psutil.Process(), blocks * BLOCK
+    for executor in (None, client):
+        simulate(BLOCK, steps, executor)
+    rounds = [
+        (measured(paths, steps, None, [here]), measured(paths, steps, client, [here, *others]))
+        for _ in range(repeat)
+    ]
+    alone, there = ([min(x) for x in zip(*ours, strict=True)] for ours in zip(*rounds, strict=True))
+    return {
+        "run": name,
+        "blocks": blocks,
+        "ms a block": 1000 * alone[1] / blocks,
+        "alone, s": alone[0],
+        "executor, s": there[0],
+        "ratio": there[0] / alone[0],
+        "alone, core-s": alone[1],
+        "executor, core-s": there[1],
+        "core ratio": there[1] / alone[1],
+    }
+
+
+def steps_for(seconds: float) -> int:
+    """Steps that a block takes about so long for."""
+    simulate(BLOCK, 2000)
+    began = time.process_time()
+    simulate(BLOCK, 2000)
+    return max(SAVES, int(2000 * seconds / (time.process_time() - began)))
+
+
+def grown(blocks: int, client: Client) -> dict[str, Any]:
+    """A row: how the caller's memory changes by a run of so many short blocks."""
+    here = psutil.Process()
+    before = here.memory_info().rss
+    simulate(blocks * BLOCK, 12, client)
+    return {
+        "run": "memory",
+        "blocks": blocks,
+        "MiB more": (here.memory_info().rss - before) / 2**20,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=None)
+    options = parser.parse_args()
+    print(json.dumps(machine() | {"load": psutil.getloadavg()}))
+    long = steps_for(1.0)
+    with cluster() as (client, others):
+        given = options.repeat, client, others
+        rows = [compared("a second", 5, long, *given), compared("a millisecond", 1000, 12, *given)]
+        # The first one makes what stays: code, buffers, connections.
+        memory = [grown(blocks, client) for blocks in (250, 250, 1000, 2000)]
+    print_table(rows)
+    print_table(memory)
+    if options.out:
+        write_json(options.out, [*rows, *memory], dtype="float64")
+
+
+if __name__ == "__main__":
+    main()
