@@ -59,7 +59,7 @@ class Manifold:
             return -self.normal_velocity(q, p - slopes(u), params)
 
         floor = self.steepness(q, params) * jnp.max(jnp.abs(self.velocity(q, p, params)))
-        u, report = self._solve(residual, floor, q.dtype, solver)
+        u, report = self.solve(residual, residual, floor, q.dtype, solver)
         return p - slopes(u), report
 
     def project_position(self, q: Any, params: Any) -> tuple[Any, Report]:
@@ -75,13 +75,17 @@ class Manifold:
             return -self.system.constraint(moved(u), params)
 
         floor = self.steepness(q, params) * (jnp.max(jnp.abs(q)) + 1)
-        u, report = self._solve(residual, floor, q.dtype, Solver.SAFE)
+        u, report = self.solve(residual, residual, floor, q.dtype, Solver.SAFE)
         return moved(u), report
 
-    def _solve(self, residual: Any, floor: Any, dtype: Any, solver: Solver) -> tuple[Any, Report]:
+    def solve(
+        self, residual: Any, closely: Any, floor: Any, dtype: Any, solver: Solver
+    ) -> tuple[Any, Report]:
+        """Multipliers for which a residual vanishes; `closely` is the same one for derivatives."""
         like = jax.ShapeDtypeStruct((self.system.constraint_count,), dtype)
-        is_fast, both = solver not in (Solver.SAFE, Solver.BOTH), solver is Solver.BOTH
-        return solve_multipliers(residual, floor, self.blocks, like, not is_fast, both)
+        safely, known = solver in (Solver.SAFE, Solver.BOTH), solver is Solver.BOTH
+        slopes = closely if known else None
+        return solve_multipliers(residual, floor, self.blocks, like, safely, slopes)
 
 
 class Part(NamedTuple):
@@ -168,22 +172,29 @@ class ConstrainedStepper(Stepper):
         manifold = self.manifold
         slopes = manifold.slopes(q, params)
 
-        def moved(u: Any) -> tuple[Any, Any, StepInfo]:
-            start = p if u is None else p - slopes(u)
-            return part.stepper.advance(q, start, dt, increments, params, solver, at_start)
+        def moved(p: Any, solver: Solver) -> tuple[Any, Any, StepInfo]:
+            return part.stepper.advance(q, p, dt, increments, params, solver, at_start)
 
         if not part.moves:
-            q, p, info = moved(None)
+            q, p, info = moved(p, solver)
             return q, p, Report(info.iterations, info.residual)
 
-        def residual(u: Any) -> Any:
-            return -self.system.constraint(moved(u)[0], params)
+        def residual(solver: Solver, u: Any) -> Any:
+            return -self.system.constraint(moved(p - slopes(u), solver)[0], params)
 
         way = dt * jnp.max(jnp.abs(manifold.velocity(q, p, params)))
         floor = manifold.steepness(q, params) * (jnp.max(jnp.abs(q)) + way)
-        u, report = manifold._solve(residual, floor, q.dtype, solver)
-        q, p, info = moved(u)
-        return q, p, _both(report, Report(info.iterations, info.residual))
+        # Stage equations are solved fast on the way, and as well as asked for at the end.
+        ways = partial(residual, Solver.FAST), partial(residual, solver)
+        u, report = manifold.solve(*ways, floor, q.dtype, solver)
+        q, p, info = moved(p - slopes(u), solver)
+        miss = jnp.max(jnp.abs(self.system.constraint(q, params)))
+        missed = newton.worst_if_nan(miss / (floor + jnp.finfo(floor.dtype).tiny))
+        return (
+            q,
+            p,
+            _both(Report(report.iterations, missed), Report(info.iterations, info.residual)),
+        )
 
     @property
     def lasting(self) -> tuple[Term, ...]:

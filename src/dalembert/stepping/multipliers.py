@@ -152,8 +152,8 @@ def solve_multipliers(
     floor: Any,
     blocks: Blocks,
     like: Any,
-    safely: bool,
-    differentiable: bool,
+    safely: bool = False,
+    differentiable: Callable[[Any], Any] | None = None,
 ) -> tuple[Any, Report]:
     """Multipliers u with r(u) = 0, from zero, and their relative residual.
 
@@ -163,7 +163,7 @@ def solve_multipliers(
         blocks: see `Blocks`.
         like: the type of u.
         safely: whether Newton steps are shortened where they do not gain.
-        differentiable: whether derivatives by the implicit theorem are wanted.
+        differentiable: r for derivatives by the implicit theorem, if they are wanted.
     """
     scale = floor + jnp.finfo(like.dtype).tiny
     most = SAFE_STEPS if safely else MAX_STEPS
@@ -194,9 +194,9 @@ def solve_multipliers(
         return found.u, Report(found.steps, found.error)
 
     start = jnp.zeros(like.shape, like.dtype)
-    if not differentiable:
+    if differentiable is None:
         return newton(start)
-    return implicit_root(residual, start, newton, blocks.solve)
+    return implicit_root(differentiable, start, newton, blocks.solve)
 
 
 def find_blocks(system: System) -> Blocks:
@@ -212,11 +212,11 @@ def _find_blocks(system: System, key: Hashable) -> Blocks:
     groups = [list(range(count))]
     if count * dim <= MAX_ENTRIES:
         params, random = known_params(system.params), np.random.default_rng(0)
-        points, signs = random.uniform(0.5, 1.5, (2, dim)), random.choice([-1.0, 1.0], (2, dim))
+        points, vectors = random.uniform(0.5, 1.5, (2, 2, dim))
         with jax.enable_x64(True), jax.ensure_compile_time_eval():
-            found = [_structure(system)(q, signs, params) for q in points]
+            found = [_structure(system)(q, vectors, params) for q in points]
         touched = np.any([np.asarray(slopes) != 0 for slopes, _ in found], axis=0)
-        diagonals = [np.asarray(products) * signs for _, products in found]
+        diagonals = [np.asarray(products) / vectors for _, products in found]
         if all(np.allclose(one, other, rtol=1e-13, atol=0) for one, other in diagonals):
             groups = _connected(touched)
     largest = max(map(len, groups))
@@ -232,15 +232,15 @@ def _find_blocks(system: System, key: Hashable) -> Blocks:
 
 
 def _structure(system: System) -> Callable[..., Any]:
-    """Dg as a matrix, and products of H_pp with vectors of signs: its diagonal, if that is all."""
+    """Dg as a matrix, and products of H_pp with some vectors."""
     velocity = system.term(("H_p", 0))
     assert velocity is not None, "there is a Hamiltonian"
 
-    def run(q: Any, signs: Any, params: Any) -> Any:
+    def run(q: Any, vectors: Any, params: Any) -> Any:
         def product(v: Any) -> Any:
             return jax.jvp(lambda p: velocity(q, p, params), (jnp.ones_like(q),), (v,))[1]
 
-        return jax.jacrev(lambda q: system.constraint(q, params))(q), jax.vmap(product)(signs)
+        return jax.jacrev(lambda q: system.constraint(q, params))(q), jax.vmap(product)(vectors)
 
     return jax.jit(run)
 

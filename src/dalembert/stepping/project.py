@@ -15,7 +15,7 @@ from dalembert.stepping.multipliers import Blocks, find_blocks
 from dalembert.stepping.newton import tolerance
 from dalembert.system import System
 
-__all__ = ["check_start", "project", "ranks"]
+__all__ = ["check_start", "nearest_ranks", "project"]
 
 SINGULAR = 1e-10
 """The least eigenvalue of Dg W Dgᵀ, rows of length one, below which constraints are redundant."""
@@ -83,7 +83,7 @@ def check_start(system: System, q: Any, p: Any, numbers: Any = None) -> None:
 
 
 def _check_ranks(system: System, grams: Any) -> None:
-    for number, (rank, _) in enumerate(ranks(system, grams[:MOST_RANKS])):
+    for number, (rank, _) in enumerate(_ranks(system, grams[:MOST_RANKS])):
         if rank < system.constraint_count:
             raise ValueError(
                 f"the constraints of {system.name!r} are redundant: Dg(q) has rank {rank}, and "
@@ -92,7 +92,18 @@ def _check_ranks(system: System, grams: Any) -> None:
             )
 
 
-def ranks(system: System, grams: Any) -> list[tuple[int, float]]:
+def nearest_ranks(system: System, q: Any, p: Any) -> tuple[Any, bool, list[tuple[int, float]]]:
+    """Positions, (n, dim), moved to the constraints, whether that could be, and `_ranks` there."""
+    found = with_precision(_call(_projected, system), q, p, system.params)
+    moved, grams = np.asarray(found[0]), np.asarray(found[-1])
+    fine = np.isfinite(moved).all(axis=1)
+    if fine.any():
+        return moved[fine], True, _ranks(system, grams[fine])
+    *_, grams = with_precision(_call(_looked_at, system), q, p, system.params)
+    return q, False, _ranks(system, grams)
+
+
+def _ranks(system: System, grams: Any) -> list[tuple[int, float]]:
     """The rank of Dg at every state and the least eigenvalue of Dg W Dgᵀ, with rows of length one.
 
     Args:

@@ -3,6 +3,7 @@
 The manifold is C(q, p) = (g(q), Dg(q) H_p(q, p)) = 0.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from dalembert.precision import with_precision
 from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.constrained import Manifold
 from dalembert.stepping.multipliers import find_blocks
+from dalembert.stepping.project import nearest_ranks
 from dalembert.stepping.stepper import StepInfo
 from dalembert.system import System
 from dalembert.theory.mixed import Generated, MixedStep
@@ -31,6 +33,48 @@ def refuse_constraints(system: System, what: str) -> None:
             "da.strong_order, da.theory.tangent_pairs, da.discrete_hamiltonian and "
             "da.theory.balance_residual."
         )
+
+
+@dataclass(frozen=True)
+class ConstraintFacts:
+    """What was found out about the constraints of a system.
+
+    Attributes:
+        count: how many there are.
+        rank: the smallest rank of Dg at the states that were tried, which are on g(q) = 0; if none
+            could be moved there, the largest rank.
+        dimension: of the manifold g(q) = 0, where the rank is that.
+        is_met: whether states could be moved to g(q) = 0.
+        least: the least eigenvalue of Dg H_pp Dgᵀ, with rows of length one: near zero constraints
+            are nearly redundant, and steps must be small.
+        blocks: how many groups of constraints share no coordinates.
+        where: the positions where the rank is smallest, or the eigenvalue is.
+    """
+
+    count: int
+    rank: int
+    dimension: int
+    is_met: bool
+    least: float
+    blocks: int
+    where: tuple[float, ...]
+
+    @property
+    def is_singular(self) -> bool:
+        """Whether constraints were seen to be redundant."""
+        return self.rank < self.count
+
+
+def constraint_facts(system: System, q: Any, p: Any) -> ConstraintFacts | None:
+    """The constraints of a system at some states, (n, dim), that are first moved to them."""
+    if not system.constraint_count:
+        return None
+    count, blocks = system.constraint_count, find_blocks(system).places.shape[1]
+    found, is_met, ranks = nearest_ranks(system, q, p)
+    place = (min if is_met else max)(range(len(ranks)), key=ranks.__getitem__)
+    rank, least = ranks[place]
+    where = tuple(found[place])
+    return ConstraintFacts(count, rank, system.dim - rank, is_met, least, blocks, where)
 
 
 def manifold_of(system: System) -> Manifold:
