@@ -55,12 +55,13 @@ def test_registry_has_the_methods_in_order():
         midpoint stormer_verlet dirk srkw1 srkw2 heun r2 e1 rs1 rs2
         additive_midpoint additive_dirk additive_gauss bracket_gauss bracket_midpoint
         ninomiya_victoir baoab aboba obabo quasi_symplectic
+        rattle weak_rattle projected_midpoint g_baoab
     """
     assert list(METHODS) == names.split()
     assert [make.__name__ for make in METHODS.values()] == names.split()
 
 
-WEAK = ("srkw1", "srkw2", "rs1", "rs2", "ninomiya_victoir", "quasi_symplectic")
+WEAK = ("srkw1", "srkw2", "rs1", "rs2", "ninomiya_victoir", "quasi_symplectic", "weak_rattle")
 
 
 @by_name
