@@ -66,11 +66,12 @@ def check_start(system: System, q: Any, p: Any, numbers: Any = None) -> None:
         return
     limit = float(np.finfo(np.result_type(q)).eps) ** (2 / 3)
     given = np.float64(q), np.float64(p), system.params
-    *misses, grams = jax.tree.map(np.asarray, with_precision(_call(_looked_at, system), *given))
+    found = jax.tree.map(np.asarray, with_precision(_call(_looked_at, system), *given))
+    misses, scales, grams = found
     words = (("g(q)", "positions are not on the constraints"),)
     words += (("Dg(q) H_p", "velocities are not tangent to the constraints"),)
-    for (name, what), miss in zip(words, misses, strict=True):
-        worst = np.max(np.abs(miss), axis=1)
+    for (name, what), miss, scale in zip(words, misses, scales, strict=True):
+        worst = np.max(np.abs(miss), axis=1) / scale
         if not np.all(worst <= limit):
             path = int(np.argmax(~(worst <= limit)))
             number = int(np.nanargmax(np.abs(miss[path])))
@@ -114,7 +115,7 @@ def _ranks(system: System, grams: Any) -> list[tuple[int, float]]:
     for blocks in np.asarray(grams):
         sizes = np.sqrt(np.maximum(np.einsum("bii->bi", blocks), np.finfo(float).tiny))
         values = np.linalg.eigvalsh(blocks / (sizes[:, :, None] * sizes[:, None, :]))
-        missing = np.count_nonzero(~(values > SINGULAR))
+        missing = int(np.count_nonzero(~(values > SINGULAR)))
         found.append((system.constraint_count - missing, float(values.min())))
     return found
 
@@ -154,13 +155,13 @@ def _projected(manifold: Manifold, params: Any, q: Any, p: Any) -> tuple[Any, ..
 
 
 def _looked_at(manifold: Manifold, params: Any, q: Any, p: Any) -> tuple[Any, ...]:
-    """g and Dg H_p, relative to what rounding of positions and velocities makes of them; grams."""
+    """g and Dg H_p, what rounding of positions and velocities is relative to, and grams."""
     steep = manifold.steepness(q, params) + jnp.finfo(q.dtype).tiny
     place = steep * (jnp.max(jnp.abs(q)) + 1)
     pace = steep * (jnp.max(jnp.abs(manifold.velocity(q, p, params))) + 1)
     g = manifold.system.constraint(q, params)
     moved = manifold.normal_velocity(q, p, params)
-    return g / place, moved / pace, _grams(manifold, params, q)
+    return (g, moved), (place, pace), _grams(manifold, params, q)
 
 
 def _grams(manifold: Manifold, params: Any, q: Any) -> Any:

@@ -73,7 +73,7 @@ def constraint_facts(system: System, q: Any, p: Any) -> ConstraintFacts | None:
     found, is_met, ranks = nearest_ranks(system, q, p)
     place = (min if is_met else max)(range(len(ranks)), key=ranks.__getitem__)
     rank, least = ranks[place]
-    where = tuple(found[place])
+    where = tuple(found[place].tolist())
     return ConstraintFacts(count, rank, system.dim - rank, is_met, least, blocks, where)
 
 
