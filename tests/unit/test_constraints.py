@@ -345,9 +345,10 @@ def test_blocks_of_different_sizes_are_solved_like_one(size):
 @pytest.mark.parametrize("safely", [False, True])
 def test_what_has_no_solution_is_reported(safely):
     like, blocks = jax.ShapeDtypeStruct((1,), np.float64), Blocks(np.zeros((1, 1), int))
-    _, report = solve_multipliers(lambda u: u * u + 1, 1.0, blocks, like, safely)
+    same, rest = (lambda u: u), (1.0, blocks, like, safely)
+    _, report = solve_multipliers(same, lambda u: u * u + 1, *rest)
     assert not report.residual <= tolerance(np.float64)
-    found, report = solve_multipliers(lambda u: u + u**3 - 30, 1.0, blocks, like, safely)
+    found, report = solve_multipliers(same, lambda u: u + u**3 - 30, *rest)
     assert float(found[0]) == pytest.approx(3.0, abs=1e-12)
     assert report.residual <= tolerance(np.float64)
 

@@ -47,19 +47,25 @@ class Manifold:
         return jax.jvp(lambda q: self.system.constraint(q, params), (q,), (along,))[1]
 
     def steepness(self, q: Any, params: Any) -> Any:
-        """The largest entry of Dg: what rounding of positions may do to g."""
-        colours = self.blocks.colours(self.system.constraint_count, q.dtype)
-        return jnp.max(jnp.abs(jax.vmap(self.slopes(q, params))(colours)))
+        """About the largest entry of Dg: what rounding of positions may do to g.
+
+        It is that of a sum of all rows, with weights that let none of them cancel others for ever.
+        """
+        weights = 1 + np.cos(np.arange(self.system.constraint_count)) / 2
+        return jnp.max(jnp.abs(self.slopes(q, params)(jnp.asarray(weights, q.dtype))))
 
     def project_momentum(self, q: Any, p: Any, params: Any, solver: Solver) -> tuple[Any, Report]:
         """p − Dg(q)ᵀμ with velocities that are tangent to g = 0."""
         slopes = self.slopes(q, params)
 
-        def residual(u: Any) -> Any:
-            return -self.normal_velocity(q, p - slopes(u), params)
+        def point(u: Any) -> Any:
+            return self.velocity(q, p - slopes(u), params)
+
+        def miss(v: Any) -> Any:
+            return -jax.jvp(lambda q: self.system.constraint(q, params), (q,), (v,))[1]
 
         floor = self.steepness(q, params) * jnp.max(jnp.abs(self.velocity(q, p, params)))
-        u, report = self.solve(residual, residual, floor, q.dtype, solver)
+        u, report = self.solve(point, point, miss, floor, q.dtype, solver)
         return p - slopes(u), report
 
     def project_position(self, q: Any, params: Any) -> tuple[Any, Report]:
@@ -71,21 +77,21 @@ class Manifold:
             _, along = jax.jvp(lambda p: self.velocity(q, p, params), (rest,), (slopes(u),))
             return q - along
 
-        def residual(u: Any) -> Any:
-            return -self.system.constraint(moved(u), params)
+        def miss(q: Any) -> Any:
+            return -self.system.constraint(q, params)
 
         floor = self.steepness(q, params) * (jnp.max(jnp.abs(q)) + 1)
-        u, report = self.solve(residual, residual, floor, q.dtype, Solver.SAFE)
+        u, report = self.solve(moved, moved, miss, floor, q.dtype, Solver.SAFE)
         return moved(u), report
 
     def solve(
-        self, residual: Any, closely: Any, floor: Any, dtype: Any, solver: Solver
+        self, point: Any, closely: Any, miss: Any, floor: Any, dtype: Any, solver: Solver
     ) -> tuple[Any, Report]:
-        """Multipliers for which a residual vanishes; `closely` is the same one for derivatives."""
+        """Multipliers that lead where nothing is missed; `closely` is `point` for derivatives."""
         like = jax.ShapeDtypeStruct((self.system.constraint_count,), dtype)
-        safely, known = solver in (Solver.SAFE, Solver.BOTH), solver is Solver.BOTH
-        slopes = closely if known else None
-        return solve_multipliers(residual, floor, self.blocks, like, safely, slopes)
+        safely = solver in (Solver.SAFE, Solver.BOTH)
+        residual = (lambda u: miss(closely(u))) if solver is Solver.BOTH else None
+        return solve_multipliers(point, miss, floor, self.blocks, like, safely, residual)
 
 
 class Part(NamedTuple):
@@ -179,17 +185,20 @@ class ConstrainedStepper(Stepper):
             q, p, info = moved(p, solver)
             return q, p, Report(info.iterations, info.residual)
 
-        def residual(solver: Solver, u: Any) -> Any:
-            return -self.system.constraint(moved(p - slopes(u), solver)[0], params)
+        def point(solver: Solver, u: Any) -> Any:
+            return moved(p - slopes(u), solver)[0]
+
+        def miss(q: Any) -> Any:
+            return -self.system.constraint(q, params)
 
         way = dt * jnp.max(jnp.abs(manifold.velocity(q, p, params)))
         floor = manifold.steepness(q, params) * (jnp.max(jnp.abs(q)) + way)
         # Stage equations are solved fast on the way, and as well as asked for at the end.
-        ways = partial(residual, Solver.FAST), partial(residual, solver)
-        u, report = manifold.solve(*ways, floor, q.dtype, solver)
+        ways = partial(point, Solver.FAST), partial(point, solver)
+        u, report = manifold.solve(*ways, miss, floor, q.dtype, solver)
         q, p, info = moved(p - slopes(u), solver)
-        miss = jnp.max(jnp.abs(self.system.constraint(q, params)))
-        missed = newton.worst_if_nan(miss / (floor + jnp.finfo(floor.dtype).tiny))
+        left = jnp.max(jnp.abs(miss(q))) / (floor + jnp.finfo(floor.dtype).tiny)
+        missed = newton.worst_if_nan(left)
         return (
             q,
             p,

@@ -6,6 +6,7 @@ own. All these blocks are solved at once: a matrix of m × m numbers for each co
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -84,7 +85,10 @@ class Blocks:
 
     def solve(self, product: Callable[[Any], Any], b: Any) -> Any:
         """x with product(x) = b, where each block acts on its own numbers alone."""
-        columns = jax.vmap(product)(self.colours(b.size, b.dtype))
+        return self.solve_columns(jax.vmap(product)(self.colours(b.size, b.dtype)), b)
+
+    def solve_columns(self, columns: Any, b: Any) -> Any:
+        """The same, given the products with all `colours`."""
         if self.places.shape[1] == 1:
             order = self.places[:, 0]
             return _eliminated_in_a_loop(columns[:, order].T, b[order])[np.argsort(order)]
@@ -138,9 +142,10 @@ def _eliminated_in_a_loop(matrix: Any, rhs: Any) -> Any:
 
 
 class _Now(NamedTuple):
-    """Where Newton's method is: multipliers, residuals and their size, steps made, more?"""
+    """Where Newton's method is: multipliers, x and r there, the size of r, steps made, more?"""
 
     u: Any
+    x: Any
     residual: Any
     error: Any
     steps: Any
@@ -148,22 +153,28 @@ class _Now(NamedTuple):
 
 
 def solve_multipliers(
-    residual: Callable[[Any], Any],
+    point: Callable[[Any], Any],
+    miss: Callable[[Any], Any],
     floor: Any,
     blocks: Blocks,
     like: Any,
     safely: bool = False,
     differentiable: Callable[[Any], Any] | None = None,
 ) -> tuple[Any, Report]:
-    """Multipliers u with r(u) = 0, from zero, and their relative residual.
+    """Multipliers u with r(x(u)) = 0, from zero, and their relative residual.
+
+    The derivative of x is taken once, at zero, that of r in every step: where x is linear in u, as
+    positions are after a step of Störmer–Verlet, that is Newton's method, else it is nearly.
 
     Args:
-        residual: r, (c,) → (c,), whose matrix has the blocks and is nearly positive definite.
+        point: x, what multipliers lead to, such as positions.
+        miss: r, what is to vanish there, (c,). The matrix of r(x(u)) has the blocks, and is nearly
+            positive definite.
         floor: what the residual is relative to, a number.
         blocks: see `Blocks`.
         like: the type of u.
         safely: whether Newton steps are shortened where they do not gain.
-        differentiable: r for derivatives by the implicit theorem, if they are wanted.
+        differentiable: r(x(u)) for derivatives by the implicit theorem, if they are wanted.
     """
     scale = floor + jnp.finfo(like.dtype).tiny
     most = SAFE_STEPS if safely else MAX_STEPS
@@ -172,28 +183,32 @@ def solve_multipliers(
     def relative(r: Any) -> Any:
         return worst_if_nan(jnp.max(jnp.abs(r)) / scale)
 
-    def improve(now: _Now) -> _Now:
-        def product(v: Any) -> Any:
-            return jax.jvp(residual, (now.u,), (v,))[1]
+    start = jnp.zeros(like.shape, like.dtype)
 
-        trials = now.u[None] - fractions[:, None] * blocks.solve(product, now.residual)[None]
-        values = jax.vmap(residual)(trials)
+    def improve(along: Any, now: _Now) -> _Now:
+        columns = jax.vmap(lambda dx: jax.jvp(miss, (now.x,), (dx,))[1])(along)
+        correction = blocks.solve_columns(columns, now.residual)
+        trials = now.u[None] - fractions[:, None] * correction[None]
+        points = jax.vmap(point)(trials)
+        values = jax.vmap(miss)(points)
         errors = jax.vmap(relative)(values)
         best = jnp.argmin(errors)
         error, steps = errors[best], now.steps + 1
         # At the first step any error will do: that of the start is not worth its cost.
         is_better, gain = error < now.error, now.error * (0.99 if safely else 0.5)
         goes_on = (error > goal(error.dtype)) & (error < gain) & (steps < most)
-        found = (trials[best], now.u), (values[best], now.residual)
-        u, r = (jnp.where(is_better, new, old) for new, old in found)
-        return _Now(u, r, jnp.minimum(error, now.error), steps, goes_on)
+        found = (trials[best], now.u), (points[best], now.x), (values[best], now.residual)
+        u, x, r = (jnp.where(is_better, new, old) for new, old in found)
+        return _Now(u, x, r, jnp.minimum(error, now.error), steps, goes_on)
 
     def newton(start: Any) -> tuple[Any, Report]:
-        begin = _Now(start, residual(start), jnp.asarray(jnp.inf, like.dtype), jnp.int32(0), True)
-        found = lax.while_loop(lambda now: now.is_open, improve, begin)
+        colours = blocks.colours(like.size, like.dtype)
+        along = jax.vmap(lambda v: jax.jvp(point, (start,), (v,))[1])(colours)
+        x, worst = point(start), jnp.asarray(jnp.inf, like.dtype)
+        begin = _Now(start, x, miss(x), worst, jnp.int32(0), True)
+        found = lax.while_loop(lambda now: now.is_open, partial(improve, along), begin)
         return found.u, Report(found.steps, found.error)
 
-    start = jnp.zeros(like.shape, like.dtype)
     if differentiable is None:
         return newton(start)
     return implicit_root(differentiable, start, newton, blocks.solve)
