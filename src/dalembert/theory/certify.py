@@ -60,7 +60,7 @@ class Certificate:
     @property
     def takes(self) -> str:
         """What the method is made for, in words."""
-        wanted = [REQUIREMENTS[requirement] for requirement in self.method.requires]
+        wanted = [REQUIREMENTS[requirement] for requirement in sorted(self.method.requires)]
         return " and ".join(wanted) or ("any noises" if self.method.takes(2) else "one noise")
 
     @property
