@@ -9,7 +9,7 @@ run = da.simulate(da.systems.damped_kubo(), da.midpoint(), ([2.0], [0.0]),
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dalembert import methods, observables, statistics, systems
+from dalembert import constraints, methods, observables, statistics, systems
 from dalembert.caches import clear_caches
 from dalembert.ensemble.checkpoint import Checkpoint
 from dalembert.ensemble.explain import explain
@@ -43,6 +43,7 @@ from dalembert.statistics import (
     Statistic,
     TimeAverage,
 )
+from dalembert.stepping.project import project
 from dalembert.stepping.step import StepInfo, step
 from dalembert.system import System
 from dalembert.systems import SYSTEMS
@@ -94,6 +95,7 @@ __all__ = [
     "clear_caches",
     "coarsen",
     "connect",
+    "constraints",
     "diagnose",
     "discrete_hamiltonian",
     "enumerate_three_point",
@@ -104,6 +106,7 @@ __all__ = [
     "methods",
     "observables",
     "plasma",
+    "project",
     "rejection_sampler",
     "simulate",
     "statistics",

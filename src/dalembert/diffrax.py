@@ -83,6 +83,11 @@ def terms(system: System, control: diffrax.AbstractPath) -> diffrax.MultiTerm:
     """The equations of a system, driven by a Brownian motion with one entry per noise."""
     if not isinstance(system, System):
         raise TypeError(f"system must be a da.System, not {type(system).__name__}.")
+    if system.constraint_count:
+        raise ValueError(
+            f"{system.name!r} has constraints, which the solvers of diffrax know nothing of: use "
+            "da.simulate with da.rattle() or da.g_baoab()."
+        )
     given = getattr(control, "shape", None)
     shape: Any = given.shape if isinstance(given, jax.ShapeDtypeStruct) else (system.noises,)
     wanted = system.noise_shape or (int(system.noises),)

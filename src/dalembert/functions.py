@@ -34,6 +34,7 @@ def check_function(
     params: Any,
     shape: tuple[int, ...] | None,
     noises: tuple[int, ...] | None = None,
+    states_read: tuple[str, ...] = ("q", "p"),
 ) -> Checked:
     """Refuse anything but a function of (q, p), or (q, p, params), to a real array.
 
@@ -44,23 +45,24 @@ def check_function(
         params: the parameters of the system, or None if its functions take none.
         shape: the shape of the result; None means any.
         noises: the shape of `w`, for functions of (q, p, w) or (q, p, w, params).
+        states_read: ("q",) for functions of positions alone.
 
     Returns:
         The shape of its result, and whether it has derivative rules by `jax.custom_vjp`.
     """
-    names = ["q", "p", *(["w"] if noises else []), *([] if params is None else ["params"])]
+    names = [*states_read, *(["w"] if noises else []), *([] if params is None else ["params"])]
     arguments = f"({', '.join(names)})"
     if not callable(fun):
         raise TypeError(f"{name} must be a function of {arguments}, not {fun!r}.")
 
-    def call(q: Any, p: Any, *rest: Any) -> Any:
-        out = fun(q, p, *rest)
+    def call(*given: Any) -> Any:
+        out = fun(*given)
         if out is None:
             raise TypeError("it returns None; is there a `return` missing?")
         return jnp.asarray(out)
 
     with jax.enable_x64(True):
-        given = arguments_like(states, params, noises)
+        given = arguments_like(states, params, noises)[2 - len(states_read) :]
         try:
             trace, out = jax.make_jaxpr(call, return_shape=True)(*given)
             if shape == out.shape == () and jnp.issubdtype(out.dtype, np.floating):

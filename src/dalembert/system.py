@@ -60,6 +60,9 @@ class System:
         invariants: functions that are constant along every path, by name.
         noises: number of Wiener processes, or the shape of w, if `h` and `f` are single functions,
             linear in w. Afterwards the number, and `noise_shape` the shape.
+        constraints: `g(q) -> (c,)` if positions are bound to g(q) = 0, and velocities to be
+            tangent to that; `da.constraints` has ready-made ones. Only methods that are made for
+            constraints take such a system.
 
     The functions are written with `jax.numpy`. Everything is checked on construction.
     """
@@ -73,8 +76,11 @@ class System:
     name: str = "system"
     invariants: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     noises: Any = None
+    constraints: Callable[..., Any] | None = None
     _backwards: frozenset[str] = field(init=False, default=frozenset())
     _kept: Any = field(init=False, default_factory=Kept)
+    #: The number c of constraints, 0 if there are none.
+    constraint_count: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         hint = " It has to be given, e.g. dim=1." if np.array_equal(self.dim, 0) else ""
@@ -91,6 +97,7 @@ class System:
         self._set("f", f)
         self._set("invariants", _by_name(self.invariants))
         self._set("_backwards", frozenset(self._checked()))
+        self._set("constraint_count", self._checked_constraints())
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -118,6 +125,25 @@ class System:
                     check_linear(name, terms.fun, self.shape, self.params, self.noise_shape)
         return told
 
+    def _checked_constraints(self) -> int:
+        if self.constraints is None:
+            return 0
+        like = self.shape, self.params, None
+        found = check_function("constraints", self.constraints, *like, states_read=("q",)).shape
+        if len(found) != 1 or not 0 < found[0] < self.dim:
+            raise ValueError(
+                f"constraints must return shape (c,), one number each, fewer than the {self.dim} "
+                f"degrees of freedom; it returns shape {found}. Of one constraint write "
+                "jnp.stack([...])."
+            )
+        return found[0]
+
+    def constraint(self, q: Any, params: Any) -> Any:
+        """g, shape (c,), at flat positions."""
+        assert self.constraints is not None, "asked only of systems that have them"
+        given = (self.shaped(q),) if self.params is None else (self.shaped(q), params)
+        return jnp.asarray(self.constraints(*given), q.dtype)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of q and p, as users see them."""
@@ -136,7 +162,7 @@ class System:
     @property
     def key(self) -> tuple[Any, ...]:
         """What a compiled step depends on: functions and what they read, not the parameters."""
-        functions = (self.H, self.F)
+        functions = (self.H, self.F, self.constraints)
         functions += (self.h.fun, self.f.fun) if self.is_joint else (*self.h, *self.f)
         keys = (self.known(fun).key for fun in functions)
         return (*keys, self.shape, self.noise_shape, self.params is not None)
@@ -163,7 +189,7 @@ class System:
     def retraced(self, fun: Any) -> Hashable:
         """What a function of (q, p), or (q, p, params), is known by if what it reads is hidden."""
         z = jax.ShapeDtypeStruct(self.shape, np.float64)
-        like = [z, z]
+        like = [z] if fun is self.constraints else [z, z]
         if self.is_joint and fun in (self.h.fun, self.f.fun):
             like.append(jax.ShapeDtypeStruct(self.noise_shape, np.float64))
         if self.params is not None:
@@ -174,6 +200,7 @@ class System:
     def __repr__(self) -> str:
         dim = self.dim if len(self.shape) == 1 else self.shape
         text = f"System {self.name!r}: dim={dim}, noises={self.noises}"
+        text += f", constraints={self.constraint_count}" if self.constraint_count else ""
         return text if self.params is None else f"{text}, params={self.params}"
 
     def with_params(self, params: Any = None, **changes: Any) -> "System":

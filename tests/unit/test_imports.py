@@ -12,7 +12,7 @@ ROOT = Path(dalembert.__file__).parent
 FLOORS = (
     ("caches", "known", "operations", "options", "precision", "primitives"),
     ("traces", "dependence", "elementary", "digest", "captured", "functions", "joint"),
-    ("system", "noise"),
+    ("system", "noise", "constraints"),
     ("systems", "methods"),
     ("statistics", "stepping", "observables", "plasma"),
     ("ensemble", "theory"),

@@ -16,6 +16,7 @@ from dalembert.methods import (
     ExplicitWeakTableau,
     MeanSquareTableau,
     Method,
+    ProjectedMethod,
     WeakTableau,
     dirk,
     e1,
@@ -55,12 +56,13 @@ def test_registry_has_the_methods_in_order():
         midpoint stormer_verlet dirk srkw1 srkw2 heun r2 e1 rs1 rs2
         additive_midpoint additive_dirk additive_gauss bracket_gauss bracket_midpoint
         ninomiya_victoir baoab aboba obabo quasi_symplectic
+        rattle weak_rattle projected_midpoint g_baoab
     """
     assert list(METHODS) == names.split()
     assert [make.__name__ for make in METHODS.values()] == names.split()
 
 
-WEAK = ("srkw1", "srkw2", "rs1", "rs2", "ninomiya_victoir", "quasi_symplectic")
+WEAK = ("srkw1", "srkw2", "rs1", "rs2", "ninomiya_victoir", "quasi_symplectic", "weak_rattle")
 
 
 @by_name
@@ -433,6 +435,9 @@ def test_to_dict_survives_json(method):
     assert written["convergence"] == method.convergence
     known = {field.name for field in dataclasses.fields(method)}
     fields = {key: value for key, value in written.items() if key in known}
+    if isinstance(method, ProjectedMethod):
+        assert fields.pop("inner") == json.loads(json.dumps(method.inner.to_dict()))
+        fields["inner"] = method.inner
     assert type(method)(**fields, **written.get("coefficients", {})) == method
 
 

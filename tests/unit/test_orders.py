@@ -396,6 +396,7 @@ LANGEVIN = da.systems.langevin()
 USUAL = [
     (order, name)
     for name, make in da.METHODS.items()
+    if "constraints" not in make().requires
     for order in ("strong", "weak")
     if order == "weak" or make().convergence == "mean-square"
 ]

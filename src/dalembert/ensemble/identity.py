@@ -172,6 +172,9 @@ def describe_functions(
         named |= {f"h[{i}]": fun for i, fun in enumerate(system.h)}
         named |= {f"f[{i}]": fun for i, fun in enumerate(system.f)}
     found = {name: described(name, fun, arguments) for name, fun in named.items()}
+    if system.constraints is not None:
+        of_positions = arguments[:1] + arguments[2:]
+        found["constraints"] = described("constraints", system.constraints, of_positions)
     if system.is_joint:
         w = jax.ShapeDtypeStruct(system.noise_shape, dtype)
         with_noises = (*arguments[:2], w, *arguments[2:])

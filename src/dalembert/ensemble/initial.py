@@ -13,6 +13,7 @@ from dalembert.captured import Keyed, captured
 from dalembert.digest import trace_key
 from dalembert.noise import initial_key, seed_words
 from dalembert.precision import cast, check_real
+from dalembert.stepping.project import check_start
 from dalembert.system import System
 from dalembert.traces import reads_argument
 
@@ -40,7 +41,7 @@ def initial_states(
 ) -> InitialStates:
     """The initial states of a run, from a pair of arrays or a sampler, checked."""
     if callable(initial):
-        return _sampled(initial, system.shape, seed, dtype)
+        return _sampled(system, initial, seed, dtype)
     if not (isinstance(initial, tuple | list) and len(initial) == 2):
         raise TypeError("the initial state must be a pair (q0, p0) or a function sampler(key).")
     arrays = []
@@ -50,8 +51,9 @@ def initial_states(
         check_state_shape(name, x.shape, system.shape, paths)
         if not np.all(np.isfinite(x)):
             raise ValueError(f"{name} contains NaN or infinity.")
-        states = x.astype(dtype).reshape(-1, system.dim)
-        arrays.append(np.broadcast_to(states, (paths, system.dim)))
+        arrays.append(x.astype(dtype).reshape(-1, system.dim))
+    check_start(system, *np.broadcast_arrays(*arrays))
+    arrays = [np.broadcast_to(states, (paths, system.dim)) for states in arrays]
     return lambda numbers: (arrays[0][numbers], arrays[1][numbers])
 
 
@@ -94,7 +96,8 @@ class BadStartError(ValueError):
     """A sampler gave a state at which nothing can start; the message says for which path."""
 
 
-def _sampled(sampler: Any, shape: tuple[int, ...], seed: int, dtype: np.dtype) -> InitialStates:
+def _sampled(system: System, sampler: Any, seed: int, dtype: np.dtype) -> InitialStates:
+    shape = system.shape
     traced = jax.make_jaxpr(lambda key: sampled_state(sampler, shape, key))(example_key())
     if not reads_argument(traced, 0):
         raise ValueError(
@@ -117,6 +120,7 @@ def _sampled(sampler: Any, shape: tuple[int, ...], seed: int, dtype: np.dtype) -
                 "its density exceeds the bound that it was given, is negative or NaN, or if no "
                 "point was accepted in all its tries."
             )
+        check_start(system, q, p, numbers)
         return q, p
 
     return states

@@ -13,6 +13,14 @@ from dalembert.methods.additive import (
 )
 from dalembert.methods.bracket import BracketTableau, bracket_gauss, bracket_midpoint
 from dalembert.methods.composition import NinomiyaVictoirTableau, ninomiya_victoir
+from dalembert.methods.constrained import (
+    GeodesicSplitting,
+    ProjectedMethod,
+    g_baoab,
+    projected_midpoint,
+    rattle,
+    weak_rattle,
+)
 from dalembert.methods.explicit import ExplicitTableau, e1, heun, r2
 from dalembert.methods.explicit_weak import ExplicitWeakTableau, rs1, rs2
 from dalembert.methods.langevin import LangevinSplitting, aboba, baoab, obabo, quasi_symplectic
@@ -27,6 +35,7 @@ METHODS: dict[str, Callable[[], Method]] = {
         *(midpoint, stormer_verlet, dirk, srkw1, srkw2, heun, r2, e1, rs1, rs2),
         *(additive_midpoint, additive_dirk, additive_gauss, bracket_gauss, bracket_midpoint),
         *(ninomiya_victoir, baoab, aboba, obabo, quasi_symplectic),
+        *(rattle, weak_rattle, projected_midpoint, g_baoab),
     )
 }
 
@@ -36,10 +45,12 @@ __all__ = [
     "BracketTableau",
     "ExplicitTableau",
     "ExplicitWeakTableau",
+    "GeodesicSplitting",
     "LangevinSplitting",
     "MeanSquareTableau",
     "Method",
     "NinomiyaVictoirTableau",
+    "ProjectedMethod",
     "Promises",
     "WeakTableau",
     "aboba",
@@ -51,15 +62,19 @@ __all__ = [
     "bracket_midpoint",
     "dirk",
     "e1",
+    "g_baoab",
     "heun",
     "midpoint",
     "ninomiya_victoir",
     "obabo",
+    "projected_midpoint",
     "quasi_symplectic",
     "r2",
+    "rattle",
     "rs1",
     "rs2",
     "srkw1",
     "srkw2",
     "stormer_verlet",
+    "weak_rattle",
 ]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, NamedTuple, get_args
 
 import jax.numpy as jnp
 
@@ -113,6 +113,45 @@ class SecondHalf(FirstHalf):
     sign: ClassVar[int] = -1
 
 
+class Flow(NamedTuple):
+    """One letter of a word, the `number`-th of `count`: it takes the n-th part of a step."""
+
+    letter: str
+    number: int
+    count: int
+
+
+def rows_of_flows(flows: Iterable[Flow], noises: int) -> StageSystem:
+    """A row of positions for every A, one of momenta for every other letter."""
+    velocity, gradient, force = ((kind, 0) for kind in DRIFT_TERMS)
+    q_rows: list[Row] = [()]
+    p_rows: list[Row] = [()]
+
+    def entry(term: Term, increment: Increment, weight: float = 1.0) -> Entry:
+        return Entry(term, len(q_rows) - 1, len(p_rows) - 1, increment, weight)
+
+    def noise(kind: Callable[[int], Increment]) -> Row:
+        return tuple(entry((k, r), kind(r)) for k in NOISE_TERMS[1:] for r in numbers(noises))
+
+    def of_letter(letter: str, number: int, count: int) -> Row:
+        match letter:
+            case "A":
+                return (entry(velocity, DT, 1 / count),)
+            case "B":
+                return (entry(gradient, DT, 1 / count),)
+            case "C":
+                return (entry(gradient, DT), *noise(DW))
+            case "D":
+                return (entry(force, Friction(count)),)
+        kind = Thermostat if count == 1 else (FirstHalf, SecondHalf)[number - 1]
+        return (entry(force, Friction(count)), *noise(kind))
+
+    for flow in flows:
+        rows = q_rows if flow.letter == "A" else p_rows
+        rows.append((*rows[-1], *of_letter(*flow)))
+    return StageSystem(tuple(q_rows), tuple(p_rows))
+
+
 @dataclass(frozen=True)
 class LangevinSplitting(Method):
     """Exact flows of the parts of a Langevin equation, in the order of a word.
@@ -162,36 +201,17 @@ class LangevinSplitting(Method):
         """Number of flows."""
         return len(self.word)
 
+    @property
+    def flows(self) -> tuple[Flow, ...]:
+        """The letters, each with its number among equal ones and how many there are."""
+        return tuple(
+            Flow(letter, self.word[: place + 1].count(letter), self.word.count(letter))
+            for place, letter in enumerate(self.word)
+        )
+
     def rows(self, noises: int) -> StageSystem:
         """A row of positions for every A, one of momenta for every other letter."""
-        velocity, gradient, force = ((kind, 0) for kind in DRIFT_TERMS)
-        q_rows: list[Row] = [()]
-        p_rows: list[Row] = [()]
-
-        def entry(term: Term, increment: Increment, weight: float = 1.0) -> Entry:
-            return Entry(term, len(q_rows) - 1, len(p_rows) - 1, increment, weight)
-
-        def noise(kind: Callable[[int], Increment]) -> Row:
-            return tuple(entry((k, r), kind(r)) for k in NOISE_TERMS[1:] for r in numbers(noises))
-
-        def of_letter(letter: str, number: int, count: int) -> Row:
-            match letter:
-                case "A":
-                    return (entry(velocity, DT, 1 / count),)
-                case "B":
-                    return (entry(gradient, DT, 1 / count),)
-                case "C":
-                    return (entry(gradient, DT), *noise(DW))
-                case "D":
-                    return (entry(force, Friction(count)),)
-            kind = Thermostat if count == 1 else (FirstHalf, SecondHalf)[number - 1]
-            return (entry(force, Friction(count)), *noise(kind))
-
-        for place, letter in enumerate(self.word):
-            rows = q_rows if letter == "A" else p_rows
-            number = self.word[: place + 1].count(letter)
-            rows.append((*rows[-1], *of_letter(letter, number, self.word.count(letter))))
-        return StageSystem(tuple(q_rows), tuple(p_rows))
+        return rows_of_flows(self.flows, noises)
 
     def promises(self) -> Promises:
         """Its flows are exact: nothing but their order decides."""

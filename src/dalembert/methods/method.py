@@ -80,7 +80,8 @@ class Method(ABC):
     convergence: Any
     #: Number of stages.
     stages: Any
-    #: What a system must be, beyond the number of noises: "additive noise", "Langevin equation".
+    #: What a system must be or have, beyond the number of noises: "additive noise", "Langevin
+    #: equation", "constraints".
     requires: ClassVar[frozenset[str]] = frozenset()
 
     #: Whether all noises act at the same stages, so that one function can give all of them.
@@ -94,6 +95,11 @@ class Method(ABC):
         """The stage equations for a system."""
         is_joint = system.is_joint and self.shares_stages
         return self.rows(ALL if is_joint else system.noises)
+
+    @property
+    def parts(self) -> tuple[tuple[Method, int], ...]:
+        """Of a method for constraints: the steps between which it projects, and how often each."""
+        return ()
 
     def promises(self) -> Promises:
         """What it keeps and its orders, beyond what the series of its rows says."""

@@ -4,6 +4,7 @@ from typing import Any
 
 from dalembert.dependence import Degree
 from dalembert.stepping.block_solver import BlockSolver
+from dalembert.stepping.constrained import ConstrainedStepper
 from dalembert.stepping.plan import Node
 from dalembert.stepping.stepper import Stepper
 from dalembert.system import ALL, Term
@@ -24,12 +25,27 @@ def describe(stepper: Stepper) -> str:
         f"  terms: {_terms(stepper)}",
         f"  stage vectors: {before} in the tableau, {after} needed besides the new state",
     ]
-    for number, solver in enumerate(stepper.solvers, 1):
-        lines.append(f"  {number}. {_block(solver, stepper)}")
+    if isinstance(stepper, ConstrainedStepper):
+        lines[2:] = _constraints(stepper)
+    else:
+        for number, solver in enumerate(stepper.solvers, 1):
+            lines.append(f"  {number}. {_block(solver, stepper)}")
     unknowns = [len(s.block.unknowns) * system.dim for s in stepper.solvers if s.block.unknowns]
     lines.append(f"  equations to solve: {' + '.join(map(str, unknowns)) or 'none, explicit'}")
     lines.append(f"  regime: {_regime(stepper)}")
     return "\n".join(lines)
+
+
+def _constraints(stepper: ConstrainedStepper) -> list[str]:
+    """The parts of a step, and how multipliers keep each of them on the constraints."""
+    count, (size, blocks) = stepper.system.constraint_count, stepper.manifold.blocks.places.shape
+    lines = [f"  {_count(count, 'constraint')}, in {_count(blocks, 'block')} of up to {size}"]
+    for number, part in enumerate(stepper.parts, 1):
+        steps = "; ".join(_block(solver, part.stepper) for solver in part.stepper.solvers)
+        keeps = "positions are kept on g = 0, " if part.moves else ""
+        often = f"{part.repeats} times " if part.repeats > 1 else ""
+        lines.append(f"  {number}. {often}{steps}; {keeps}velocities tangent")
+    return lines
 
 
 def _terms(stepper: Stepper) -> str:

@@ -16,11 +16,18 @@ from dalembert.stepping.locality import is_entrywise
 from dalembert.stepping.plan import Dependence
 from dalembert.system import ALL, DRIFT_TERMS, NOISE_TERMS, System, Term
 
-__all__ = ["check_requirements", "find_dependence", "why_not_additive"]
+__all__ = [
+    "check_requirements",
+    "find_dependence",
+    "known_params",
+    "refuse_without_constraints",
+    "why_not_additive",
+]
 
 REQUIREMENTS = {
     "additive noise": "systems with additive noise",
     "Langevin equation": "Langevin equations",
+    "constraints": "systems with constraints",
 }
 
 
@@ -44,12 +51,22 @@ def find_dependence(
 
 def check_requirements(system: System, method: Method) -> None:
     """Refuse, with the reason, a system that is not what a method is made for."""
-    for requirement in method.requires:
+    for requirement in sorted(method.requires, reverse=True):
         if wrong := _find_out(system, requirement):
             raise ValueError(
                 f"{method.name} is made for {REQUIREMENTS[requirement]}, and {system.name!r} is "
                 f"none: {wrong}. da.diagnose(system) recommends methods for it."
             )
+
+
+def refuse_without_constraints(system: System, method: Method) -> None:
+    """Refuse a method that would leave the constraints of a system."""
+    if system.constraint_count and "constraints" not in method.requires:
+        raise ValueError(
+            f"{method.name} knows nothing of constraints, and {system.name!r} has "
+            f"{system.constraint_count}: its steps would leave g(q) = 0. Use da.rattle(), "
+            "da.weak_rattle(), da.projected_midpoint() or da.g_baoab()."
+        )
 
 
 def why_not_additive(system: System) -> str:
@@ -58,6 +75,8 @@ def why_not_additive(system: System) -> str:
 
 
 def _find_out(system: System, requirement: str) -> str:
+    if requirement == "constraints" and not system.constraint_count:
+        return "it has no constraints"
     return _why_not(system, system.key, requirement)
 
 
@@ -66,6 +85,8 @@ def _why_not(system: System, key: Hashable, requirement: str) -> str:
     z = jax.ShapeDtypeStruct((system.dim,), np.float64)
     with jax.enable_x64(True):
         dependence = find_dependence(system, z)
+    if requirement == "constraints":
+        return _why_not_constrained(dependence, system.noise_numbers)
     if requirement == "additive noise":
         return _why_not_additive(dependence, system.noise_numbers)
     return _why_not_langevin(dependence, system.noise_numbers) or _why_not_thermal(system)
@@ -80,6 +101,12 @@ def _why_not_additive(dependence: Mapping[Term, Dependence], noises: Sequence[in
     ]
     verb = "depends" if len(moving) == 1 else "depend"
     return f"{' and '.join(moving)} {verb} on (q, p)" if moving else ""
+
+
+def _why_not_constrained(dependence: Mapping[Term, Dependence], noises: Sequence[int]) -> str:
+    moves = [r for r in noises if not dependence["h_p", r].vanishes]
+    wrong = "moves positions off g(q) = 0, for its h depends on p"
+    return f"{_noise_name(moves[0])} {wrong}" if moves else ""
 
 
 def _noise_name(number: int) -> str:
@@ -100,7 +127,7 @@ def _why_not_langevin(dependence: Mapping[Term, Dependence], noises: Sequence[in
 
 def _why_not_thermal(system: System) -> str:
     """Momenta under one noise must have one friction, and friction must not mix momenta."""
-    system = replace(system, params=_known(system.params))
+    system = replace(system, params=known_params(system.params))
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
         zero = jnp.zeros(system.dim)
         force = system.term(("F", 0))
@@ -151,11 +178,12 @@ def _why_not_thermal_entry_by_entry(system: System, force: Any, zero: Any) -> st
     return "momenta may have a noise in common, and have different frictions"
 
 
-def _known(params: Any) -> Any:
-    """Parameters with random positive numbers for those that belong to a trace."""
+def known_params(params: Any) -> Any:
+    """Parameters with random positive numbers for those that are types, or belong to a trace."""
     rng = np.random.default_rng(0)
 
     def known(x: Any) -> Any:
-        return rng.uniform(0.5, 1.5, x.shape).astype(x.dtype) if is_traced(x) else x
+        is_open = is_traced(x) or isinstance(x, jax.ShapeDtypeStruct)
+        return rng.uniform(0.5, 1.5, x.shape).astype(x.dtype) if is_open else x
 
     return jax.tree.map(known, params)

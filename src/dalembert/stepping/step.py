@@ -14,7 +14,12 @@ from dalembert.noise import Increments
 from dalembert.options import compiled_sooner
 from dalembert.precision import as_dtype, cast, check_dt, is_traced, with_precision
 from dalembert.stepping.block_solver import Solver
-from dalembert.stepping.requirements import REQUIREMENTS, check_requirements
+from dalembert.stepping.project import check_start
+from dalembert.stepping.requirements import (
+    REQUIREMENTS,
+    check_requirements,
+    refuse_without_constraints,
+)
 from dalembert.stepping.stepper import StepInfo, Stepper, make_stepper
 from dalembert.system import System
 
@@ -63,6 +68,8 @@ def step(
     increments = as_increments(system, method, dW)
     arguments = (system.flat("q", q), system.flat("p", p), increments, system.params)
     traced = is_traced(arguments, dt)
+    if not traced:
+        check_start(system, *(np.asarray(x)[None] for x in arguments[:2]))
     kind = np.dtype(jnp.asarray(arguments[0]).dtype) if traced else as_dtype(dtype)
     if not is_traced(dt):
         check_dt(dt, kind)
@@ -112,6 +119,7 @@ def check_method(system: System, method: Any) -> None:
     for name, given, known in (said, ("requires", method.requires, REQUIREMENTS)):
         if not set(given) <= set(known):
             raise ValueError(f"{name} of {method.name}: {sorted(given)}, not among {list(known)}.")
+    refuse_without_constraints(system, method)
     method.check_noises(system.noises)
     check_requirements(system, method)
 

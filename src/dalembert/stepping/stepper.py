@@ -30,7 +30,7 @@ from dalembert.stepping.equations import (
 )
 from dalembert.stepping.expressions import Shared, components, vector
 from dalembert.stepping.plan import Dependence, Node, Plan, make_plan
-from dalembert.stepping.requirements import find_dependence
+from dalembert.stepping.requirements import find_dependence, refuse_without_constraints
 from dalembert.stepping.scalarise import NotScalarError, scalarise
 from dalembert.system import System, Term
 
@@ -178,6 +178,7 @@ def make_stepper(
     What functions are known by besides what they read can be given, such as their traces, and how
     many operations of its equations and their matrices may be written out in scalars.
     """
+    refuse_without_constraints(system, method)
     # Only the types of the parameters are kept: their values may belong to a trace that ends.
     leaves, tree = jax.tree.flatten(system.params)
     kind = np.dtype(dtype)
@@ -207,6 +208,17 @@ def _make_stepper(
 ) -> Stepper:
     system = system.typed(jax.tree.unflatten(tree, types))
     method.check_noises(system.noises)
+    if method.parts:
+        from dalembert.stepping.constrained import constrained_stepper
+
+        return constrained_stepper(system, method, dtype, shortcuts)
+    return one_stepper(system, method, dtype, shortcuts, most)
+
+
+def one_stepper(
+    system: System, method: Method, dtype: np.dtype, shortcuts: bool, most: float
+) -> Stepper:
+    """The step of a method as if there were no constraints."""
     stages = method.rows_for(system)
     z = jax.ShapeDtypeStruct((system.dim,), dtype)
     terms = {entry.term for row in (*stages.q_rows, *stages.p_rows) for entry in row}

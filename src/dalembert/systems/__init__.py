@@ -10,8 +10,11 @@ Exact results stand beside the system they belong to:
 from collections.abc import Callable
 
 from dalembert.system import System
+from dalembert.systems.brownian_sphere import brownian_sphere
+from dalembert.systems.double_pendulum import double_pendulum
 from dalembert.systems.fput import fput
 from dalembert.systems.heat_chain import heat_chain
+from dalembert.systems.jointed_chain import jointed_chain
 from dalembert.systems.kubo import damped_kubo
 from dalembert.systems.langevin import langevin
 from dalembert.systems.lenard_bernstein import lenard_bernstein
@@ -21,17 +24,24 @@ from dalembert.systems.pendulum import pendulum
 from dalembert.systems.phi4 import phi4
 from dalembert.systems.planar import planar
 from dalembert.systems.polymer import polymer
+from dalembert.systems.ring import ring
+from dalembert.systems.spherical_pendulum import spherical_pendulum
 from dalembert.systems.stochastic_wave import stochastic_wave
+from dalembert.systems.triangles import triangles
 from dalembert.systems.two_noise import two_noise
 from dalembert.systems.van_der_pol import van_der_pol
 
 __all__ = [
+    "CONSTRAINED",
     "FEW",
     "MANY",
     "SYSTEMS",
+    "brownian_sphere",
     "damped_kubo",
+    "double_pendulum",
     "fput",
     "heat_chain",
+    "jointed_chain",
     "langevin",
     "lenard_bernstein",
     "lennard_jones",
@@ -40,7 +50,10 @@ __all__ = [
     "phi4",
     "planar",
     "polymer",
+    "ring",
+    "spherical_pendulum",
     "stochastic_wave",
+    "triangles",
     "two_noise",
     "van_der_pol",
 ]
@@ -67,5 +80,15 @@ MANY: dict[str, Callable[..., System]] = {
 }
 """Ready-made systems of many degrees of freedom by name; each has one function for all noises."""
 
-SYSTEMS = FEW | MANY
+CONSTRAINED: dict[str, Callable[..., System]] = {
+    "spherical_pendulum": spherical_pendulum,
+    "brownian_sphere": brownian_sphere,
+    "double_pendulum": double_pendulum,
+    "ring": ring,
+    "jointed_chain": jointed_chain,
+    "triangles": triangles,
+}
+"""Ready-made systems with constraints by name; only methods for constraints take them."""
+
+SYSTEMS = FEW | MANY | CONSTRAINED
 """All ready-made systems by name."""

@@ -21,20 +21,30 @@ def friction(q: Any, p: Any, params: Params) -> Any:
 def kicks(q: Any, p: Any, w: Any, params: Params) -> Any:
     """The noise Hamiltonian −√(2γmT) Σ q_i w_i; the mass is 1 where the system has none."""
     strength = 2 * params["gamma"] * params.get("mass", 1.0) * params["temperature"]
+    if jnp.ndim(strength):
+        return -jnp.sum(jnp.sqrt(strength) * q * w)
     return -jnp.sqrt(strength) * jnp.sum(q * w)
 
 
 def with_thermostat(
-    H: Callable[..., Any], dim: Any, name: str, gamma: Any, temperature: Any, **values: Any
+    H: Callable[..., Any],
+    dim: Any,
+    name: str,
+    gamma: Any,
+    temperature: Any,
+    constraints: Callable[..., Any] | None = None,
+    **values: Any,
 ) -> System:
     """A Langevin equation for H; for γ = 0 the Hamiltonian system alone, without γ and T."""
     require("gamma", gamma, "at least 0", lambda v: v >= 0, "it is a friction rate")
     require("temperature", temperature, "at least 0", lambda v: v >= 0, "the noise is √(2γmT)")
     if not is_traced(gamma) and np.all(np.asarray(gamma) == 0):
         params = parameters(**values)
-        return System(H=H, dim=dim, params=params, name=name, invariants={"energy": H})
+        told = {"invariants": {"energy": H}, "constraints": constraints}
+        return System(H=H, dim=dim, params=params, name=name, **told)
     params = parameters(**values, gamma=gamma, temperature=temperature)
-    return System(H=H, F=friction, h=kicks, dim=dim, noises=dim, params=params, name=name)
+    forces = {"F": friction, "h": kicks, "noises": dim, "constraints": constraints}
+    return System(H=H, dim=dim, params=params, name=name, **forces)
 
 
 def grid(V: Callable[[Any], Any], temperature: float) -> np.ndarray:

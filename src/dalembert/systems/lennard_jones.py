@@ -16,6 +16,7 @@ __all__ = [
     "fcc_lattice",
     "lennard_jones",
     "lennard_jones_energy",
+    "lennard_jones_potential",
     "lennard_jones_pressure",
     "lennard_jones_sampler",
 ]
@@ -116,8 +117,12 @@ SHAPE = ("sigma", "epsilon", "density", "cutoff")
 
 
 def _H(q: Any, p: Any, params: Params) -> Any:
-    potential = _U(q, {name: jnp.asarray(params[name], q.dtype) for name in SHAPE})
-    return jnp.sum(p**2) / (2 * params["mass"]) + potential
+    return jnp.sum(p**2) / (2 * params["mass"]) + lennard_jones_potential(q, params)
+
+
+def lennard_jones_potential(q: Any, params: Params) -> Any:
+    """Σ_{i<j} (u(r_ij) − u(r_c)) of points in a periodic cube."""
+    return _U(q, {name: jnp.asarray(params[name], q.dtype) for name in SHAPE})
 
 
 def lennard_jones(

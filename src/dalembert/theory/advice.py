@@ -8,6 +8,7 @@ import numpy as np
 
 from dalembert.methods import METHODS, Method
 from dalembert.methods.coefficients import number_text
+from dalembert.stepping.constrained import ConstrainedStepper
 from dalembert.stepping.step import check_method
 from dalembert.stepping.stepper import make_stepper
 from dalembert.theory.certify import certify
@@ -89,10 +90,15 @@ def judge(d: "Diagnosis", method: Method) -> Verdict:
         return Verdict(method, str(error), None, None, kept, quadratic, ())
     strong, weak = expected_orders(d, method, certificate)
     with jax.enable_x64(True):
-        solvers = make_stepper(d.system, method, np.float64, most=0).solvers
+        stepper = make_stepper(d.system, method, np.float64, most=0)
     equations = tuple(
-        (len(s.block.unknowns) * d.system.dim, s.affine) for s in solvers if s.block.unknowns
+        (len(s.block.unknowns) * d.system.dim, s.affine)
+        for s in stepper.solvers
+        if s.block.unknowns
     )
+    if isinstance(stepper, ConstrainedStepper):
+        moves = sum(part.repeats for part in stepper.parts if part.moves)
+        equations += ((d.system.constraint_count, False),) * moves
     return Verdict(method, None, strong, weak, kept, quadratic, equations)
 
 
@@ -106,6 +112,11 @@ def advise(d: "Diagnosis") -> tuple[Advice, ...]:
     if {"midpoint", "stormer_verlet"} <= set(taken):
         method, reasons = _for_paths(d, taken["midpoint"], taken["stormer_verlet"])
         advice.append(Advice("paths, long runs", method, tuple(reasons)))
+    if "rattle" in taken:
+        advice.append(Advice("paths, long runs", "rattle", (taken["rattle"].solves,)))
+    if "g_baoab" in taken:
+        why = "weak order 2, and a small error in averages of positions"
+        advice.append(Advice("sampling", "g_baoab", (why, taken["g_baoab"].solves)))
     if _is_multiplicative(d) and "dirk" in taken:
         why = "a quarter of midpoint's error constant in the drift, the same structure"
         advice.append(Advice("large steps", "dirk", (why, taken["dirk"].solves)))

@@ -60,7 +60,7 @@ class Certificate:
     @property
     def takes(self) -> str:
         """What the method is made for, in words."""
-        wanted = [REQUIREMENTS[requirement] for requirement in self.method.requires]
+        wanted = [REQUIREMENTS[requirement] for requirement in sorted(self.method.requires)]
         return " and ".join(wanted) or ("any noises" if self.method.takes(2) else "one noise")
 
     @property
@@ -130,6 +130,9 @@ def certify(method: Method) -> Certificate:
     weak, notes = promised.weak_order, ()
     if weak is None:
         weak, notes = _weak_orders(method)
+        if method.parts:
+            # The series is that without constraints: beyond order one it says nothing about them.
+            weak = {kind: order and min(order, 1.0) for kind, order in weak.items()}
     sums = promised.sums
     if sums is None:
         sums = _weak_sums(method)
@@ -148,7 +151,8 @@ def certify(method: Method) -> Certificate:
 
 def takes(method: Method, kind: str) -> bool:
     """Whether a method takes every system with this kind of noise, as far as noise decides."""
-    return method.takes(1 if kind == "one" else 2) and (kind == "additive" or not method.requires)
+    of_noise = method.requires - {"constraints"}
+    return method.takes(1 if kind == "one" else 2) and (kind == "additive" or not of_noise)
 
 
 def _taken(method: Method, orders: Orders) -> Orders:

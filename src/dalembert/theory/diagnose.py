@@ -24,6 +24,7 @@ from dalembert.theory.facts import (
     every,
 )
 from dalembert.theory.linear import nonlinear_terms
+from dalembert.theory.manifold import ConstraintFacts, constraint_facts
 
 FOR_EVERY_SYSTEM = (
     *("midpoint", "stormer_verlet", "dirk", "srkw1", "srkw2"),
@@ -64,6 +65,7 @@ class Diagnosis:
         evidence: for each fact, "traced" (exact, from the functions), "counterexample" (refuted at
             a state), "sampled" (at every state that was tried it seemed to hold) or "undecided".
         where: for each fact that was refuted, the state where it fails most.
+        constraints: rank of Dg, dimension of the manifold and more; None without constraints.
         methods: what to expect of each method.
         recommendation: which to take, for what, and why.
     """
@@ -91,6 +93,7 @@ class Diagnosis:
     invariants: dict[str, Invariant]
     evidence: dict[str, Evidence]
     where: dict[str, Spot]
+    constraints: ConstraintFacts | None = None
     methods: tuple[Verdict, ...] = ()
     recommendation: tuple[Advice, ...] = ()
 
@@ -126,8 +129,9 @@ def diagnose(
     if not isinstance(system, System):
         hint = " Call the function to get the system." if callable(system) else ""
         raise TypeError(f"system must be a da.System, not {system!r}.{hint}")
-    found = _facts(system, Probe(system, points, seed))
-    chosen = [METHODS[name]() for name in FOR_EVERY_SYSTEM] if methods is None else methods
+    probe = Probe(system, points, seed)
+    found = replace(_facts(system, probe), constraints=constraint_facts(system, probe.q, probe.p))
+    chosen = [METHODS[name]() for name in _usual(system)] if methods is None else methods
     found = replace(found, methods=tuple(judge(found, method) for method in chosen))
     found = replace(found, recommendation=advise(found))
     special = advise_special(found) if methods is None else []
@@ -136,6 +140,13 @@ def diagnose(
         methods=(*found.methods, *(verdict for _, verdict in special)),
         recommendation=(*found.recommendation, *(advice for advice, _ in special)),
     )
+
+
+def _usual(system: System) -> Iterable[str]:
+    """Methods to judge: those for constraints where there are any."""
+    if not system.constraint_count:
+        return FOR_EVERY_SYSTEM
+    return [name for name, make in METHODS.items() if "constraints" in make().requires]
 
 
 def _facts(system: System, probe: Probe) -> Diagnosis:
@@ -169,7 +180,7 @@ def _facts(system: System, probe: Probe) -> Diagnosis:
     invariants = {name: probe.invariant(fun, True) for name, fun in system.invariants.items()}
     if system.H not in system.invariants.values():
         invariants["H"] = probe.invariant(system.H, False)
-    nonlinear = nonlinear_terms(system)
+    nonlinear = nonlinear_terms(system) + ("constraints",) * bool(system.constraint_count)
     matrices = None
     if facts["friction"] and not probe.is_large:
         matrices = tuple(gamma.T for friction in frictions for gamma in friction)

@@ -72,6 +72,7 @@ def _structure(d: "Diagnosis") -> list[tuple[str, ...]]:
         row("constant friction Γ", d.constant_friction, "friction", _matrices(d)),
         row("forces −ν p (conformal)", d.conformal, "conformal", rates),
         ("linear dynamics", *(("yes", _TRACED) if d.linear else ("no", f"not affine: {blame}"))),
+        *_constraints(d),
     ]
     if d.noise_kind == "none":
         return rows
@@ -93,6 +94,18 @@ def _structure(d: "Diagnosis") -> list[tuple[str, ...]]:
             label = f"  largest |{letter}_{i}{j} − {letter}_{j}{i}|"
             rows.append((label, f"{gap.value:.3g}", f"at {gap.where}" if gap.value else ""))
     return rows
+
+
+def _constraints(d: "Diagnosis") -> list[tuple[str, ...]]:
+    if d.constraints is None:
+        return []
+    found = d.constraints
+    rank = f"rank of Dg {found.rank}, on a manifold of dimension {found.dimension}"
+    place = _some([f"{x:.3g}" for x in found.where])
+    word = "REDUNDANT at" if found.is_singular else f"least eigenvalue {found.least:.2g} at"
+    groups = f"in {_count(found.blocks, 'block')}"
+    groups += "" if found.is_met else "; NOT met: no state could be moved to them"
+    return [("constraints", str(found.count), f"{groups}; {rank}; {word} q = [{place}]")]
 
 
 def _sums(d: "Diagnosis") -> bool:

@@ -27,7 +27,7 @@ def expected_orders(
             order = float(algebraic_order(method, "none").order) if is_series(method, 0) else None
         return order, order
     weak = _best(d, certificate.weak_order)
-    if d.additive:
+    if d.additive and not method.parts:
         weak = max(weak or 0.0, _weak_for_additive(method, d.straight_drift)) or None
     if method.convergence == "weak":
         return None, weak

@@ -28,6 +28,7 @@ from dalembert.theory.forms import (
     own_conformal_factor,
     volume_factor,
 )
+from dalembert.theory.manifold import refuse_constraints
 from dalembert.theory.paths import (
     brownian_paths,
     call,
@@ -171,6 +172,7 @@ def path_factors(
         seed: of the drawn increments.
         increments: known ones instead: dW of shape (steps, noises), or an `Increments` record.
     """
+    refuse_constraints(system, "path_factors")
     record = path_increments(system, method, dt, steps, seed, increments)
     record = jax.tree.map(np.asarray, record)
     count = len(record.dW)
@@ -296,6 +298,7 @@ def factor_convergence(
         paths: number of Brownian paths.
         seed: of the paths.
     """
+    refuse_constraints(system, "factor_convergence")
     if system.dim > MOST_DIM:
         raise ValueError(
             f"{system.name!r} has {system.dim:,} degrees of freedom, and volumes by determinants "

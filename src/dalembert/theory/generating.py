@@ -26,6 +26,7 @@ from dalembert.noise import Increments, brownian_path, coarsen
 from dalembert.stepping.step import check_method
 from dalembert.stepping.stepper import StepInfo, make_stepper
 from dalembert.system import System
+from dalembert.theory.manifold import refuse_constraints
 from dalembert.theory.mixed import check_variational
 from dalembert.theory.paths import take_steps
 from dalembert.theory.principle import impulses_at_midpoints, midpoints, sum_action
@@ -143,6 +144,7 @@ def generating_order(
             of a method of strong order one.
         seed: of the Brownian paths; the same normal numbers serve every step size.
     """
+    refuse_constraints(system, "generating_order")
     check_variational(system, method)
     if len(dts) < 2:
         raise ValueError(f"an order needs at least two step sizes, not dts={dts!r}.")
@@ -177,6 +179,7 @@ def _shoot(
 ) -> tuple[Any, ...]:
     """The named results of `_exact` for one path."""
     method = midpoint() if method is None else method
+    refuse_constraints(system, "the generating function of the flow")
     check_method(system, method)
     if method.needs(system.noises) != {"dW"}:
         raise ValueError(

@@ -28,6 +28,7 @@ import numpy as np
 from dalembert.caches import kept
 from dalembert.captured import Keyed
 from dalembert.system import System
+from dalembert.theory.manifold import refuse_constraints
 
 MIN_TERMS, MAX_TERMS = 3, 8
 MAX_PRODUCTS = 200_000
@@ -64,6 +65,7 @@ def expectation_series(
 
     `terms` is the highest power K of the generator, by default as many as are quick.
     """
+    refuse_constraints(system, "the series of the generator")
     variables = 2 * system.dim
     possible = [
         k

@@ -17,6 +17,7 @@ from dalembert.dependence import Degree, degrees
 from dalembert.methods.coefficients import Array
 from dalembert.precision import cast
 from dalembert.system import ALL, DRIFT_TERMS, NOISE_TERMS, System, Term
+from dalembert.theory.manifold import refuse_constraints
 
 
 class LinearFields(NamedTuple):
@@ -71,6 +72,7 @@ def term_name(term: Term) -> str:
 
 def linear_fields(system: System) -> LinearFields:
     """The matrices of a linear system; a nonlinear one is refused with the terms to blame."""
+    refuse_constraints(system, "the theory of linear systems")
     return _linear_fields(system, system.key)
 
 

@@ -51,7 +51,8 @@ class Generated(NamedTuple):
     """All that follows from (q_k, p_{k+1}).
 
     D1 and D2 are the derivatives of H_d, `slope` is ∂p_k/∂p_{k+1} by the stage equations
-    if it was asked for: it takes as many solutions as there are degrees of freedom.
+    if it was asked for: it takes as many solutions as there are degrees of freedom. `p_next` is the
+    new momentum, before its projection if there are constraints.
     """
 
     H_d: Any
@@ -62,7 +63,8 @@ class Generated(NamedTuple):
     q_next: Any
     p: Any
     slope: Any
-    info: StepInfo
+    info: Any
+    p_next: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +82,10 @@ class MixedStep:
         kick_q, kick_p = (kick[-1] for kick in self._kicks(q))
         found = self._generate_before_kick(q, p_next - kick_p, with_slope)
         return found._replace(
-            H_d=found.H_d + p_next @ kick_q, D2=found.D2 + kick_q, q_next=found.q_next + kick_q
+            H_d=found.H_d + p_next @ kick_q,
+            D2=found.D2 + kick_q,
+            q_next=found.q_next + kick_q,
+            p_next=p_next,
         )
 
     def _generate_before_kick(self, q: Any, p_next: Any, with_slope: bool) -> Generated:
@@ -96,7 +101,7 @@ class MixedStep:
             slope = unit - jax.vmap(lambda e: pull(back(e))[1])(unit)
         derivatives = (partial[0] + D1, partial[1] + D2)
         found = (H_d, *derivatives, F_minus, F_plus, q_next, p_next - gain, slope)
-        return Generated(*trusted(found, info), info=info)
+        return Generated(*trusted(found, info), info=info, p_next=p_next)
 
     def solve(self, q: Any, p_next: Any) -> tuple[tuple[Any, Any], StepInfo]:
         """The stages Q and P without their kicks, each of shape (stages, dim)."""
@@ -241,7 +246,8 @@ def check_variational(system: System, method: Method) -> None:
         return _is_kick(method, entry) or (entry.increment == wanted and entry.q_row > 0)
 
     entries = method.rows_for(system).entries
-    if not is_series(method, min(system.noises, 2)) or not all(map(is_known, entries)):
+    is_whole = len(method.parts) <= 1
+    if not (is_whole and is_series(method, min(system.noises, 2)) and all(map(is_known, entries))):
         raise ValueError(
             f"no discrete Hamiltonian is known here for {method.name}, a method of the family "
             f"{method.family}: take a MeanSquareTableau, a WeakTableau or an AdditiveTableau, e.g. "

@@ -246,7 +246,8 @@ def balance_residual(
     record = path_increments(system, method, dt, steps, seed, increments)
     path = walk(system, method, start, dt, record)
     steps_of = (path.q[:-1], path.p[1:], dt, record)
-    forces = generate_all(system, method, *steps_of, "F_minus", "F_plus", refuse=False)
+    wanted = ("F_minus", "F_plus", "p_next")
+    *forces, p_next = generate_all(system, method, *steps_of, *wanted, refuse=False)
 
     def along(q: Any, p: Any) -> tuple[Any, Any, Any, Any]:
         xi, xi_p = cotangent_lift(generator)(q, p)
@@ -254,5 +255,9 @@ def balance_residual(
 
     F_minus, F_plus = map(np.asarray, forces)
     xi, xi_p, J, size = map(np.asarray, with_precision(jax.jit(jax.vmap(along)), path.q, path.p))
+    if system.constraint_count:
+        # The last projection of momenta is along Dg, to which a symmetry of g is orthogonal.
+        lifted = with_precision(jax.jit(jax.vmap(cotangent_lift(generator))), path.q[1:], p_next)
+        xi_p = np.concatenate([xi_p[:1], np.asarray(lifted[1])])
     supplied = np.sum(F_minus * xi[:-1] + F_plus * xi_p[1:], axis=1)
     return MomentumBalance(np.diff(J), supplied, size[:-1] + size[1:])

@@ -22,7 +22,8 @@ from dalembert.noise import (
     real_increments,
     usual_noise,
 )
-from dalembert.precision import check_dt, with_precision
+from dalembert.precision import check_dt, is_traced, with_precision
+from dalembert.stepping.project import check_start
 from dalembert.stepping.step import as_increments, check_method
 from dalembert.stepping.stepper import StepInfo, Stepper, make_stepper
 from dalembert.system import System
@@ -70,7 +71,10 @@ def state(system: System, start: Any) -> tuple[Any, Any]:
     """(q0, p0) as vectors of shape (dim,)."""
     if not isinstance(start, tuple | list) or len(start) != 2:
         raise TypeError(f"give the initial state as a pair (q0, p0), not {start!r}.")
-    return system.flat("q0", start[0]), system.flat("p0", start[1])
+    q, p = system.flat("q0", start[0]), system.flat("p0", start[1])
+    if not is_traced(q, p):
+        check_start(system, np.asarray(q)[None], np.asarray(p)[None])
+    return q, p
 
 
 def draw_increments(

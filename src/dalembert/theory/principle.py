@@ -23,6 +23,7 @@ import numpy as np
 from dalembert.methods import Method
 from dalembert.precision import is_traced
 from dalembert.system import ALL, System
+from dalembert.theory.manifold import refuse_constraints
 from dalembert.theory.mixed import hamiltonian
 from dalembert.theory.solving import evaluate
 from dalembert.theory.variational import generate_all, largest, path_arguments
@@ -68,6 +69,7 @@ def discrete_action(system: System, method: Method, q: Any, p: Any, dt: Any, dW:
 
     It depends neither on q_K nor on p_0. Arguments as in `generating_residual`.
     """
+    refuse_constraints(system, "discrete_action")
     q, p, _ = path_arguments(system, q, p, dW)
     (H_d,) = generate_all(system, method, q[:-1], p[1:], dt, dW, "H_d")
     return H_d.sum() - (p[1:-1] * q[1:-1]).sum()
@@ -96,6 +98,7 @@ def discrete_principle_residual(
         variations: how many; each is a sequence of independent normal numbers.
         seed: of the variations.
     """
+    refuse_constraints(system, "discrete_principle_residual")
     q, p, _ = path_arguments(system, q, p, dW)
     if len(q) < 3:
         raise ValueError("the principle says nothing about one step alone: give a path of K ≥ 2.")
@@ -126,6 +129,7 @@ def action(system: System, q: Any, p: Any, dt: Any, dW: Any) -> Any:
     Returns:
         B, shape ().
     """
+    refuse_constraints(system, "action")
     return evaluate(_action, system, None, path_arguments(system, q, p, dW), dt)
 
 
@@ -155,6 +159,7 @@ def principle_residual(
         rough: add the Wiener processes to the variations, which then are semimartingales like the
             path itself.
     """
+    refuse_constraints(system, "principle_residual")
     rng = np.random.default_rng(seed)
     smooth = rng.standard_normal((2, variations, MODES, system.dim)) / MODES
     wiener = rng.standard_normal((2, variations, system.noises, system.dim)) * float(rough)

@@ -23,6 +23,7 @@ from dalembert.noise import Increments
 from dalembert.stepping.stepper import Stepper
 from dalembert.system import System
 from dalembert.theory.forms import compiled_jacobian, symplectic_defect
+from dalembert.theory.manifold import refuse_constraints
 from dalembert.theory.paths import call, path_increments, sample_points
 from dalembert.theory.tangents import (
     MOST_DIM,
@@ -146,6 +147,7 @@ def quasi_symplecticity(
         points: how many standard normal points, or (q, p) of shape (points, dim) each.
         increments: how many draws, or an `Increments` record with a leading axis.
     """
+    refuse_constraints(system, "quasi_symplecticity")
     q, p = sample_points(system, points, seed)
     count, known = (increments, None) if isinstance(increments, int) else (None, increments)
     record = path_increments(system, method, dt, count, seed, known)

@@ -6,7 +6,17 @@ be more accurate than the method at its smallest step, or nothing is seen of the
 
 from typing import NamedTuple
 
-from dalembert.methods import Method, additive_gauss, bracket_gauss, e1, heun, midpoint
+from dalembert.methods import (
+    Method,
+    ProjectedMethod,
+    additive_gauss,
+    bracket_gauss,
+    e1,
+    heun,
+    midpoint,
+    projected_midpoint,
+    rattle,
+)
 from dalembert.stepping.step import check_method
 from dalembert.system import System
 
@@ -28,6 +38,8 @@ class Comparison(NamedTuple):
 
 def usual_comparison(system: System, method: Method) -> Comparison:
     """A method of another family that converges to the Stratonovich solution."""
+    if method.parts:
+        return Comparison(_with_constraints(method), 16, (16, 32, 64, 128, 256))
     if method.needs(system.noises) == {"dW"}:
         (reference, *_) = _others(method, midpoint(), e1())
         return Comparison(reference, 16, (16, 32, 64, 128, 256, 512))
@@ -40,7 +52,13 @@ def usual_comparison(system: System, method: Method) -> Comparison:
 
 def extrapolated_reference(method: Method) -> Method:
     """A method of another family, driven by ΔW, whose expectations are extrapolated to dt = 0."""
-    return _others(method, heun(), midpoint())[0]
+    return _with_constraints(method) if method.parts else _others(method, heun(), midpoint())[0]
+
+
+def _with_constraints(method: Method) -> Method:
+    """Another method for constraints."""
+    is_midpoint = isinstance(method, ProjectedMethod) and method.inner == midpoint()
+    return rattle() if is_midpoint else projected_midpoint()
 
 
 def _others(method: Method, *references: Method) -> list[Method]:

@@ -204,6 +204,13 @@ def _conditions(system: System, generator: Generator, seed: int) -> Iterator[tup
             second = jax.jacfwd(jax.jacfwd(generator))(q)
         return jnp.max(jnp.abs(second)), jnp.ones((), q.dtype)
 
+    def along_constraints(q: Any, p: Any, params: Any) -> tuple[Any, Any]:
+        slopes = jax.jacrev(lambda q: system.constraint(q, params))(q)
+        turned = jnp.abs(slopes @ generator(q))
+        return jnp.max(turned), jnp.max(jnp.abs(slopes) @ jnp.abs(generator(q)))
+
+    if system.constraint_count:
+        yield "invariant", "Dg·ξ_Q", along_constraints
     for name, fun in hamiltonians.items():
         if fun is not None:
             yield "invariant", f"d{name}·ξ", partial(invariance, fun)

@@ -18,6 +18,7 @@ from dalembert.precision import check_dt
 from dalembert.stepping.step import as_increments, check_method
 from dalembert.stepping.stepper import Stepper
 from dalembert.system import System
+from dalembert.theory.manifold import made_tangent
 from dalembert.theory.paths import call, one_step, state
 
 MOST_DIM = 128
@@ -81,6 +82,9 @@ def tangent_pairs(
 ) -> TangentPairs:
     """ω of random pairs of tangent vectors before and after one step, without any matrix.
 
+    With constraints the vectors are tangent to g(q) = 0, Dg(q) H_p(q, p) = 0, where alone a step is
+    a map of anything.
+
     Args:
         system: of any size; `da.theory.without_forces(system)` is to be kept symplectic.
         method: e.g. `da.midpoint()`.
@@ -98,7 +102,9 @@ def tangent_pairs(
     if not isinstance(pairs, int) or pairs < 1:
         raise ValueError(f"pairs must be a positive integer, not {pairs!r}.")
     increments = as_increments(system, method, dW)
-    at = *state(system, (q, p)), float(dt), increments, random_tangents(system, pairs, seed)
+    q, p = state(system, (q, p))
+    tangents = made_tangent(system, q, p, random_tangents(system, pairs, seed))
+    at = q, p, float(dt), increments, tangents
     pushed, _, info = call(_compiled, system, method, *at)
     if not np.all(np.isfinite(pushed)) or not bool(info.converged):
         raise ValueError(

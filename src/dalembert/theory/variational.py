@@ -24,6 +24,10 @@ above, and a kick at the end makes p_{k+1} = p̂ + Σ_r w_r ΔW_r and q_{k+1} = 
 
 with H, H_p and F at the stages. A constant f_r has a potential, so it is no part of F_d^±.
 
+With constraints g(q) = 0 the functions are those of the inner method at (q_k, p̌), where
+p̌ = p_{k+1} + Dg(q_{k+1})ᵀμ and μ is such that g(q_{k+1}) = 0. The equations above hold up to a
+multiple of Dg(q_k)ᵀ in the second.
+
 Reference: KrausTyranowski2021, section 3; additive noise is our own.
 """
 
@@ -39,6 +43,7 @@ from dalembert.precision import check_real, is_traced
 from dalembert.stepping.step import as_increments, beside_dW
 from dalembert.stepping.stepper import StepInfo
 from dalembert.system import System
+from dalembert.theory.manifold import generate_on_manifold, refuse_constraints
 from dalembert.theory.mixed import MixedStep, check_variational, weights_of
 from dalembert.theory.solving import evaluate, find_root, relative_size, trusted
 
@@ -123,6 +128,7 @@ def generated_step(
     Returns:
         New q, new p, and a `StepInfo` on the solve for p. Failures as in `discrete_hamiltonian`.
     """
+    refuse_constraints(system, "generated_step")
     arguments = _step_arguments(system, method, q, p, dW, "p")
     q_next, p_next, info = evaluate(_generated_step, system, method, arguments, dt)
     return system.shaped(q_next), system.shaped(p_next), info
@@ -174,7 +180,11 @@ def generate_all(
 def _generate(
     system: System, fields: Any, params: Any, dt: Any, weights: Any, q: Any, p_next: Any, given: Any
 ) -> tuple[tuple[Any, ...], StepInfo]:
-    found = MixedStep(system, params, dt, weights, given).generate(q, p_next)
+    step = MixedStep(system, params, dt, weights, given)
+    if system.constraint_count:
+        found = generate_on_manifold(system, params, step, q, p_next)
+    else:
+        found = step.generate(q, p_next)
     return tuple(getattr(found, name) for name in fields), found.info
 
 

@@ -1,0 +1,67 @@
+"""A freely jointed chain: beads in space on rods of fixed length."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from dalembert.system import System
+from dalembert.systems._parameters import Params, require
+from dalembert.systems._thermal import with_thermostat
+
+__all__ = ["end_to_end_squared", "jointed_chain", "jointed_chain_start", "kinetic"]
+
+
+def _rods(q: Any, params: Params) -> Any:
+    length = params["length"]
+    return (jnp.sum(jnp.diff(q, axis=0) ** 2, axis=1) - length**2) / (2 * length)
+
+
+def kinetic(q: Any, p: Any, params: Params) -> Any:
+    """Σ |p_i|²/(2m), the Hamiltonian of free beads."""
+    return jnp.sum(p**2) / (2 * params["mass"])
+
+
+def jointed_chain(
+    N: int = 8, length: Any = 1.0, mass: Any = 1.0, gamma: Any = 1.0, temperature: Any = 1.0
+) -> System:
+    """Freely jointed chain of N beads in space on N − 1 rods, with a thermostat; q is (N, 3).
+
+        dq_i = (p_i/m) dt
+        dp_i = −γ p_i dt + √(2γmT) dW_i − Σ_j ∂g_j/∂q_i dλ_j
+
+        H = Σ |p_i|²/(2m),   |q_{i+1} − q_i| = l
+        F = −γ p,   h(q, p, w) = −√(2γmT) Σ q_i·w_i
+
+    Args:
+        N: number of beads, at least 2.
+        length: l > 0 of a rod.
+        mass: m > 0 of a bead.
+        gamma: friction γ ≥ 0, a rate; 0 leaves the Hamiltonian chain without noise, and γ and T
+            are none of its parameters.
+        temperature: T ≥ 0, an energy.
+
+    Invariants: the energy H, for γ = 0.
+    Exact results: the mean square of the distance of the ends is (N − 1) l², for the determinant of
+    the metric does not change if all rods behind a joint are turned round. Of three beads the
+    cosine c of the angle of the rods has the density √(4 − c²).
+    Source: `FrenkelSmit2002`, chapter 15.
+    """
+    require("N", N, "2 or more", lambda v: v >= 2, "a chain has a rod")
+    for name, value in (("length", length), ("mass", mass)):
+        require(name, value, "above 0", lambda v: v > 0, "the rods have this length")
+    numbers = {"length": length, "mass": mass}
+    shape, name = (N, 3), "jointed_chain"
+    return with_thermostat(kinetic, shape, name, gamma, temperature, _rods, **numbers)
+
+
+def jointed_chain_start(N: int = 8, length: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """A zigzag at rest."""
+    ends = np.arange(N)
+    q = np.stack([0.8 * ends, 0.6 * (ends % 2), np.zeros(N)], axis=1) * length
+    return q, np.zeros_like(q)
+
+
+def end_to_end_squared(q: Any, p: Any = None, params: Any = None) -> Any:
+    """|q_N − q_1|², an observable."""
+    return jnp.sum((q[-1] - q[0]) ** 2)

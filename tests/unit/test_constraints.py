@@ -1,0 +1,405 @@
+"""Constraints: what a system says of them, states and steps on them, and what is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import dalembert as da
+from dalembert.ensemble.identity import describe_functions
+from dalembert.stepping.multipliers import Blocks, find_blocks, solve_multipliers
+from dalembert.stepping.newton import tolerance
+from dalembert.stepping.stepper import make_stepper
+from dalembert.systems.double_pendulum import double_pendulum_start
+from dalembert.systems.jointed_chain import jointed_chain_start
+from dalembert.systems.ring import ring_start
+from dalembert.systems.triangles import triangles_start
+
+SPHERE = da.systems.brownian_sphere()
+START = (np.array([0.6, 0.0, 0.8]), np.array([0.24, 0.4, -0.18]))
+DW = np.array([0.1, 0.2, -0.3])
+METHODS = ("rattle", "weak_rattle", "projected_midpoint", "g_baoab")
+
+
+def free(g, dim=3):
+    return da.System(lambda q, p: jnp.sum(p**2) / 2, dim=dim, constraints=g)
+
+
+def on_circle(q):
+    return jnp.stack([q @ q - 1])
+
+
+# What a system says
+
+
+def test_a_system_counts_its_constraints():
+    assert SPHERE.constraint_count == 1
+    assert "constraints=1" in repr(SPHERE)
+    assert da.systems.pendulum().constraint_count == 0
+    assert da.systems.triangles(8, density=0.1).constraint_count == 24
+
+
+@pytest.mark.parametrize(
+    ("g", "error", "words"),
+    [
+        (lambda q: q @ q - 1, ValueError, r"must return shape \(c,\).*it returns shape \(\)"),
+        (lambda q: q, ValueError, r"fewer than the 3 degrees of freedom"),
+        (lambda q: q[:1] > 0, TypeError, "floating-point"),
+        (lambda q: q[3:4], ValueError, "shape"),
+        (lambda q, p: q[:1], TypeError, r"called as constraints\(q\)"),
+        (1.0, TypeError, r"must be a function of \(q\)"),
+    ],
+    ids=["scalar", "all", "boolean", "empty", "of (q, p)", "number"],
+)
+def test_what_is_no_constraint_is_refused(g, error, words):
+    with pytest.raises(error, match=words):
+        free(g)
+
+
+def test_constraints_are_part_of_what_a_system_is_known_by():
+    one, other = free(on_circle), free(lambda q: jnp.stack([q @ q - 4]))
+    assert one.key != other.key
+    described = [describe_functions(s, np.dtype(float))[0]["constraints"] for s in (one, other)]
+    assert described[0] != described[1]
+
+
+# Ready-made ones
+
+
+def test_distances_and_bodies():
+    q = np.array([[0.0, 0, 0], [3, 4, 0], [0, 0, 2]])
+    g = da.constraints.distances([(0, 1), (0, 2)], [5.0, 1.0])
+    assert np.asarray(g(q)) == pytest.approx([0, 1.5])
+    body = da.constraints.rigid({(0, 1): 5.0, (0, 2): 1.0})
+    assert np.asarray(body(np.stack([q, q]))) == pytest.approx([0, 1.5, 0, 1.5])
+    both = da.constraints.together(g, da.constraints.on_surface(lambda x: x[2]))
+    assert np.asarray(both(q)) == pytest.approx([0, 1.5, 0, 0, 2])
+    assert np.asarray(da.constraints.on_surface(lambda x: x @ x - 4)(q[2])) == pytest.approx([0])
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "words"),
+    [
+        (lambda: da.constraints.distances([(0, 0)], 1.0), ValueError, "two points"),
+        (lambda: da.constraints.distances([(0, 1), (1, 0)], 1.0), ValueError, "given twice"),
+        (lambda: da.constraints.distances([0, 1], 1.0), ValueError, "pairs must be"),
+        (lambda: da.constraints.distances([(0, 1)], -1.0), ValueError, "lengths must be"),
+        (lambda: da.constraints.rigid({(0, 1): 0.0}), ValueError, "lengths must be"),
+        (lambda: da.constraints.on_surface(1.0), TypeError, "phi must be"),
+        (lambda: da.constraints.together(), TypeError, "together takes functions"),
+    ],
+)
+def test_what_is_no_ready_made_constraint_is_refused(build, error, words):
+    with pytest.raises(error, match=words):
+        build()
+
+
+# States
+
+
+def test_projection():
+    q, p = da.project(SPHERE, [0.5, 0.1, 0.9], [1.0, 2.0, 3.0])
+    assert abs(q @ q - 1) < 1e-14
+    assert abs(q @ p) < 1e-14
+    assert np.cross(q, [0.5, 0.1, 0.9]) == pytest.approx(0, abs=1e-14)
+    again = da.project(SPHERE, q, p)
+    assert np.concatenate(again) == pytest.approx(np.concatenate([q, p]), abs=1e-14)
+    many = da.project(SPHERE, np.stack([q, -q]), np.stack([p, p]))
+    assert many[0].shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("q", "p", "words"),
+    [
+        ([0.6, 0.0, 0.81], START[1], r"positions are not on the constraints.*da.project"),
+        (START[0], [0.3, 0.4, 0.2], r"velocities are not tangent.*da.project"),
+    ],
+)
+def test_an_inconsistent_start_is_refused(q, p, words):
+    start = (np.asarray(q), np.asarray(p))
+    with pytest.raises(ValueError, match=words):
+        da.step(SPHERE, da.rattle(), *start, 0.1, DW)
+    options = dict(dt=0.1, t_end=0.2, paths=2, progress=False)
+    with pytest.raises(ValueError, match=words):
+        da.simulate(SPHERE, da.rattle(), start, **options)
+    shifts = jax.random.normal
+
+    def sampler(key):
+        return start[0] + 0 * shifts(key, (3,)), jnp.asarray(start[1])
+
+    with pytest.raises(ValueError, match=words):
+        da.simulate(SPHERE, da.rattle(), sampler, **options)
+
+
+def test_redundant_constraints_are_refused():
+    twice = free(lambda q: jnp.stack([q @ q - 1, 2 * (q @ q) - 2]))
+    with pytest.raises(ValueError, match=r"redundant: Dg\(q\) has rank 1, and there are 2"):
+        da.step(twice, da.rattle(), *START, 0.1, [])
+
+
+@pytest.mark.parametrize("q", [[0.0, 0.0, 0.0], [1e-200, 0.0, 0.0]])
+def test_what_cannot_be_projected_is_refused(q):
+    with pytest.raises(ValueError, match="could not be moved to the constraints"):
+        da.project(SPHERE, q, [0.0, 0.0, 1.0])
+
+
+def test_a_system_without_constraints_has_nothing_to_project_to():
+    with pytest.raises(ValueError, match="has no constraints to project to"):
+        da.project(da.systems.pendulum(), [0.0], [0.0])
+
+
+# Who takes what
+
+
+@pytest.mark.parametrize("name", [name for name in da.METHODS if name not in METHODS])
+def test_other_methods_are_refused_by_name(name):
+    method = da.METHODS[name]()
+    with pytest.raises(ValueError, match=f"{method.name.split('(')[0]}.* knows nothing of constr"):
+        da.simulate(SPHERE, method, START, dt=0.1, t_end=0.1, paths=1, progress=False)
+    with pytest.raises(ValueError, match="knows nothing of constraints"):
+        make_stepper(SPHERE, method, np.float64)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_for_constraints_ask_for_them(name):
+    with pytest.raises(ValueError, match=r"made for .* has no constraints|made for Langevin"):
+        da.step(da.systems.pendulum(), da.METHODS[name](), [0.1], [0.2], 0.1, [0.1])
+
+
+def test_noise_that_moves_positions_is_refused():
+    turning = da.System(
+        lambda q, p: p @ p / 2, h=[lambda q, p: q[0] * p[1]], dim=3, constraints=on_circle
+    )
+    with pytest.raises(ValueError, match="noise 1 moves positions off g"):
+        da.step(turning, da.rattle(), *START, 0.1, [0.1])
+
+
+def test_what_is_no_method_between_projections_is_refused():
+    with pytest.raises(TypeError, match="a method without projections"):
+        da.ProjectedMethod(da.rattle())
+    with pytest.raises(ValueError, match="asks for more than constraints leave"):
+        da.ProjectedMethod(da.baoab())
+    with pytest.raises(ValueError, match="geodesic_steps must be a whole number"):
+        da.g_baoab(0)
+    with pytest.raises(ValueError, match="convergence must be one of"):
+        da.ProjectedMethod(da.midpoint(), convergence="strong")
+
+
+# Steps
+
+
+def tangent(q, p):
+    return p - q * (q @ p) / (q @ q)
+
+
+def onto_sphere(q, move):
+    """q + move − λ q with |q'| = 1, for the smaller |λ|."""
+    target = q + move
+    b, c = target @ q, target @ target - 1
+    return target - (b - np.sqrt(b * b - c)) * q
+
+
+def test_rattle_is_what_the_textbooks_say():
+    (q, p), h, a = START, 0.1, np.array([0.0, 0.0, -2.0])
+    kick = h / 2 * a + np.sqrt(2) * DW / 2
+    P = (p + kick) / (1 + h / 2)
+    q1 = onto_sphere(q, h * P)
+    P = (q1 - q) / h
+    p1 = tangent(q1, P + kick - h / 2 * P)
+    found = da.step(SPHERE, da.rattle(), q, p, h, DW)
+    assert found[0] == pytest.approx(q1, abs=1e-15)
+    assert found[1] == pytest.approx(p1, abs=1e-14)
+    assert found[2].converged
+
+
+@pytest.mark.parametrize("K", [1, 3])
+def test_g_baoab_is_what_its_authors_say(K):
+    (q, p), h, a = START, 0.2, np.array([0.0, 0.0, -2.0])
+    decay = np.exp(-h)
+
+    def drift(q, p):
+        for _ in range(K):
+            q1 = onto_sphere(q, h / (2 * K) * p)
+            q, p = q1, tangent(q1, (q1 - q) * 2 * K / h)
+        return q, p
+
+    p = tangent(q, p + h / 2 * a)
+    q, p = drift(q, p)
+    p = tangent(q, decay * p + np.sqrt(1 - decay**2) * DW / np.sqrt(h))
+    q, p = drift(q, p)
+    p = tangent(q, p + h / 2 * a)
+    found = da.step(SPHERE, da.g_baoab(K), *START, h, DW)
+    assert found[0] == pytest.approx(q, abs=1e-14)
+    assert found[1] == pytest.approx(p, abs=1e-14)
+
+
+STARTS = {
+    "spherical_pendulum": START,
+    "brownian_sphere": START,
+    "double_pendulum": double_pendulum_start(),
+    "ring": ring_start(),
+    "jointed_chain": jointed_chain_start(),
+    "triangles": triangles_start(),
+}
+
+
+def misses(system, q, p):
+    """The largest |g| and |Dg M⁻¹ p|."""
+
+    def both(q, p):
+        v = jax.grad(lambda p: system.H(q, p, system.params))(p)
+        return jax.jvp(lambda q: system.constraints(q, system.params), (q,), (v,))
+
+    return [float(jnp.max(jnp.abs(x))) for x in both(jnp.asarray(q), jnp.asarray(p))]
+
+
+SLOW = pytest.mark.slow
+PAIRS = [
+    pytest.param(s, m, marks=[] if (s, m) in {("double_pendulum", "rattle")} else SLOW)
+    for s in da.systems.CONSTRAINED
+    for m in METHODS
+    if (s, m) != ("spherical_pendulum", "g_baoab")
+]
+
+
+@pytest.mark.parametrize(("system", "method"), PAIRS)
+def test_every_method_keeps_every_system_on_its_constraints(system, method):
+    chosen = da.SYSTEMS[system](gamma=1.0)
+    q, p = STARTS[system]
+    p = 0.3 * np.random.default_rng(0).standard_normal(p.shape) * np.asarray(chosen.params["mass"])
+    run = da.simulate(
+        chosen, da.METHODS[method](), da.project(chosen, q, p),
+        dt=0.02, t_end=0.6, paths=2, keep="final", progress=False,
+    )  # fmt: skip
+    assert run.failed == 0
+    for q, p in zip(run.q, run.p, strict=True):
+        assert max(misses(chosen, q, p)) < 1e-12
+
+
+def test_registry():
+    assert set(STARTS) == set(da.systems.CONSTRAINED)
+
+
+def test_a_step_too_large_is_reported():
+    fast = (START[0], 50 * START[1])
+    *_, info = da.step(SPHERE, da.rattle(), *fast, 1.0, DW)
+    assert not info.converged
+    with pytest.warns(RuntimeWarning, match="paths failed"):
+        run = da.simulate(SPHERE, da.rattle(), fast, dt=1.0, t_end=2.0, paths=3, progress=False)
+    assert run.failed == 3
+
+
+@pytest.mark.parametrize(
+    "method", [da.rattle(), pytest.param(da.g_baoab(), marks=SLOW)], ids=lambda m: m.name
+)
+def test_steps_have_derivatives(method):
+    def height(scale):
+        q, p, _ = da.step(SPHERE, method, START[0], scale * START[1], 0.1, DW)
+        return q[2] + p[0]
+
+    slope, step = float(jax.grad(height)(jnp.float64(1.0))), 1e-5
+    ends = [float(height(jnp.float64(1.0 + s))) for s in (step, -step)]
+    assert slope == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-7)
+
+
+# Blocks of multipliers
+
+
+def test_blocks_are_found():
+    pairs = [(0, 1), (3, 4), (1, 2), (5, 6)]
+    system = free(da.constraints.distances(pairs, 1.0), (8, 2))
+    groups = {tuple(sorted(c[c >= 0])) for c in find_blocks(system).places.T}
+    assert groups == {(0, 2), (1,), (3,)}
+    assert find_blocks(da.systems.triangles(8, density=0.1)).is_regular
+    assert find_blocks(da.systems.ring()).places.shape == (6, 1)
+
+
+def test_masses_that_mix_momenta_leave_one_block():
+    def H(q, p):
+        return jnp.sum(p**2) / 2 + p[0, 0] * p[2, 0] / 2
+
+    g = da.constraints.distances([(0, 1), (2, 3)], 1.0)
+    assert find_blocks(da.System(H, dim=(4, 2), constraints=g)).places.shape == (2, 1)
+
+
+@pytest.mark.parametrize("size", [2, 9])
+def test_blocks_of_different_sizes_are_solved_like_one(size):
+    """A block of `size` and one of 2, in a mixed order, against the whole matrix."""
+    count = size + 2
+    rng = np.random.default_rng(1)
+    order = rng.permutation(count)
+    places = np.full((size, 2), -1)
+    places[:, 0], places[:2, 1] = order[:size], order[size:]
+    A = np.zeros((count, count))
+    for column in places.T:
+        block = column[column >= 0]
+        matrix = rng.standard_normal((len(block), len(block)))
+        A[np.ix_(block, block)] = matrix @ matrix.T + np.eye(len(block))
+    b = rng.standard_normal(count)
+    found = Blocks(places).solve(lambda v: jnp.asarray(A) @ v, jnp.asarray(b))
+    assert np.asarray(found) == pytest.approx(np.linalg.solve(A, b), abs=1e-11)
+    whole = Blocks(order[:, None]).solve(lambda v: jnp.asarray(A) @ v, jnp.asarray(b))
+    assert np.asarray(whole) == pytest.approx(np.linalg.solve(A, b), abs=1e-11)
+
+
+@pytest.mark.parametrize("safely", [False, True])
+def test_what_has_no_solution_is_reported(safely):
+    like, blocks = jax.ShapeDtypeStruct((1,), np.float64), Blocks(np.zeros((1, 1), int))
+    same, rest = (lambda u: u), (1.0, blocks, like, safely)
+    _, report = solve_multipliers(same, lambda u: u * u + 1, *rest)
+    assert not report.residual <= tolerance(np.float64)
+    found, report = solve_multipliers(same, lambda u: u + u**3 - 30, *rest)
+    assert float(found[0]) == pytest.approx(3.0, abs=1e-12)
+    assert report.residual <= tolerance(np.float64)
+
+
+# What is said
+
+
+def test_explanations_name_constraints_and_engines():
+    text = da.explain(SPHERE, da.g_baoab(3))
+    assert "1 constraint, in 1 block of up to 1" in text
+    assert "3 times explicit: q_new; positions are kept on g = 0, velocities tangent" in text
+    assert "not vector code (LLVM): multipliers of constraints" in text
+
+
+def test_certificates():
+    assert da.certify(da.rattle()).lagrange_dalembert
+    assert da.certify(da.projected_midpoint()).lagrange_dalembert
+    assert not da.certify(da.ProjectedMethod(da.heun())).lagrange_dalembert
+    assert da.certify(da.rattle()).weak_order["additive"] == 1.0
+    assert da.certify(da.g_baoab()).weak_order["additive"] == 2.0
+    assert da.certify(da.weak_rattle()).takes == "systems with constraints"
+
+
+REFUSING = {
+    "moments": lambda: da.exact_moments(SPHERE, da.rattle(), START, dt=0.1, steps=2),
+    "action": lambda: da.theory.action(SPHERE, np.ones((2, 3)), np.ones((2, 3)), 0.1, DW[None]),
+    "flow": lambda: da.theory.generating_function(SPHERE, *START, 0.1, DW[None], da.rattle()),
+    "factors": lambda: da.theory.path_factors(SPHERE, da.rattle(), START, 0.1, 2),
+    "volumes": lambda: da.theory.quasi_symplecticity(SPHERE, da.rattle()),
+    "generated": lambda: da.theory.generated_step(SPHERE, da.rattle(), *START, 0.1, DW),
+}
+
+
+@pytest.mark.parametrize("name", REFUSING)
+def test_theory_without_constraints_refuses_them(name):
+    with pytest.raises(ValueError, match="takes no constraints, and 'brownian_sphere' has 1"):
+        REFUSING[name]()
+
+
+def test_diagnoses_say_rank_and_dimension():
+    found = da.diagnose(SPHERE, methods=[da.rattle(), da.midpoint()])
+    assert (found.constraints.rank, found.constraints.dimension) == (1, 2)
+    assert not found.linear
+    assert "in 1 block; rank of Dg 1, on a manifold of dimension 2" in str(found)
+    assert [v.refused is None for v in found.methods] == [True, False]
+    assert found.recommendation[0].method == "rattle"
+
+
+def test_diagnoses_say_where_constraints_are_redundant():
+    twice = free(lambda q: jnp.stack([q @ q - 1, 2 * (q @ q) - 2]))
+    found = da.diagnose(twice, methods=[])
+    assert found.constraints.is_singular
+    assert not found.constraints.is_met
+    assert "rank of Dg 1, on a manifold of dimension 2; REDUNDANT" in str(found)

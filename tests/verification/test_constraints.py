@@ -1,0 +1,254 @@
+"""Systems with constraints: structure on the manifold, stationary laws, orders, long runs."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import dalembert as da
+from dalembert.systems.brownian_sphere import mean_height
+from dalembert.systems.double_pendulum import angle_density, double_pendulum_start, fold
+from dalembert.systems.jointed_chain import end_to_end_squared, jointed_chain_start
+
+theory = da.theory
+SPHERE = da.systems.brownian_sphere()
+START = (np.array([0.6, 0.0, 0.8]), np.array([0.24, 0.4, -0.18]))
+HEUN = da.ProjectedMethod(da.heun(), "projected heun")
+
+
+def quartic(F=None, h=()):
+    """A point on a sphere in a field that is not linear, with a symmetry around the z axis."""
+
+    def H(q, p):
+        return p @ p / 2 + 2 * q[2] + q[2] ** 4
+
+    def g(q):
+        return jnp.stack([q @ q - 1])
+
+    return da.System(H, F=F, h=list(h), dim=3, constraints=g)
+
+
+# Structure
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        da.rattle(),
+        pytest.param(da.projected_midpoint(), marks=pytest.mark.slow),
+        pytest.param(da.ProjectedMethod(da.dirk(0.3)), marks=pytest.mark.slow),
+    ],
+    ids=lambda m: m.name,
+)
+def test_steps_without_forces_are_symplectic_on_the_tangent_bundle(method):
+    system = quartic(h=[lambda q, p: 0.4 * q[0] * q[2]])
+    found = theory.tangent_pairs(system, method, *START, 0.2, [0.3])
+    assert found.symplectic_defect < 1e-14
+    control = theory.tangent_pairs(system, HEUN, *START, 0.2, [0.3])
+    assert control.symplectic_defect > 1e-5
+
+
+@pytest.mark.slow
+def test_a_pendulum_of_two_rods_is_symplectic_and_g_baoab_without_friction():
+    system = da.systems.double_pendulum()
+    q, p = da.project(system, double_pendulum_start()[0], np.array([[0.3, 0.5], [-0.2, 0.9]]))
+    assert theory.tangent_pairs(system, da.rattle(), q, p, 0.1, []).symplectic_defect < 1e-14
+    frictionless = quartic(h=[lambda q, p: 0.4 * q[0]])
+    found = theory.tangent_pairs(frictionless, da.g_baoab(), *START, 0.2, [0.3])
+    assert found.symplectic_defect < 1e-14
+
+
+@pytest.mark.slow
+def test_steps_are_generated_by_a_discrete_hamiltonian():
+    system = quartic(F=lambda q, p: -0.3 * p, h=[lambda q, p: 0.4 * q[0] * q[2]])
+    dt, dW = 0.2, np.array([[0.3]])
+    for method, is_kept in ((da.rattle(), True), (HEUN, False)):
+        q, p, _ = da.step(system, method, *START, dt, dW[0])
+        path = np.stack([START[0], q]), np.stack([START[1], p])
+        miss = theory.generating_residual(system, method, *path, dt, dW).largest
+        assert (miss < 1e-14) == is_kept, (method.name, miss)
+        if is_kept:
+            found = da.discrete_hamiltonian(system, method, START[0], p, dt, dW[0])
+            assert np.all(np.isfinite(np.concatenate([found.F_minus, found.F_plus])))
+
+
+@pytest.mark.slow
+def test_momentum_maps_have_their_balance():
+    def swirl(q, p):
+        return -0.3 * p + 0.2 * jnp.stack([-p[1], p[0], 0 * p[2]])
+
+    system = quartic(F=swirl, h=[lambda q, p: 0.4 * q[2]])
+    rotation = theory.rotation(3)
+    assert theory.check_symmetry(system, rotation).discrete
+    balance = theory.balance_residual(system, da.rattle(), START, rotation, 0.1, 10)
+    assert np.max(np.abs(balance.change)) > 1e-3
+    assert balance.largest < 1e-14
+    control = theory.balance_residual(system, HEUN, START, rotation, 0.1, 10)
+    assert control.largest > 1e-9
+
+
+def test_a_surface_without_the_symmetry_has_no_balance():
+    def g(q):
+        return jnp.stack([q[0] ** 2 + 2 * q[1] ** 2 + q[2] ** 2 - 1])
+
+    egg = da.System(lambda q, p: p @ p / 2, dim=3, constraints=g)
+    assert not theory.check_symmetry(egg, theory.rotation(3)).discrete
+
+
+# Long runs
+
+
+def along(system, method, start, dt, steps, every, observe):
+    run = da.simulate(
+        system, method, start, dt=dt, t_end=dt * steps, paths=1, seed=0,
+        save_every=every, observe=observe, progress=False,
+    )  # fmt: skip
+    assert run.failed == 0
+    return {name: run.maximum[name] for name in observe}
+
+
+def misses(q, p, params):
+    return jnp.maximum(jnp.abs(q @ q - 1), jnp.abs(q @ p))
+
+
+@pytest.mark.parametrize("steps", [2000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_constraints_are_kept(steps):
+    found = along(SPHERE, da.rattle(), START, 0.05, steps, steps // 100, {"miss": misses})
+    assert np.max(found["miss"]) < 1e-12
+
+
+@pytest.mark.parametrize("steps", [4000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_energy_stays_bounded_without_noise(steps):
+    system = quartic()
+
+    def bound_and_drift(method, steps):
+        found = along(system, method, START, 0.05, steps, 10, {"energy": system.H})["energy"]
+        third = len(found) // 3
+        drift = np.mean(found[-third:]) - np.mean(found[:third])
+        return np.max(np.abs(found - found[0])), abs(drift)
+
+    bound, drift = bound_and_drift(da.rattle(), steps)
+    assert bound < 0.012
+    assert drift < 1e-3
+    # That of Heun's method with the same projections grows: a control.
+    bound, drift = bound_and_drift(HEUN, 4000)
+    assert bound > 0.1
+    assert drift > 0.05
+
+
+# Stationary laws
+
+
+def height(q, p, params):
+    return q[2]
+
+
+def mean_of_heights(method, dt, paths, t_end=20.0):
+    run = da.simulate(
+        SPHERE, method, START, dt=dt, t_end=t_end, paths=paths, seed=1,
+        observe={"z": height}, save_every=round(t_end / dt / 8), progress=False,
+    )  # fmt: skip
+    assert run.failed == 0
+    return np.mean(run.mean["z"][4:]), np.mean(run.stderr["z"][4:])
+
+
+def test_the_mean_height_on_the_sphere():
+    """FACTS: −0.5304 ± 6e−4 for g-BAOAB with two geodesic steps at h = 0.4."""
+    assert mean_height() == pytest.approx(-0.5373147, abs=1e-7)
+    mean, stderr = mean_of_heights(da.g_baoab(), 0.4, 4000)
+    assert abs(mean + 0.5304) < 4 * (stderr + 6e-4)
+    # With the field turned round it is not: a control.
+    assert abs(mean - mean_height(-2.0)) > 100 * stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [da.weak_rattle(), da.rattle()], ids=lambda m: m.name)
+def test_the_mean_height_by_rattle(method):
+    mean, stderr = mean_of_heights(method, 0.05, 50_000)
+    assert abs(mean - mean_height()) < 4 * stderr + 1e-3
+
+
+@pytest.mark.slow
+def test_the_bias_of_the_mean_height_is_of_second_order():
+    dts = np.array([0.4, 0.6, 0.8])
+    found = [mean_of_heights(da.g_baoab(), dt, 400_000, t_end=24.0) for dt in dts]
+    errors, stderrs = np.array([(mean - mean_height(), e) for mean, e in found]).T
+    assert np.all(errors > 5 * stderrs)
+    slope = np.polyfit(np.log(dts), np.log(errors), 1)[0]
+    assert abs(slope - 2) < 0.35, slope
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("paths", [100_000])
+def test_angles_of_the_double_pendulum_have_the_density_of_the_metric(paths):
+    """Without gravity cos(θ₁ − θ₂)² tells the metric's factor from that of stiff springs, ½."""
+    system = da.systems.double_pendulum(gravity=0.0, gamma=1.0, temperature=1.0)
+    run = da.simulate(
+        system, da.g_baoab(), double_pendulum_start(), dt=0.2, t_end=16.0, paths=paths, seed=2,
+        observe={"square": lambda q, p, params: fold(q) ** 2}, save_every=10, progress=False,
+    )  # fmt: skip
+    assert run.failed == 0
+    mean, stderr = np.mean(run.mean["square"][5:]), run.stderr["square"][-1]
+    angle = np.linspace(-np.pi, np.pi, 4001)[:-1]
+    weights = angle_density(angle, 0.0, gravity=0.0)
+    exact = np.sum(weights * np.cos(angle) ** 2) / np.sum(weights)
+    assert abs(mean - exact) < 4 * stderr + 2e-3
+    assert abs(mean - 0.5) > 10 * stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("paths", [20_000])
+def test_ends_of_a_jointed_chain_are_as_far_apart_as_those_of_a_random_walk(paths):
+    N = 4
+    run = da.simulate(
+        da.systems.jointed_chain(N), da.g_baoab(), jointed_chain_start(N),
+        dt=0.2, t_end=30.0, paths=paths, seed=3, save_every=15, progress=False,
+        observe={"square": lambda q, p, params: end_to_end_squared(q)},
+    )  # fmt: skip
+    assert run.failed == 0
+    mean, stderr = np.mean(run.mean["square"][6:]), run.stderr["square"][-1]
+    assert abs(mean - (N - 1)) < 4 * stderr
+    # At the start it is not: a control.
+    assert abs(run.mean["square"][0] - (N - 1)) > 10 * stderr
+
+
+# Orders
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [da.rattle(), da.g_baoab()], ids=lambda m: m.name)
+def test_the_strong_order_on_the_sphere_is_one(method):
+    found = da.strong_order(SPHERE, method, START, t_end=1.0, paths=500, steps=(16, 32, 64, 128))
+    low, high = found.interval
+    assert low - 0.1 < 1.0 < high + 0.1, str(found)
+
+
+def coarse_error(method, steps, fine):
+    """The root mean square distance of ends on coarsened paths from those of a fine run."""
+    paths = 64
+    path = da.brownian_path(0, 0, 1.0 / fine, paths * fine, 3)
+    dW = np.asarray(path.dW).reshape(paths, fine, 3)
+
+    def ends(n):
+        coarse = dW.reshape(paths, n, fine // n, 3).sum(axis=2)
+
+        def one(increments):
+            def advance(state, dW):
+                q, p, info = da.step(SPHERE, method, *state, 1.0 / n, dW)
+                return (q, p), info.converged
+
+            (q, p), ok = jax.lax.scan(advance, tuple(map(jnp.asarray, START)), increments)
+            return jnp.concatenate([q, p]), jnp.all(ok)
+
+        z, ok = jax.jit(jax.vmap(one))(coarse)
+        assert bool(jnp.all(ok))
+        return np.asarray(z)
+
+    return np.sqrt(np.mean(np.sum((ends(steps) - ends(fine)) ** 2, axis=1)))
+
+
+@pytest.mark.slow
+def test_errors_on_coarsened_paths_halve_with_the_step():
+    errors = [coarse_error(da.rattle(), n, 512) for n in (8, 16, 32)]
+    slope = -np.polyfit(np.log([8, 16, 32]), np.log(errors), 1)[0]
+    assert abs(slope - 1) < 0.2, (slope, errors)
