@@ -4,6 +4,13 @@ Units are ω_p = λ_D = 1.
 """
 
 from dalembert.plasma import linear
+from dalembert.plasma.collisions import (
+    Collisions,
+    CoulombPairs,
+    Dougherty,
+    LenardBernstein,
+    Lorentz,
+)
 from dalembert.plasma.fields import Field, Fourier, Spline, mode_numbers
 from dalembert.plasma.observables import density_modes, field_energies, kinetic_energy, momentum
 from dalembert.plasma.poisson import vlasov_poisson
@@ -11,8 +18,13 @@ from dalembert.plasma.starts import Start
 from dalembert.plasma.velocities import Maxwellian, bump_on_tail, two_streams
 
 __all__ = [
+    "Collisions",
+    "CoulombPairs",
+    "Dougherty",
     "Field",
     "Fourier",
+    "LenardBernstein",
+    "Lorentz",
     "Maxwellian",
     "Spline",
     "Start",

@@ -23,6 +23,7 @@ from dalembert.theory.facts import (
     Spot,
     every,
 )
+from dalembert.theory.flows import Tried, try_flow
 from dalembert.theory.linear import nonlinear_terms
 
 FOR_EVERY_SYSTEM = (
@@ -66,6 +67,8 @@ class Diagnosis:
         where: for each fact that was refuted, the state where it fails most.
         methods: what to expect of each method.
         recommendation: which to take, for what, and why.
+        flow: what the flow of the system does to all that it should keep, and to H; everything
+            else is about the system without it.
     """
 
     system: System
@@ -93,6 +96,7 @@ class Diagnosis:
     where: dict[str, Spot]
     methods: tuple[Verdict, ...] = ()
     recommendation: tuple[Advice, ...] = ()
+    flow: tuple[Tried, ...] = ()
 
     def __repr__(self) -> str:
         kind = KIND_IN_WORDS[self.noise_kind]
@@ -126,6 +130,9 @@ def diagnose(
     if not isinstance(system, System):
         hint = " Call the function to get the system." if callable(system) else ""
         raise TypeError(f"system must be a da.System, not {system!r}.{hint}")
+    if system.flow is not None:
+        found = diagnose(system.fields, points, seed, methods)
+        return replace(found, system=system, flow=try_flow(system, seed))
     found = _facts(system, Probe(system, points, seed))
     chosen = [METHODS[name]() for name in FOR_EVERY_SYSTEM] if methods is None else methods
     found = replace(found, methods=tuple(judge(found, method) for method in chosen))

@@ -178,7 +178,7 @@ def _shoot(
     """The named results of `_exact` for one path."""
     method = midpoint() if method is None else method
     check_method(system, method)
-    if method.needs(system.noises) != {"dW"}:
+    if method.needs_for(system) != {"dW"}:
         raise ValueError(
             f"{method.name} needs more than the increments dW, which are all that a fine path has "
             "here. Leave `method` out, or write e.g. method=da.heun()."
