@@ -12,12 +12,20 @@ from dalembert.plasma.collisions import (
     Lorentz,
 )
 from dalembert.plasma.fields import Field, Fourier, Spline, mode_numbers
+from dalembert.plasma.maxwell import (
+    Canonical,
+    canonical_state,
+    canonical_view,
+    light_energies,
+    vlasov_maxwell,
+)
 from dalembert.plasma.observables import density_modes, field_energies, kinetic_energy, momentum
 from dalembert.plasma.poisson import vlasov_poisson
 from dalembert.plasma.starts import Start
 from dalembert.plasma.velocities import Maxwellian, bump_on_tail, two_streams
 
 __all__ = [
+    "Canonical",
     "Collisions",
     "CoulombPairs",
     "Dougherty",
@@ -29,12 +37,16 @@ __all__ = [
     "Spline",
     "Start",
     "bump_on_tail",
+    "canonical_state",
+    "canonical_view",
     "density_modes",
     "field_energies",
     "kinetic_energy",
+    "light_energies",
     "linear",
     "mode_numbers",
     "momentum",
     "two_streams",
+    "vlasov_maxwell",
     "vlasov_poisson",
 ]
