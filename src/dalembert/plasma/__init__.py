@@ -11,6 +11,7 @@ from dalembert.plasma.collisions import (
     LenardBernstein,
     Lorentz,
 )
+from dalembert.plasma.estimates import DeltaF, WaveFit, fit_growth, fit_wave
 from dalembert.plasma.fields import Field, Fourier, Spline, mode_numbers
 from dalembert.plasma.maxwell import (
     Canonical,
@@ -28,6 +29,7 @@ __all__ = [
     "Canonical",
     "Collisions",
     "CoulombPairs",
+    "DeltaF",
     "Dougherty",
     "Field",
     "Fourier",
@@ -36,11 +38,14 @@ __all__ = [
     "Maxwellian",
     "Spline",
     "Start",
+    "WaveFit",
     "bump_on_tail",
     "canonical_state",
     "canonical_view",
     "density_modes",
     "field_energies",
+    "fit_growth",
+    "fit_wave",
     "kinetic_energy",
     "light_energies",
     "linear",
