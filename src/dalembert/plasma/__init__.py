@@ -20,7 +20,14 @@ from dalembert.plasma.maxwell import (
     light_energies,
     vlasov_maxwell,
 )
-from dalembert.plasma.observables import density_modes, field_energies, kinetic_energy, momentum
+from dalembert.plasma.observables import (
+    density_modes,
+    entropy,
+    field_energies,
+    kinetic_energy,
+    momentum,
+    phase_space,
+)
 from dalembert.plasma.poisson import vlasov_poisson
 from dalembert.plasma.starts import Start
 from dalembert.plasma.velocities import Maxwellian, bump_on_tail, two_streams
@@ -43,6 +50,7 @@ __all__ = [
     "canonical_state",
     "canonical_view",
     "density_modes",
+    "entropy",
     "field_energies",
     "fit_growth",
     "fit_wave",
@@ -51,6 +59,7 @@ __all__ = [
     "linear",
     "mode_numbers",
     "momentum",
+    "phase_space",
     "two_streams",
     "vlasov_maxwell",
     "vlasov_poisson",

@@ -73,8 +73,9 @@ def vlasov_maxwell(
     Exact results: Weibel's instability, `da.plasma.linear.weibel_root`.
     Source: `Weibel1959`; `BirdsallLangdon1991`.
     """
-    modes = whole_numbers("modes", modes, 1)
-    if not isinstance(modes, int) or (field is not None and field.axes != 1):
+    if not isinstance(whole_numbers("modes", modes, 1), int) or (
+        field is not None and field.axes != 1
+    ):
         raise ValueError("vlasov_maxwell has one dimension: give one number of modes, and a field.")
     require("N", N, "1 or more", lambda v: v >= 1, "it is the number of particles")
     for name, value in (("length", length), ("c", c), ("mass", mass), ("weight", weight)):

@@ -80,6 +80,7 @@ class Part:
         histograms: histograms by name.
         keep: which states to keep, as `da.simulate` takes it.
         noise: the noise of a case, if it is not that of its method.
+        system: what is simulated, if it is not the system of the study.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Part:
     histograms: Mapping[str, Histogram] | None = None
     keep: str = "nothing"
     noise: Callable[["Part", Case], Noise] | None = None
+    system: System | None = None
 
 
 @dataclass(frozen=True)
@@ -210,7 +212,7 @@ class Study:
         place = jax.default_device(cpu) if part.paths == 1 else nullcontext()
         with place:
             settings = make_settings(
-                self.system,
+                part.system or self.system,
                 case.tableau,
                 part.initial,
                 dt=case.dt,
