@@ -53,14 +53,17 @@ class Flow:
         """Refuse a map that does not give a state for a state."""
         with jax.enable_x64(True):
             like = jax.ShapeDtypeStruct(shape, np.float64)
+            given = self.arguments(like, None)
+            # Parameters as they are: a map may refuse values that it is not made for.
+            rest = () if params is None else (params,)
             try:
-                out = jax.eval_shape(self.map, *self.arguments(like, params))
+                out = jax.eval_shape(lambda *args: self.map(*args, *rest), *given)
                 found = [(x.shape, x.dtype) for x in out]
             except Exception as error:
                 text = (str(error).strip() or type(error).__name__).splitlines()[0]
                 raise TypeError(
                     f"the flow {self.name!r} must be a map (q, p, w, h) -> (q, p), with params "
-                    f"last if the system has them, and failed with q of shape {shape}: {text}"
+                    f"last if the system has them. With q of shape {shape} it failed: {text}"
                 ) from error
         if found != 2 * [(shape, np.dtype(np.float64))]:
             raise ValueError(

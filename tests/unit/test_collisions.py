@@ -326,6 +326,13 @@ def test_sources_are_in_the_bibliography():
         assert keys and all(f"{{{key}," in bibliography for key in keys)
 
 
+def test_other_weights_are_refused_later_too():
+    system = vlasov_poisson(10, nu=0.1, velocities=3, collisions=CoulombPairs())
+    assert system.with_params(nu=0.2).flow is system.flow
+    with pytest.raises(TypeError, match="particles of one weight"):
+        system.with_params(weight=np.linspace(1, 2, 10))
+
+
 def test_operators_that_are_none_are_refused():
     with pytest.raises(ValueError, match="kernel is 'hard spheres'"):
         CoulombPairs("hard spheres")

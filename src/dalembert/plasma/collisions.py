@@ -189,16 +189,13 @@ class CoulombPairs:
     def flow(self, shape: tuple[int, ...], axes: int, params: Params) -> Flow:
         """One random pairing, and a rotation of every relative velocity."""
         _check_components(self.name, shape)
-        cells, weight = _per_axis(self.cells, axes), params["weight"]
-        if not is_traced(weight) and np.ptp(np.asarray(weight)) > 0:
-            raise ValueError(
-                f"{self.name} need particles of one weight, not of weights from {np.min(weight)} "
-                f"to {np.max(weight)}: a pair of others cannot keep momentum and energy."
-            )
+        cells = _per_axis(self.cells, axes)
+        _check_weights(self.name, params)
         N, components = shape
         turns, slots = _turns(components), (N + 1) // 2
 
         def act(q: Any, p: Any, w: Any, h: Any, params: Params) -> tuple[Any, Any]:
+            _check_weights(self.name, params)
             cell = cell_numbers(q, cells, params)
             order, first, crowd = _pairs(cell, w[:N], prod(cells), q.dtype)
             mass, charge = (effective(q, params, name)[order] for name in ("mass", "charge"))
@@ -306,6 +303,15 @@ def _per_axis(cells: Cells, axes: int) -> tuple[int, ...]:
             f"cells is {cells!r}, but the box has {axes} dimension(s): give a number for each."
         )
     return counts
+
+
+def _check_weights(name: str, params: Params) -> None:
+    weight = params["weight"]
+    if not is_traced(weight) and np.ptp(np.asarray(weight)) > 0:
+        raise ValueError(
+            f"{name} need particles of one weight, not of weights from {np.min(weight)} to "
+            f"{np.max(weight)}: a pair of others cannot keep momentum and energy."
+        )
 
 
 def _check_components(name: str, shape: tuple[int, ...]) -> None:

@@ -14,7 +14,7 @@ from dalembert.studies.study import Result
 
 __all__ = ["claims_of_plasma", "figures_of_plasma"]
 
-ALPHA, FREE_ALPHA = 0.1, 0.02
+ALPHA, FREE_ALPHA = 0.05, 0.02
 """Amplitudes with collisions and without: there, larger ones trap particles before they decay."""
 LANDAU = {"quick": ((0.5, 0.5),), "paper": ((0.5, 0.1), (0.5, 0.5), (0.3, 0.1))}
 STREAMS_K = 0.2
