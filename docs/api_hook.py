@@ -20,7 +20,7 @@ MARK = "<!-- public names -->"
 SECTIONS = (
     (
         "Simulating",
-        ("system", "ensemble", "stepping", "caches"),
+        ("system", "flow", "ensemble", "stepping", "caches"),
         (
             "System",
             "simulate",

@@ -19,6 +19,7 @@ from dalembert.ensemble.processes import connect
 from dalembert.ensemble.run import Run, load
 from dalembert.ensemble.simulate import simulate
 from dalembert.ensemble.traced import TracedRun
+from dalembert.flow import Flow
 from dalembert.methods import *  # noqa: F403
 from dalembert.noise import (
     Gaussian,
@@ -72,6 +73,7 @@ __all__ = [
     "Checkpoint",
     "Covariance",
     "Diagnosis",
+    "Flow",
     "Gaussian",
     "Histogram",
     "Increments",

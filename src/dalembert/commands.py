@@ -88,6 +88,8 @@ def list_everything() -> None:
     experiments = Table("experiment", "what it is", box=None)
     for name, make in studies().STUDIES.items():
         experiments.add_row(name, make().title.partition(":")[0])
+    for name, make in studies().OTHER_STUDIES.items():
+        experiments.add_row(name, _first_line(make))
     console.print()
     console.print(experiments)
 
@@ -183,11 +185,11 @@ def reproduce(
     processes: Processes = None,
     dask: Dask = None,
 ) -> None:
-    """Run the paper's studies: figures, curves and claims.
+    """Run studies: figures, curves and claims; "all" are those of the paper.
 
     The exit status is 0 if every claim holds or fails for a reason that its note gives.
     """
-    known = studies().STUDIES
+    known = studies().STUDIES | studies().OTHER_STUDIES
     if study != "all" and study not in known:
         raise _fail(f"no study {study!r}; there are {', '.join(known)} and all")
     if size not in ("quick", "paper"):
@@ -197,7 +199,7 @@ def reproduce(
         given = [str(x) for pair in options.items() if pair[1] is not None for x in pair]
         given += [x for name in method or () for x in ("--method", name)]
         raise typer.Exit(launch(["reproduce", study, *given], processes or 1))
-    names = list(known) if study == "all" else [study]
+    names = list(studies().STUDIES) if study == "all" else [study]
     from dalembert.studies.reproduce import override
 
     with _one_of_several(), _on_dask(dask):

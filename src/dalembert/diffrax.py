@@ -138,7 +138,7 @@ class Solver(diffrax.AbstractStratonovichSolver):
         made_jump: Any,
     ) -> tuple[Any, ...]:
         system = self._system(terms, args)
-        increments = _increments(terms.terms[1], t0, t1, "dZ" in self.method.needs(system.noises))
+        increments = _increments(terms.terms[1], t0, t1, "dZ" in self.method.needs_for(system))
         q, p, info = step(system, self.method, *y0, t1 - t0, increments)
         y1 = (jnp.asarray(q), jnp.asarray(p))
         results: Any = diffrax.RESULTS
@@ -151,7 +151,7 @@ class Solver(diffrax.AbstractStratonovichSolver):
     def _system(self, terms: Any, args: Any) -> System:
         system = _system(terms, args)
         check_method(system, self.method)
-        missing = sorted(self.method.needs(system.noises) - {"dW", "dZ"})
+        missing = sorted(self.method.needs_for(system) - {"dW", "dZ"})
         if missing:
             raise ValueError(
                 f"{self.method.name} needs the increments {missing} of {system.name!r}, which "

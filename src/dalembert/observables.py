@@ -91,7 +91,7 @@ def configurational_temperature(system: System, directions: int = 24) -> Observa
 
 def _require_separable(system: System, name: str) -> None:
     """Refuse a system whose H, as it is written, is not T(p) + U(q) with a quadratic T."""
-    velocity = system.term(("H_p", 0))
+    velocity = system.fields.term(("H_p", 0))
     assert velocity is not None, "there is always an H"
     with jax.enable_x64(True):
         z = arguments_like((system.dim,), system.params)

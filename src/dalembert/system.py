@@ -20,8 +20,9 @@ import numpy as np
 from dalembert.caches import Kept, shared
 from dalembert.captured import Keyed, captured
 from dalembert.digest import ORDERS, traced_key
+from dalembert.flow import Flow
 from dalembert.functions import check_function, check_linear
-from dalembert.joint import joint_terms
+from dalembert.joint import Joint, joint_terms
 from dalembert.precision import array_of_shape, with_precision
 
 __all__ = ["ALL", "System", "Term"]
@@ -63,6 +64,8 @@ class System:
         constraints: `g(q) -> (c,)` if positions are bound to g(q) = 0, and velocities to be
             tangent to that; `da.constraints` has ready-made ones. Only methods that are made for
             constraints take such a system.
+        flow: a part of the motion that is given as a map, a `da.Flow` such as collisions; all
+            noises are its own then.
 
     The functions are written with `jax.numpy`. Everything is checked on construction.
     """
@@ -77,6 +80,7 @@ class System:
     invariants: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     noises: Any = None
     constraints: Callable[..., Any] | None = None
+    flow: Flow | None = None
     _backwards: frozenset[str] = field(init=False, default=frozenset())
     _kept: Any = field(init=False, default_factory=Kept)
     #: The number c of constraints, 0 if there are none.
@@ -86,7 +90,11 @@ class System:
         hint = " It has to be given, e.g. dim=1." if np.array_equal(self.dim, 0) else ""
         self._set("dim", _size("dim", "degrees of freedom", self.dim, hint))
         is_copy = isinstance(self.h, tuple) and self.noises == len(self.h)
-        if self.noises is None or is_copy:
+        if self.flow is not None:
+            size = self._size_of_flow()
+            self._set("noises", size)
+            h = f = Joint(None, size.shape)
+        elif self.noises is None or is_copy:
             h, f = _noise_lists(self.h, self.f)
             self._set("noises", len(h))
         else:
@@ -98,6 +106,24 @@ class System:
         self._set("invariants", _by_name(self.invariants))
         self._set("_backwards", frozenset(self._checked()))
         self._set("constraint_count", self._checked_constraints())
+
+    def _size_of_flow(self) -> "Size":
+        """The noises of the flow, which must be the only ones."""
+        if not isinstance(self.flow, Flow):
+            raise TypeError(f"flow must be a da.Flow, not {self.flow!r}.")
+        if self.constraints is not None:
+            raise ValueError(
+                f"the flow {self.flow.name!r} would leave the manifold of the constraints: a "
+                "system has a flow or constraints."
+            )
+        is_copy = isinstance(self.h, Joint) and self.h == self.f == Joint(None, self.flow.noises)
+        if not is_copy and not (self.h is None and self.f is None and self.noises is None):
+            raise ValueError(
+                f"a system with a flow, here {self.flow.name!r}, has no other noise: leave h, f "
+                "and noises out."
+            )
+        self.flow.check(self.shape, self.params)
+        return Size(self.flow.noises)
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -164,6 +190,7 @@ class System:
         """What a compiled step depends on: functions and what they read, not the parameters."""
         functions = (self.H, self.F, self.constraints)
         functions += (self.h.fun, self.f.fun) if self.is_joint else (*self.h, *self.f)
+        functions += () if self.flow is None else (self.flow.map,)
         keys = (self.known(fun).key for fun in functions)
         return (*keys, self.shape, self.noise_shape, self.params is not None)
 
@@ -186,6 +213,16 @@ class System:
         object.__setattr__(typed, "_kept", Kept())
         return typed
 
+    @property
+    def fields(self) -> "System":
+        """The system without its flow: what is given by fields; itself if it has none."""
+        if self.flow is None:
+            return self
+        alone = self.typed(self.params)
+        for name, value in (("flow", None), ("h", ()), ("f", ()), ("noises", 0)):
+            alone._set(name, value)
+        return alone
+
     def retraced(self, fun: Any) -> Hashable:
         """What a function of (q, p), or (q, p, params), is known by if what it reads is hidden."""
         z = jax.ShapeDtypeStruct(self.shape, np.float64)
@@ -194,6 +231,8 @@ class System:
             like.append(jax.ShapeDtypeStruct(self.noise_shape, np.float64))
         if self.params is not None:
             like.append(self.params)
+        if self.flow is not None and fun is self.flow.map:
+            like = list(self.flow.arguments(z, self.params))
         with jax.enable_x64(True):
             return traced_key(fun, *like, orders=ORDERS)
 
@@ -241,6 +280,11 @@ class System:
 
         States are flat here. The term of noise number ALL is a function of (q, p, params, w).
         """
+        if self.flow is not None:
+            raise ValueError(
+                f"{self.name!r} has a flow, {self.flow.name!r}, which is a map and no field: what "
+                "needs equations can be asked for system.fields, the system without it."
+            )
         kind, i = term
         if kind in BRACKET_TERMS:
             part = BRACKET_TERMS.index(kind)

@@ -315,6 +315,21 @@ def test_starts_in_two_dimensions():
     assert np.allclose(np.cov(p.T), np.diag([1.0, 4.0, 4.0]), atol=0.02)
 
 
+def test_phase_space_and_entropy_of_particles():
+    """Counts of a histogram, whatever boxes particles have left; entropy of a Maxwellian."""
+    system = vlasov_poisson(2**14, 10.0, weight=1.0, mass=2.0)
+    q, p = Start(2**14, 10.0, amplitude=0.5, mass=2.0).quiet()
+    f = np.asarray(
+        da.plasma.phase_space(8, 10, 4.0)(jnp.asarray(q + 70), jnp.asarray(p), system.params)
+    )
+    expected = np.histogram2d(q, p / 2, bins=(8, 10), range=((0, 10), (-4, 4)))[0]
+    assert np.allclose(f, expected / 2**14 / (10 / 8 * 0.8))
+    q, p = Start(2**14, 10.0).quiet()
+    plain = vlasov_poisson(2**14, 10.0)
+    found = da.plasma.entropy(8, 40, 5.0)(jnp.asarray(q), jnp.asarray(p), plain.params)
+    assert found == pytest.approx(np.log(10.0) + (1 + np.log(2 * np.pi)) / 2, abs=0.02)
+
+
 # --------------------------------------------------------------------------------------------
 # Runs
 

@@ -28,11 +28,11 @@ def explain(system: System, method: Method) -> str:
     backend = jax.default_backend()
     with jax.enable_x64(True):
         stepper = make_stepper(system, method, np.float64)
-        noise = usual_noise(method, system.noises, USUAL_DT)
+        noise = usual_noise(method.convergence, method.needs_for(system), USUAL_DT)
         params = cast(system.params, np.dtype(np.float64))
         found = make_maps(stepper, noise, np.float64(USUAL_DT), params)
         maps = None if found is None else found[0]
-        needs = frozenset(method.needs(system.noises))
+        needs = frozenset(method.needs_for(system))
         choice = choose_engine(
             Steps(stepper, noise, system.params, maps, needs, USUAL_PATHS, backend), ENGINES
         )

@@ -182,6 +182,9 @@ def describe_functions(
             name: described(name, terms.fun, with_noises)
             for name, terms in (("h", system.h), ("f", system.f))
         }
+    if system.flow is not None:
+        like = system.flow.arguments(arguments[0], *arguments[2:] or (None,))
+        found["flow"] = _traced(unknown, "flow", system.flow.map, *like)
     return found, unknown
 
 

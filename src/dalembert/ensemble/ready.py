@@ -95,7 +95,7 @@ def _make_kernel(
     kernel = Kernel(
         stepper,
         observing,
-        frozenset(settings.method.needs(settings.system.noises)),
+        frozenset(settings.method.needs_for(settings.system)),
         settings.keep == "all",
         (description.observed, *reads),
     )

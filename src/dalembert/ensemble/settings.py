@@ -90,7 +90,7 @@ class Settings:
     def truncation(self) -> int | None:
         """The k of bounded increments that keep the noise, if they are a choice that is open."""
         is_free = self.system.noises > 0 and self.noise == Gaussian()
-        can_do = is_free and self.method.needs(self.system.noises) == {"dW"}
+        can_do = is_free and self.method.needs_for(self.system) == {"dW"}
         return harmless_truncation(self.dt) if can_do else None
 
     @property
@@ -301,13 +301,15 @@ def _check_kind(door: str, kind: type[Statistic], given: Any) -> Mapping[str, St
 def _check_noise(
     noise: Noise | None, system: System, method: Method, dt: float, steps: int, paths: int
 ) -> Noise:
-    chosen = usual_noise(method, system.noises, dt) if noise is None else noise
+    chosen = (
+        usual_noise(method.convergence, method.needs_for(system), dt) if noise is None else noise
+    )
     if isinstance(chosen, type) or not hasattr(chosen, "draw_together"):
         raise TypeError(
             "noise must be a kind of noise such as da.Gaussian() or da.ThreePoint(), "
             f"not {noise!r}."
         )
-    missing = method.needs(system.noises) - chosen.offers
+    missing = method.needs_for(system) - chosen.offers
     if missing:
         hint = " Write noise=da.Gaussian(areas=8), or leave noise out." if "area" in missing else ""
         raise ValueError(

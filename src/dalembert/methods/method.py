@@ -109,6 +109,12 @@ class Method(ABC):
         """Increments that one step reads: "dW", and others where the rows use them."""
         return _needs(self, noises)
 
+    def needs_for(self, system: System) -> frozenset[str]:
+        """Increments that one step on a system reads; a flow has one for each half of the step."""
+        if system.flow is None:
+            return self.needs(system.noises)
+        return self.needs(0) | {"dW", "dZ"}
+
     def check_noises(self, noises: int) -> None:
         """Raise ``ValueError`` if the method cannot take this number of noises."""
         if noises < 0:

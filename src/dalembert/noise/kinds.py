@@ -458,11 +458,11 @@ class Recorded(_Kind):
                 )
 
 
-def usual_noise(method: Any, noises: int, dt: float) -> Noise:
-    """The noise that a method is run with unless another one is asked for."""
-    if method.convergence == "weak":
+def usual_noise(convergence: str, needs: frozenset[str], dt: float) -> Noise:
+    """The noise of a method that converges in this sense, unless another one is asked for."""
+    if convergence == "weak" and "dZ" not in needs:
         return ThreePoint()
-    return Gaussian(areas=max(ceil(1 / sqrt(dt)), 4) if "area" in method.needs(noises) else 0)
+    return Gaussian(areas=max(ceil(1 / sqrt(dt)), 4) if "area" in needs else 0)
 
 
 def initial_key(seed: Integer, path: Integer) -> jax.Array:

@@ -4,25 +4,63 @@ Units are ω_p = λ_D = 1.
 """
 
 from dalembert.plasma import linear
+from dalembert.plasma.collisions import (
+    Collisions,
+    CoulombPairs,
+    Dougherty,
+    LenardBernstein,
+    Lorentz,
+)
+from dalembert.plasma.estimates import DeltaF, WaveFit, fit_growth, fit_wave
 from dalembert.plasma.fields import Field, Fourier, Spline, mode_numbers
-from dalembert.plasma.observables import density_modes, field_energies, kinetic_energy, momentum
+from dalembert.plasma.maxwell import (
+    Canonical,
+    canonical_state,
+    canonical_view,
+    light_energies,
+    vlasov_maxwell,
+)
+from dalembert.plasma.observables import (
+    density_modes,
+    entropy,
+    field_energies,
+    kinetic_energy,
+    momentum,
+    phase_space,
+)
 from dalembert.plasma.poisson import vlasov_poisson
 from dalembert.plasma.starts import Start
 from dalembert.plasma.velocities import Maxwellian, bump_on_tail, two_streams
 
 __all__ = [
+    "Canonical",
+    "Collisions",
+    "CoulombPairs",
+    "DeltaF",
+    "Dougherty",
     "Field",
     "Fourier",
+    "LenardBernstein",
+    "Lorentz",
     "Maxwellian",
     "Spline",
     "Start",
+    "WaveFit",
     "bump_on_tail",
+    "canonical_state",
+    "canonical_view",
     "density_modes",
+    "entropy",
     "field_energies",
+    "fit_growth",
+    "fit_wave",
     "kinetic_energy",
+    "light_energies",
     "linear",
     "mode_numbers",
     "momentum",
+    "phase_space",
     "two_streams",
+    "vlasov_maxwell",
     "vlasov_poisson",
 ]

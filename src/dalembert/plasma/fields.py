@@ -21,7 +21,15 @@ import numpy as np
 
 from dalembert.elementary import cos_beside_sin, sin_beside_cos
 
-__all__ = ["Field", "Fourier", "Spline", "density_waves", "mode_numbers"]
+__all__ = [
+    "Field",
+    "Fourier",
+    "Spline",
+    "as_tuple",
+    "density_waves",
+    "mode_numbers",
+    "whole_numbers",
+]
 
 Columns = Sequence[Any]
 """One array of shape (N,), or one number, for every axis of the box."""
@@ -61,12 +69,12 @@ class Fourier:
     modes: int | tuple[int, int] = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "modes", _counts("modes", self.modes, 0))
+        object.__setattr__(self, "modes", whole_numbers("modes", self.modes, 0))
 
     @property
     def axes(self) -> int:
         """Dimensions of the box."""
-        return len(_tuple(self.modes))
+        return len(as_tuple(self.modes))
 
     def energies(self, x: Columns, charge: Any, sides: Columns) -> Any:
         """|ρ_k|²/k² of every mode in the order of `mode_numbers`; k and −k count as one."""
@@ -82,7 +90,7 @@ class Fourier:
 
 def mode_numbers(modes: int | tuple[int, int]) -> np.ndarray:
     """The numbers l of k = 2πl/L, one row per mode and one column per axis; −l is left out."""
-    axes = [range(-count, count + 1) for count in _tuple(modes)]
+    axes = [range(-count, count + 1) for count in as_tuple(modes)]
     zero = (0,) * len(axes)
     return np.array([numbers for numbers in product(*axes) if numbers > zero], np.float64)
 
@@ -122,21 +130,21 @@ class Spline:
     degree: int = 2
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "cells", _counts("cells", self.cells, 4))
+        object.__setattr__(self, "cells", whole_numbers("cells", self.cells, 4))
         if self.degree not in (1, 2):
             raise ValueError(f"degree is {self.degree!r}, but must be 1 (linear) or 2 (quadratic).")
 
     @property
     def axes(self) -> int:
         """Dimensions of the box."""
-        return len(_tuple(self.cells))
+        return len(as_tuple(self.cells))
 
     def energies(self, x: Columns, charge: Any, sides: Columns) -> Any:
         """|ρ_k|²/k² of every mode of the grid, in the order of `jnp.fft.rfftn`; zero for k = 0.
 
         Modes that stand for k and −k have the energy of both.
         """
-        cells = _tuple(self.cells)
+        cells = as_tuple(self.cells)
         waves = jnp.fft.rfftn(self._density(x, charge, sides) / float(np.prod(cells)))
         numbers = [np.fft.fftfreq(count, 1 / count) for count in cells]
         numbers[-1] = np.arange(cells[-1] // 2 + 1.0)
@@ -151,7 +159,7 @@ class Spline:
 
     def _density(self, x: Columns, charge: Any, sides: Columns) -> Any:
         """Mean charge density in every cell of the grid."""
-        cells, count = _tuple(self.cells), x[0].shape[0]
+        cells, count = as_tuple(self.cells), x[0].shape[0]
         size = int(np.prod(cells))
         # Several copies of the grid, added up in the end: fewer particles wait for the same cell,
         # and nothing depends on how fast a device adds to very small arrays.
@@ -186,11 +194,12 @@ def _shares(u: Any, cells: int, degree: int) -> list[tuple[Any, Any]]:
     return [((start + shift) % cells, value) for shift, value in values.items()]
 
 
-def _tuple(counts: int | tuple[int, ...]) -> tuple[int, ...]:
+def as_tuple(counts: int | tuple[int, ...]) -> tuple[int, ...]:
+    """One number for each dimension."""
     return counts if isinstance(counts, tuple) else (counts,)
 
 
-def _counts(name: str, given: Any, least: int) -> int | tuple[int, ...]:
+def whole_numbers(name: str, given: Any, least: int) -> int | tuple[int, ...]:
     """A whole number, or a pair of them."""
     counts = tuple(given) if isinstance(given, list | tuple) else (given,)
     is_fine = [isinstance(n, int | np.integer) and not isinstance(n, bool) for n in counts]

@@ -12,7 +12,14 @@ from dalembert.plasma.fields import Field, density_waves
 from dalembert.plasma.poisson import columns, effective
 from dalembert.systems._parameters import Params
 
-__all__ = ["density_modes", "field_energies", "kinetic_energy", "momentum"]
+__all__ = [
+    "density_modes",
+    "entropy",
+    "field_energies",
+    "kinetic_energy",
+    "momentum",
+    "phase_space",
+]
 
 
 def kinetic_energy(q: Any, p: Any, params: Params) -> Any:
@@ -38,6 +45,40 @@ def field_energies(field: Field) -> Callable[..., Any]:
         return field.energies(x, effective(q, params, "weight", "charge"), params["length"])
 
     return energies
+
+
+def phase_space(columns_x: int = 64, columns_v: int = 64, speed: float = 5.0) -> Callable[..., Any]:
+    """The density of particles over x and v_x, shape (columns_x, columns_v), with integral 1.
+
+    x is taken into the box, and velocities beyond ±speed are left out.
+    """
+
+    def density(q: Any, p: Any, params: Params) -> Any:
+        length = jnp.asarray(params["length"][0], q.dtype)
+        x, v = columns(q, 1)[0] / length, columns(p, 1)[0] / effective(q, params, "weight", "mass")
+        column = jnp.clip(jnp.floor((x - jnp.floor(x)) * columns_x), 0, columns_x - 1)
+        row = jnp.floor((v + speed) * (columns_v / (2 * speed)))
+        inside = (row >= 0) & (row < columns_v)
+        place = (column * columns_v + jnp.where(inside, row, 0)).astype(jnp.int32)
+        share = jnp.where(inside, effective(q, params, "weight"), 0.0)
+        counts = jnp.zeros((columns_x * columns_v,), q.dtype).at[place].add(share)
+        area = length * (2 * speed) / (columns_x * columns_v)
+        total = jnp.sum(effective(q, params, "weight"))
+        return counts.reshape(columns_x, columns_v) / (area * total)
+
+    return density
+
+
+def entropy(columns_x: int = 16, columns_v: int = 32, speed: float = 5.0) -> Callable[..., Any]:
+    """−∫ f ln f over x and v_x, of the density in cells: too small by cells per 2N."""
+    density = phase_space(columns_x, columns_v, speed)
+
+    def estimate(q: Any, p: Any, params: Params) -> Any:
+        f = density(q, p, params)
+        area = params["length"][0] * (2 * speed) / (columns_x * columns_v)
+        return -jnp.sum(jnp.where(f > 0, f * jnp.log(jnp.where(f > 0, f, 1.0)), 0.0)) * area
+
+    return estimate
 
 
 def density_modes(modes: int | tuple[int, int] = 1) -> Callable[..., Any]:

@@ -1,7 +1,7 @@
 """The Vlasov–Poisson system as N particles in their own field: a Hamiltonian system."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +11,10 @@ from dalembert.precision import is_traced
 from dalembert.system import System
 from dalembert.systems._parameters import Params, parameters, require
 
-__all__ = ["columns", "effective", "vlasov_poisson"]
+if TYPE_CHECKING:
+    from dalembert.plasma.collisions import Collisions
+
+__all__ = ["beside", "columns", "effective", "scalar", "vlasov_poisson"]
 
 ONE_MODE = Fourier(1)
 
@@ -27,6 +30,7 @@ def vlasov_poisson(
     weight: Any = 1.0,
     velocities: int | None = None,
     potential: Callable[[Any], Any] | None = None,
+    collisions: "Collisions | None" = None,
 ) -> System:
     """Plasma of N charged particles in a periodic box, in their own electrostatic field.
 
@@ -43,7 +47,8 @@ def vlasov_poisson(
 
     With ν > 0 every particle has friction and a noise for each component: the operator of Lenard
     and Bernstein, ∂f/∂t = ν ∂_v·(v f + (T/m) ∂_v f). It conserves particles; momentum and energy
-    relax to those of a Maxwellian at rest with temperature T.
+    relax to those of a Maxwellian at rest with temperature T. Other `collisions` are flows, which
+    act on velocities before and after every step of a method, and keep what they say.
 
     q and p have shape (N,), or (N, d) for more than one component; positions are not wrapped.
     Several species are arrays of shape (N,) for charge, mass, weight and temperature.
@@ -53,7 +58,8 @@ def vlasov_poisson(
         length: of the box in λ_D, L or a pair (L_x, L_y): as many as the field has axes.
         field: `da.plasma.Fourier(modes)` or `da.plasma.Spline(cells)`.
         nu: collision rate ν ≥ 0 in ω_p; 0 leaves the Hamiltonian system, without noise.
-        temperature: T ≥ 0, that collisions lead to; it is none of the parameters for ν = 0.
+        temperature: T ≥ 0, that Lenard and Bernstein's collisions lead to; it is none of the
+            parameters for ν = 0.
         charge: of a particle; electrons have −1.
         mass: of a particle; electrons have 1.
         weight: how many particles of density 1 each stands for, relative to N: all weights of a
@@ -62,9 +68,11 @@ def vlasov_poisson(
             the default. Beyond those, positions are there but nothing depends on them.
         potential: φ of positions, one value per particle: a function q → (N,) of the whole array,
             with the period of the box.
+        collisions: what ν is the rate of: None for forces inside the method, or a flow:
+            `da.plasma.LenardBernstein`, `Dougherty`, `Lorentz` or `CoulombPairs`.
 
     Invariants: the energy H for ν = 0, and the total momentum with a `Fourier` field and no
-    potential.
+    potential; with collisions, what they conserve of it.
     Exact results: waves of small amplitude, `da.plasma.linear`.
     Source: `BirdsallLangdon1991`; `LenardBernstein1958`.
     """
@@ -97,12 +105,31 @@ def vlasov_poisson(
     params = {"length": tuple(parameters(length=side)["length"] for side in sides), **values}
     H = _hamiltonian(field, potential)
     options: dict[str, Any] = {"H": H, "dim": shape, "name": "vlasov_poisson"}
+    invariants = {"energy": H}
+    if isinstance(field, Fourier) and potential is None:
+        invariants |= {f"momentum_{a}": _momentum(i) for i, a in enumerate("xyz"[:components])}
+    if collisions is not None:
+        return _with_flow(collisions, field.axes, options, {**params, **thermal}, invariants)
     if not is_traced(nu) and np.all(np.asarray(nu) == 0):
-        invariants = {"energy": H}
-        if isinstance(field, Fourier) and potential is None:
-            invariants |= {f"momentum_{a}": _momentum(i) for i, a in enumerate("xyz"[:components])}
         return System(**options, params=params, invariants=invariants)
     return System(**options, F=_friction, f=_kicks, noises=shape, params={**params, **thermal})
+
+
+def _with_flow(
+    collisions: "Collisions", axes: int, options: Any, params: Any, invariants: Any
+) -> System:
+    """A plasma whose collisions are a flow; of its invariants those are left that both keep."""
+    if not callable(getattr(collisions, "flow", None)):
+        raise TypeError(
+            "collisions must be None or an operator such as da.plasma.Dougherty(cells=32), not "
+            f"{collisions!r}."
+        )
+    if jnp.shape(params["nu"]) != ():
+        raise ValueError("nu must be one number for collisions that are a flow.")
+    flow = collisions.flow(options["dim"], axes, params)
+    kept = {name.replace("kinetic ", "") for name in flow.keeps}
+    invariants = {name: fun for name, fun in invariants.items() if name.split("_")[0] in kept}
+    return System(**options, params=params, invariants=invariants, flow=flow)
 
 
 def columns(q: Any, axes: int) -> tuple[Any, ...]:
@@ -118,7 +145,12 @@ def effective(q: Any, params: Params, *names: str) -> Any:
     return jnp.broadcast_to(value, q.shape[:1])
 
 
-def _beside(value: Any, q: Any) -> Any:
+def scalar(q: Any, params: Params, name: str) -> Any:
+    """A parameter that is one number."""
+    return jnp.asarray(params[name], q.dtype)
+
+
+def beside(value: Any, q: Any) -> Any:
     """One number per particle as an array that goes with all components of q."""
     return value if q.ndim == 1 else value[:, None]
 
@@ -128,7 +160,7 @@ def _hamiltonian(field: Field, potential: Callable[[Any], Any] | None) -> Callab
         N, Q = q.shape[0], effective(q, params, "weight", "charge")
         M = effective(q, params, "weight", "mass")
         x, sides = columns(q, field.axes), params["length"]
-        value = jnp.sum(p**2 / (2 * _beside(M, q))) + N * jnp.sum(field.energies(x, Q, sides))
+        value = jnp.sum(p**2 / (2 * beside(M, q))) + N * jnp.sum(field.energies(x, Q, sides))
         return value if potential is None else value + jnp.sum(Q * potential(q))
 
     return H
@@ -144,4 +176,4 @@ def _friction(q: Any, p: Any, params: Params) -> Any:
 
 def _kicks(q: Any, p: Any, w: Any, params: Params) -> Any:
     variance = 2 * params["nu"] * effective(q, params, "mass", "temperature")
-    return _beside(effective(q, params, "weight") * jnp.sqrt(variance), q) * w
+    return beside(effective(q, params, "weight") * jnp.sqrt(variance), q) * w

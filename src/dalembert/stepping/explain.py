@@ -15,7 +15,7 @@ __all__ = ["describe"]
 def describe(stepper: Stepper) -> str:
     """The findings about the system, the simplified stages and the order of work."""
     system, plan = stepper.system, stepper.plan
-    stages = stepper.method.rows_for(system)
+    stages = stepper.method.rows_for(system.fields)
     before = len(stages.q_rows) + len(stages.p_rows) - 4
     used = {node for block in plan.blocks for node in (*block.unknowns, *block.explicit)}
     after = len(used - {plan.new_q, plan.new_p})
@@ -32,6 +32,9 @@ def describe(stepper: Stepper) -> str:
             lines.append(f"  {number}. {_block(solver, stepper)}")
     unknowns = [len(s.block.unknowns) * system.dim for s in stepper.solvers if s.block.unknowns]
     lines.append(f"  equations to solve: {' + '.join(map(str, unknowns)) or 'none, explicit'}")
+    if system.flow is not None:
+        kept = ", ".join(system.flow.keeps) or "nothing that it says"
+        lines.append(f"  {system.flow.name} before and after, for half a step each: keeps {kept}")
     lines.append(f"  regime: {_regime(stepper)}")
     return "\n".join(lines)
 

@@ -77,7 +77,8 @@ def why_not_additive(system: System) -> str:
 def _find_out(system: System, requirement: str) -> str:
     if requirement == "constraints" and not system.constraint_count:
         return "it has no constraints"
-    return _why_not(system, system.key, requirement)
+    fields = system.fields
+    return _why_not(fields, fields.key, requirement)
 
 
 @kept

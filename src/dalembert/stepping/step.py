@@ -120,7 +120,7 @@ def check_method(system: System, method: Any) -> None:
         if not set(given) <= set(known):
             raise ValueError(f"{name} of {method.name}: {sorted(given)}, not among {list(known)}.")
     refuse_without_constraints(system, method)
-    method.check_noises(system.noises)
+    method.check_noises(system.fields.noises)
     check_requirements(system, method)
 
 
@@ -144,16 +144,16 @@ def as_increments(system: System, method: Method, dW: Any) -> Increments:
         )
     found = {"dW": given}
     shapes = {"dZ": (noises,), "mixed": (noises, noises), "area": (noises, noises), "coin": ()}
-    for name, value in beside_dW(method, noises, record).items():
+    for name, value in beside_dW(system, method, record).items():
         found[name] = _real(name, value)
         if found[name].shape != shapes[name]:
             raise ValueError(f"{name} must have shape {shapes[name]}, not {found[name].shape}.")
     return Increments(**found)
 
 
-def beside_dW(method: Method, noises: int, record: Increments) -> dict[str, Any]:
+def beside_dW(system: System, method: Method, record: Increments) -> dict[str, Any]:
     """What a method reads of a record beside dW, or an error about what is not there."""
-    found = {name: getattr(record, name) for name in sorted(method.needs(noises) - {"dW"})}
+    found = {name: getattr(record, name) for name in sorted(method.needs_for(system) - {"dW"})}
     for name, value in found.items():
         if value is None:
             raise ValueError(

@@ -8,6 +8,7 @@ and implicit blocks are solved matrix-free.
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
+from math import sqrt
 from typing import Any, NamedTuple
 
 import jax
@@ -122,8 +123,31 @@ class Stepper:
     ) -> tuple[Any, Any, StepInfo]:
         """One step of one path, for states that have been entered.
 
-        What `terms_at` gives for the state need not be evaluated again if it is given.
+        What `terms_at` gives for the state need not be evaluated again if it is given. A flow acts
+        for half of the time before the step of the method, and for the other half after it.
         """
+        flow = self.system.flow
+        if flow is None:
+            return self._advance(q, p, dt, increments, params, solver, at_start)
+        given = (None if self.system.params is None else params), self.system.shape
+        before, after = _halves(dt, increments)
+        q, p = flow.act(q, p, before, dt / 2, *given)
+        none = increments._replace(dW=before[:0], dZ=before[:0])
+        q, p, info = self._advance(q, p, dt, none, params, solver, at_start)
+        q, p = flow.act(q, p, after, dt / 2, *given)
+        return q, p, info._replace(converged=info.converged & self.is_finite(q, p))
+
+    def _advance(
+        self,
+        q: Any,
+        p: Any,
+        dt: Any,
+        increments: Increments,
+        params: Any,
+        solver: Solver,
+        at_start: Mapping[Term, Any] | None,
+    ) -> tuple[Any, Any, StepInfo]:
+        """One step of the method, with the fields of the system."""
         names = increment_names(self.plan)
         factors = self.factors(dt, params) if self.factors else {}
         values = increment_values(names, dt, increments, self.dtype, factors)
@@ -152,7 +176,7 @@ class Stepper:
     @property
     def lasting(self) -> tuple[Term, ...]:
         """Terms of the new positions that the next step evaluates again, if nothing is done."""
-        if self.is_scalar:
+        if self.is_scalar or self.system.flow is not None:
             return ()
         entries = (entry for row in self.plan.rows.values() for entry in row)
         places = {entry[:3] for entry in entries if not entry.increment.is_joint}
@@ -163,6 +187,13 @@ class Stepper:
         """The lasting terms at a state."""
         terms = {term: self.system.term(term) for term in self.lasting}
         return {term: fun(q, p, params) for term, fun in terms.items() if fun}
+
+
+def _halves(dt: Any, noise: Increments) -> tuple[Any, Any]:
+    """Independent increments over both halves of a step, as near to the path as ΔZ tells."""
+    assert noise.dZ is not None, "a flow has asked for it"
+    difference = sqrt(3) * (noise.dZ / dt - noise.dW / 2)
+    return noise.dW / 2 + difference, noise.dW / 2 - difference
 
 
 def make_stepper(
@@ -206,7 +237,8 @@ def _make_stepper(
     shortcuts: bool,
     most: float,
 ) -> Stepper:
-    system = system.typed(jax.tree.unflatten(tree, types))
+    whole = system.typed(jax.tree.unflatten(tree, types))
+    system = whole.fields
     method.check_noises(system.noises)
     if method.parts:
         from dalembert.stepping.constrained import constrained_stepper
@@ -226,7 +258,9 @@ def one_stepper(
     plan = make_plan(stages, dependence, shortcuts)
     largest = system.dim * max((len(block.unknowns) for block in plan.blocks), default=0)
     notice = ""
-    if not most:
+    if whole.flow is not None:
+        notice = f"{whole.flow.name} is a map of whole states"
+    elif not most:
         notice = "nothing is to be written out"
     elif system.dim > MAX_SCALAR_DIM or largest > MAX_SCALAR_UNKNOWNS:
         notice = f"{max(largest, system.dim)} components are too many to write out"
@@ -243,7 +277,7 @@ def one_stepper(
             notice = f"no straight-line form for: {error}"
     if notice:
         solvers, factors = forms(scalar=False)
-    return Stepper(system, method, plan, dependence, solvers, factors, notice, dtype)
+    return Stepper(whole, method, plan, dependence, solvers, factors, notice, dtype)
 
 
 def _factors(system: System, plan: Plan, z: Any, scalar: bool) -> Callable[[Any, Any], Any] | None:

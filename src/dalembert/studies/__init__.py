@@ -1,6 +1,7 @@
 """Numerical studies: methods at step sizes, their curves, and claims about them.
 
-The paper's four studies are `STUDIES`; a study of one's own is made of the same records.
+The paper's four studies are `STUDIES`, others are in `OTHER_STUDIES`; a study of one's own is made
+of the same records.
 """
 
 from dalembert.studies.claims import Claim, ClaimList
@@ -8,10 +9,12 @@ from dalembert.studies.figures import Figure, Image, Line, Panel
 from dalembert.studies.kubo import kubo
 from dalembert.studies.lenard_bernstein import lenard_bernstein
 from dalembert.studies.lorentz import lorentz
+from dalembert.studies.plasma import plasma
 from dalembert.studies.study import Case, Part, Result, Study
 from dalembert.studies.van_der_pol import van_der_pol
 
 __all__ = [
+    "OTHER_STUDIES",
     "STUDIES",
     "Case",
     "Claim",
@@ -32,3 +35,6 @@ STUDIES = {
     "lorentz": lorentz,
 }
 """Name to a function of the size, "quick" or "paper", that makes the study."""
+
+OTHER_STUDIES = {"plasma": plasma}
+"""The same for studies that are not the paper's."""

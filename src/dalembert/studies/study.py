@@ -81,6 +81,7 @@ class Part:
         histograms: histograms by name.
         keep: which states to keep, as `da.simulate` takes it.
         noise: the noise of a case, if it is not that of its method.
+        system: what is simulated, if it is not the system of the study.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Part:
     histograms: Mapping[str, Histogram] | None = None
     keep: str = "nothing"
     noise: Callable[["Part", Case], Noise] | None = None
+    system: System | None = None
 
 
 @dataclass(frozen=True)
@@ -214,7 +216,7 @@ class Study:
         place = jax.default_device(cpu) if part.paths == 1 else nullcontext()
         with place:
             settings = make_settings(
-                self.system,
+                part.system or self.system,
                 case.tableau,
                 part.initial,
                 dt=case.dt,

@@ -1,6 +1,6 @@
 """Certificates: what a method provably keeps and how fast it converges, from its numbers alone."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 
 from dalembert.methods import Method
@@ -8,6 +8,7 @@ from dalembert.methods.coefficients import number_text
 from dalembert.methods.conditions import TOLERANCE, Residuals
 from dalembert.methods.method import LAGRANGE_DALEMBERT, NOISE_KINDS, Convergence, Orders
 from dalembert.stepping.requirements import REQUIREMENTS
+from dalembert.system import System
 from dalembert.theory.elementary_weights import expand, is_series
 from dalembert.theory.order_conditions import AlgebraicOrder, algebraic_order, order_conditions
 from dalembert.theory.text import table
@@ -116,10 +117,11 @@ class Certificate:
         ]
 
 
-def certify(method: Method) -> Certificate:
+def certify(method: Method, system: System | None = None) -> Certificate:
     """Decide from the coefficients of ``method`` what it keeps and its orders of convergence.
 
-    Works for the named methods and for your own alike.
+    Works for the named methods and for your own alike. Of a system with a flow, such as
+    collisions, the certificate is that of the composition of both.
     """
     if not isinstance(method, Method):
         raise TypeError(
@@ -137,7 +139,7 @@ def certify(method: Method) -> Certificate:
     if sums is None:
         sums = _weak_sums(method)
     order = weak if method.convergence == "weak" else promised.order or {}
-    return Certificate(
+    certificate = Certificate(
         method=method,
         residuals=promised.residuals or {},
         not_counted=promised.not_counted,
@@ -146,6 +148,32 @@ def certify(method: Method) -> Certificate:
         weak_order=_taken(method, weak),
         notes=(*promised.notes, *notes),
         structure=promised.structure,
+    )
+    return certificate if system is None else _composed(certificate, system)
+
+
+def _composed(certificate: Certificate, system: System) -> Certificate:
+    """The certificate of a method's symmetric composition with the flow of a system."""
+    if not isinstance(system, System):
+        raise TypeError(f"system must be a da.System, not {system!r}.")
+    flow = system.flow
+    if flow is None:
+        return certificate
+    kept = ", ".join(flow.keeps) or "nothing that they say"
+    unknown: Orders = dict.fromkeys(certificate.order)
+    notes = (
+        f"{flow.name} before and after every step, for half of it each, keep to rounding: {kept}",
+        "what the method and the flow both keep is kept by their composition",
+        "the composition is symmetric: it has weak order 2 where the flow, and the method without "
+        "noise, have it; coefficients do not decide that",
+    )
+    return replace(
+        certificate,
+        structure=certificate.structure and f"{certificate.structure}, of the Hamiltonian part",
+        order=unknown,
+        weak_order=unknown,
+        convergence_residuals={},
+        notes=notes,
     )
 
 

@@ -23,6 +23,7 @@ from dalembert.theory.facts import (
     Spot,
     every,
 )
+from dalembert.theory.flows import Tried, try_flow
 from dalembert.theory.linear import nonlinear_terms
 from dalembert.theory.manifold import ConstraintFacts, constraint_facts
 
@@ -68,6 +69,8 @@ class Diagnosis:
         constraints: rank of Dg, dimension of the manifold and more; None without constraints.
         methods: what to expect of each method.
         recommendation: which to take, for what, and why.
+        flow: what the flow of the system does to all that it should keep, and to H; everything
+            else is about the system without it.
     """
 
     system: System
@@ -96,6 +99,7 @@ class Diagnosis:
     constraints: ConstraintFacts | None = None
     methods: tuple[Verdict, ...] = ()
     recommendation: tuple[Advice, ...] = ()
+    flow: tuple[Tried, ...] = ()
 
     def __repr__(self) -> str:
         kind = KIND_IN_WORDS[self.noise_kind]
@@ -129,6 +133,9 @@ def diagnose(
     if not isinstance(system, System):
         hint = " Call the function to get the system." if callable(system) else ""
         raise TypeError(f"system must be a da.System, not {system!r}.{hint}")
+    if system.flow is not None:
+        found = diagnose(system.fields, points, seed, methods)
+        return replace(found, system=system, flow=try_flow(system, seed))
     probe = Probe(system, points, seed)
     found = replace(_facts(system, probe), constraints=constraint_facts(system, probe.q, probe.p))
     chosen = [METHODS[name]() for name in _usual(system)] if methods is None else methods

@@ -40,12 +40,13 @@ def page(d: "Diagnosis") -> list[str]:
     tried += f", tested in {d.directions} random directions" if d.directions else ""
     tried += " and random sums of noises" if _sums(d) else ""
     lines = [
-        f"Diagnosis of {d.system.name} ({size}): {KIND_IN_WORDS[d.noise_kind]}",
+        f"Diagnosis of {d.system.name} ({size}): {_kind(d)}",
         f"  {tried}",
         "",
     ]
     lines += ["Structure", *table(_structure(d)), ""]
     lines += ["Invariants", *table(_invariants(d)), ""]
+    lines += _flow(d)
     lines += ["Methods on this system", *table(_methods(d))]
     for v in d.methods:
         lines += _item(v.refused.partition(". ")[0], "  ") if v.refused else []
@@ -142,6 +143,27 @@ def _invariants(d: "Diagnosis") -> list[tuple[str, ...]]:
             place = f"at {found.where}"
             rows.append((label, verdict, f"by {found.largest:.3g} along {found.along} {place}"))
     return rows
+
+
+def _kind(d: "Diagnosis") -> str:
+    words = KIND_IN_WORDS[d.noise_kind]
+    return words if d.system.flow is None else f"{words} besides {d.system.flow.name}"
+
+
+def _flow(d: "Diagnosis") -> list[str]:
+    """What the flow does, before and after every step of a method."""
+    if d.system.flow is None:
+        return []
+    rows = [
+        (
+            tried.name if tried.declared else f"{tried.name} (not declared)",
+            "kept" if tried.holds else "FAILS" if tried.declared else "changes",
+            f"by {tried.change:.0e} of it, tried",
+        )
+        for tried in d.flow
+    ]
+    title = f"{d.system.flow.name}, before and after every step; the rest is without them"
+    return [title, *table(rows), ""]
 
 
 def _methods(d: "Diagnosis") -> list[tuple[str, ...]]:

@@ -73,7 +73,7 @@ def enumerate_expectations(
             f"{steps} steps with {each} outcomes each have {each**steps:.2g} ends, and at most "
             f"{MAX_OUTCOMES} are enumerated: take fewer steps, or local=True, which takes one."
         )
-    missing = [x for x in method.needs(system.noises) if getattr(increments, x) is None]
+    missing = [x for x in method.needs_for(system) if getattr(increments, x) is None]
     if missing:
         raise ValueError(
             f"{method.name} needs the increments {missing[0]}, which these outcomes do not have: "

@@ -181,7 +181,7 @@ def _shoot(
     method = midpoint() if method is None else method
     refuse_constraints(system, "the generating function of the flow")
     check_method(system, method)
-    if method.needs(system.noises) != {"dW"}:
+    if method.needs_for(system) != {"dW"}:
         raise ValueError(
             f"{method.name} needs more than the increments dW, which are all that a fine path has "
             "here. Leave `method` out, or write e.g. method=da.heun()."

@@ -82,8 +82,8 @@ def method_map(system: System, method: Method, dt: float, noise: Noise | None) -
     check_method(system, method)
     check_dt(dt)
     fields = _fields(system)
-    law = usual_noise(method, system.noises, dt) if noise is None else noise
-    needs = method.needs(system.noises)
+    law = usual_noise(method.convergence, method.needs_for(system), dt) if noise is None else noise
+    needs = method.needs_for(system)
     if needs - law.offers:
         raise ValueError(
             f"{method.name} needs the increments {sorted(needs - law.offers)}, which "
@@ -112,7 +112,7 @@ def _remedies(system: System, method: Method, dt: float, law: Noise) -> str:
     """What to do about a pole: truncation too where it is harmless and ends before the pole."""
     k = harmless_truncation(dt) if law == Gaussian() else None
     usual = "a smaller dt, a weak or an explicit method"
-    if k and method.needs(system.noises) == {"dW"}:
+    if k and method.needs_for(system) == {"dW"}:
         try:
             method_map(system, method, dt, Gaussian(truncation=k))
         except ValueError:

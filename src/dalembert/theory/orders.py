@@ -223,13 +223,13 @@ def _usual_outcomes(
     system: System, method: Method, reference: Any, counts: Sequence[int], local: bool
 ) -> Outcomes | None:
     """All outcomes of the increments of a method, or None where there are too many or none."""
-    needs = method.needs(system.noises)
+    needs = method.needs_for(system)
     if method.convergence == "weak":
         return partial(enumerate_three_point, coin="coin" in needs)
     for other in (method, reference):
-        if other is not None and not other.needs(system.noises) <= {"dW", "dZ"}:
+        if other is not None and not other.needs_for(system) <= {"dW", "dZ"}:
             return None
-    both = needs | (reference.needs(system.noises) if reference is not None else set())
+    both = needs | (reference.needs_for(system) if reference is not None else set())
     outcomes = partial(gaussian_nodes, with_dZ="dZ" in both)
     if local:
         return outcomes

@@ -82,7 +82,7 @@ def draw_increments(
 ) -> Increments:
     """The increments that a run of the method draws on one path, with a leading axis of steps."""
     check_method(system, method)
-    noise = usual_noise(method, system.noises, dt)
+    noise = usual_noise(method.convergence, method.needs_for(system), dt)
     noise.check(dt=dt, steps=steps, noises=system.noises)
 
     def draw(number: Any) -> Increments:
@@ -230,7 +230,7 @@ def run_coupled(
         drawn = brownian_paths(seed, first, size, t_end / fine, fine, system.noises)
         ends_of_W.append(np.sum(np.asarray(drawn.dW), axis=1))
         for part, (method, steps) in zip(parts, runs, strict=True):
-            needs = method.needs(system.noises)
+            needs = method.needs_for(system)
             record = drawn if "dZ" in needs else drawn._replace(dZ=None)
             sizes = fine // steps, longest[method]
             coarse = coarse_paths(record, t_end / fine, *sizes, areas="area" in needs)

@@ -40,7 +40,7 @@ def usual_comparison(system: System, method: Method) -> Comparison:
     """A method of another family that converges to the Stratonovich solution."""
     if method.parts:
         return Comparison(_with_constraints(method), 16, (16, 32, 64, 128, 256))
-    if method.needs(system.noises) == {"dW"}:
+    if method.needs_for(system) == {"dW"}:
         (reference, *_) = _others(method, midpoint(), e1())
         return Comparison(reference, 16, (16, 32, 64, 128, 256, 512))
     has_brackets = system.dim <= MOST_DIM_OF_BRACKETS

@@ -169,7 +169,7 @@ def generate_all(
     """Fields of `Generated` for many steps: q_k, p_{k+1} and dW have a row for each."""
     check_variational(system, method)
     record, noises = dW if isinstance(dW, Increments) else Increments(dW), system.noises
-    fields_read = {"dW": record.dW} | beside_dW(method, noises, record)
+    fields_read = {"dW": record.dW} | beside_dW(system, method, record)
     rows = Increments(
         **{name: _rows(name, x, len(q), (noises,)) for name, x in fields_read.items()}
     )

@@ -1,0 +1,321 @@
+"""Collisions of a plasma as flows: what they do to velocities in a time, exact in what they keep.
+
+Each operator is a record that makes a `da.Flow` for a plasma. Its rate is the parameter `nu` of the
+system, ν. Velocities are v = p/M, and cells of the box are where local means are taken.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar, Literal, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dalembert.flow import Flow
+from dalembert.plasma.fields import as_tuple, whole_numbers
+from dalembert.plasma.observables import kinetic_energy, momentum
+from dalembert.plasma.poisson import beside, columns, effective, scalar
+from dalembert.plasma.turning import turned
+from dalembert.precision import is_traced
+from dalembert.systems._parameters import Params
+
+__all__ = ["Collisions", "CoulombPairs", "Dougherty", "LenardBernstein", "Lorentz"]
+
+Cells = int | tuple[int, int]
+
+
+class Collisions(Protocol):
+    """What an operator must have to be that of a plasma."""
+
+    def flow(self, shape: tuple[int, ...], axes: int, params: Params) -> Flow:
+        """The flow for velocities of a shape, in a box of so many dimensions, or an error."""
+        ...
+
+
+@dataclass(frozen=True)
+class LenardBernstein:
+    """Friction and noise that lead to a given temperature: Lenard and Bernstein's operator.
+
+        ∂f/∂t = ν ∂_v·((v − u) f + (T/m) ∂_v f),   u = 0
+
+    The Ornstein–Uhlenbeck process of every particle, exact in law. It conserves particles. With
+    cells, u is the local mean velocity, and momentum is conserved in every cell to rounding.
+
+    Args:
+        cells: of the box, or a pair of such numbers in two dimensions, in which momentum is
+            conserved; None: nowhere.
+    """
+
+    cells: Cells | None = None
+    name: ClassVar[str] = "Lenard-Bernstein collisions"
+
+    def __post_init__(self) -> None:
+        if self.cells is not None:
+            object.__setattr__(self, "cells", whole_numbers("cells", self.cells, 1))
+
+    def flow(self, shape: tuple[int, ...], axes: int, params: Params) -> Flow:
+        """Exact, with the local mean of what noise has added taken away."""
+        cells = None if self.cells is None else _per_axis(self.cells, axes)
+
+        def act(q: Any, p: Any, w: Any, h: Any, params: Params) -> tuple[Any, Any]:
+            M = beside(effective(q, params, "weight", "mass"), q)
+            heat = effective(q, params, "temperature") / effective(q, params, "mass")
+            v, kick = p / M, _kick(q, w, h, beside(heat, q), params)
+            decay = jnp.exp(-scalar(q, params, "nu") * h)
+            if cells is None:
+                return q, M * (decay * v + kick)
+            means = _Means(q, M, cells, params)
+            u = means.of(v)
+            moved = decay * (v - u) + kick
+            return q, M * (u + moved - means.of(moved))
+
+        keeps = {} if cells is None else {"momentum": momentum}
+        return Flow(act, shape, self.name, keeps)
+
+
+@dataclass(frozen=True)
+class Dougherty:
+    """Friction and noise about the local velocity and temperature: Dougherty's operator.
+
+        ∂f/∂t = ν ∂_v·((v − u) f + (T/m) ∂_v f),   u(x), T(x) of f itself
+
+    It conserves particles, momentum and energy in every cell, to rounding: after the exact process
+    about the old u and T, velocities are shifted and stretched to have them again. In a cell of n
+    particles, that is an error of 1/n. Species relax to one velocity and temperature.
+
+    Source: `Dougherty1964`.
+
+    Args:
+        cells: of the box, or a pair of such numbers in two dimensions.
+    """
+
+    cells: Cells = 1
+    name: ClassVar[str] = "Dougherty collisions"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cells", whole_numbers("cells", self.cells, 1))
+
+    def flow(self, shape: tuple[int, ...], axes: int, params: Params) -> Flow:
+        """Exact for given u and T, then recentred and rescaled."""
+        cells = _per_axis(self.cells, axes)
+
+        def act(q: Any, p: Any, w: Any, h: Any, params: Params) -> tuple[Any, Any]:
+            M = beside(effective(q, params, "weight", "mass"), q)
+            means = _Means(q, M, cells, params)
+            mass = beside(effective(q, params, "mass"), q)
+            v = p / M
+            u = means.of(v)
+            own = v - u
+            energy = means.of(_square(own))
+            # T per mass of all that is in a cell, over m of each particle.
+            heat = energy / (means.of(1 / mass) * _components(q)) / mass
+            moved = jnp.exp(-scalar(q, params, "nu") * h) * own + _kick(q, w, h, heat, params)
+            moved -= means.of(moved)
+            new = means.of(_square(moved))
+            return q, M * (u + moved * jnp.sqrt(energy / jnp.where(new > 0, new, 1.0)))
+
+        return Flow(act, shape, self.name, {"momentum": momentum, "kinetic energy": kinetic_energy})
+
+
+@dataclass(frozen=True)
+class Lorentz:
+    """Scattering of the direction of velocities by heavy particles: Lorentz' operator.
+
+        ∂f/∂t = ν r(|v|) ∂²f/∂θ²   for two components,   (ν r(|v|)/2) Δ_sphere f   for three
+
+    It conserves particles and the speed of each, to rounding. Means of cos mθ decay as e^{−νrm²t},
+    those of Legendre's P_l as e^{−νr l(l+1)t/2}, see `dalembert.plasma.turning`.
+
+    Args:
+        rate: r, a function of arrays of speeds; None: one.
+    """
+
+    rate: Callable[[Any], Any] | None = None
+    name: ClassVar[str] = "Lorentz collisions"
+
+    def flow(self, shape: tuple[int, ...], axes: int, params: Params) -> Flow:
+        """A random rotation of every velocity."""
+        _check_components(self.name, shape)
+        N, components = shape
+
+        def act(q: Any, p: Any, w: Any, h: Any, params: Params) -> tuple[Any, Any]:
+            rate = jnp.broadcast_to(scalar(q, params, "nu"), (N,))
+            if self.rate is not None:
+                speed = jnp.sqrt(jnp.sum(p**2, axis=1)) / effective(q, params, "weight", "mass")
+                rate = rate * jnp.asarray(self.rate(speed), q.dtype)
+            variance = rate * h * (2 if components == 2 else 1)
+            return q, turned(p, variance, w / jnp.sqrt(h))
+
+        return Flow(act, (N, _turns(components)), self.name, {"kinetic energy": kinetic_energy})
+
+
+@dataclass(frozen=True)
+class CoulombPairs:
+    """Collisions of random pairs, within and between species: Landau's operator in Kac's form.
+
+        ∂f_a/∂t = Σ_b (ν/2) (q_a²q_b²/m_a) ∂_v·∫ g(|u|) (|u|²I − uuᵀ) (f_b ∂_v f_a/m_a
+                  − f_a ∂_v' f_b/m_b) dv',   u = v − v',   g = |u|⁻³ (Coulomb) or 1 (Maxwell)
+
+    for densities relative to 1: ν = n e⁴ ln Λ/(4π ε₀² m² v_th³) of electrons with the Coulomb
+    kernel. All particles of a cell form random pairs, new ones every half step, and the relative
+    velocity of each pair turns by a random angle of variance ν h (q_a q_b/μ)² g(|u|) times the
+    local density, μ the reduced mass. It conserves particles, momentum and energy, pair by pair to
+    rounding. Anisotropy of Maxwell molecules decays at the rate 6ν.
+
+    All particles must have the same weight.
+
+    Source: `TakizukaAbe1977`; `Nanbu1997`.
+
+    Args:
+        kernel: "coulomb" or "maxwell".
+        cells: of the box in which pairs are formed, or a pair of such numbers in two dimensions.
+    """
+
+    kernel: Literal["coulomb", "maxwell"] = "coulomb"
+    cells: Cells = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cells", whole_numbers("cells", self.cells, 1))
+        if self.kernel not in ("coulomb", "maxwell"):
+            raise ValueError(f"kernel is {self.kernel!r}, but must be 'coulomb' or 'maxwell'.")
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return f"{self.kernel.capitalize()} pair collisions"
+
+    def flow(self, shape: tuple[int, ...], axes: int, params: Params) -> Flow:
+        """One random pairing, and a rotation of every relative velocity."""
+        _check_components(self.name, shape)
+        cells = _per_axis(self.cells, axes)
+        _check_weights(self.name, params)
+        N, components = shape
+        turns, slots = _turns(components), (N + 1) // 2
+
+        def act(q: Any, p: Any, w: Any, h: Any, params: Params) -> tuple[Any, Any]:
+            _check_weights(self.name, params)
+            cell = cell_numbers(q, cells, params)
+            order, first, crowd = _pairs(cell, w[:N], prod(cells), q.dtype)
+            mass, charge = (effective(q, params, name)[order] for name in ("mass", "charge"))
+            weight = effective(q, params, "weight")[order]
+            ahead = jnp.roll(jnp.arange(N), -1)
+            v = p[order] / (weight * mass)[:, None]
+            u = v - v[ahead]
+            total = mass + mass[ahead]
+            reduced = mass * mass[ahead] / total
+            square = jnp.sum(u**2, axis=1)
+            variance = h * scalar(q, params, "nu") * crowd * (charge * charge[ahead] / reduced) ** 2
+            if self.kernel == "coulomb":
+                variance = variance / jnp.where(square > 0, square, 1.0) ** 1.5
+            # No two pairs that begin at positions i < j, j ≥ i + 2, have i // 2 = j // 2.
+            normal = (w[N:] / jnp.sqrt(h)).reshape(slots, turns)[jnp.arange(N) // 2]
+            kick = jnp.where(first[:, None], turned(u, variance, normal) - u, 0.0)
+            kick = (weight * reduced)[:, None] * kick
+            return q, p.at[order].add(kick - jnp.roll(kick, 1, axis=0), unique_indices=True)
+
+        keeps = {"momentum": momentum, "kinetic energy": kinetic_energy}
+        return Flow(act, N + turns * slots, self.name, keeps)
+
+
+def cell_numbers(q: Any, cells: tuple[int, ...], params: Params) -> Any:
+    """The number of the cell that each particle is in, shape (N,)."""
+    cell = jnp.zeros(q.shape[:1], jnp.int32)
+    for x, n, side in zip(columns(q, len(cells)), cells, params["length"], strict=True):
+        share = x / side
+        place = jnp.floor((share - jnp.floor(share)) * n).astype(jnp.int32)
+        cell = cell * n + jnp.clip(place, 0, n - 1)
+    return cell
+
+
+def _pairs(cell: Any, keys: Any, cells: int, dtype: Any) -> tuple[Any, Any, Any]:
+    """Random pairs of particles in the same cell.
+
+    The order of independent continuous numbers is a random permutation: particles are sorted by
+    cell and number, and in each cell the first meets the second, the third the fourth, and so on.
+
+    Returns:
+        The order, whether the particle at a place of it meets the next one, and by how much it
+        meets others more often than in a plasma of density 1. In a cell with an odd number, one
+        stays alone, and the others make up for it.
+    """
+    N = cell.shape[0]
+    cell, _, order = jax.lax.sort((cell, keys, jnp.arange(N, dtype=jnp.int32)), num_keys=2)
+    starts = jnp.searchsorted(cell, jnp.arange(cells + 1, dtype=jnp.int32)).astype(jnp.int32)
+    rank = jnp.arange(N, dtype=jnp.int32) - starts[cell]
+    size = (starts[1:] - starts[:-1])[cell]
+    first = (rank % 2 == 0) & (rank + 1 < size)
+    count = size.astype(dtype)
+    odd = jnp.where((size % 2 == 1) & (size > 1), count / jnp.maximum(count - 1, 1.0), 1.0)
+    return order, first, count * (cells / N) * odd
+
+
+class _Means:
+    """Means over the particles in a cell, weighted by their masses, at every particle."""
+
+    def __init__(self, q: Any, M: Any, cells: tuple[int, ...], params: Params) -> None:
+        self.size = prod(cells)
+        self.cell = cell_numbers(q, cells, params) if self.size > 1 else None
+        self.M = M
+        self.total = self._sums(M)
+
+    def of(self, value: Any) -> Any:
+        """The mean of an array (N,) or (N, d) at every particle."""
+        sums = self._sums(self.M * value) / self.total
+        return sums if self.cell is None else sums[self.cell]
+
+    def _sums(self, value: Any) -> Any:
+        if self.cell is None:
+            return jnp.sum(value, axis=0, keepdims=True)
+        # Several copies of the sums, each of fewer terms: less rounding, and less waiting.
+        copies = max(1, min(64, len(value) // (4 * self.size)))
+        index = self.cell + self.size * (jnp.arange(len(value), dtype=jnp.int32) % copies)
+        sums = jnp.zeros((copies * self.size, *value.shape[1:]), value.dtype)
+        sums = sums.at[index].add(value, mode="promise_in_bounds")
+        return jnp.sum(sums.reshape(copies, self.size, *value.shape[1:]), axis=0)
+
+
+def _kick(q: Any, w: Any, h: Any, heat: Any, params: Params) -> Any:
+    """What noise adds to velocities in a time h: variance (T/m) (1 − e^{−2νh})."""
+    spread = -jnp.expm1(-2 * scalar(q, params, "nu") * h) / h
+    return jnp.sqrt(heat * spread) * w
+
+
+def _square(v: Any) -> Any:
+    return v**2 if v.ndim == 1 else jnp.sum(v**2, axis=1, keepdims=True)
+
+
+def _components(q: Any) -> int:
+    return 1 if q.ndim == 1 else q.shape[1]
+
+
+def _turns(components: int) -> int:
+    """Normal numbers that a random rotation takes."""
+    return 1 if components == 2 else 3
+
+
+def _per_axis(cells: Cells, axes: int) -> tuple[int, ...]:
+    """One number of cells for each dimension of the box; 1 is all of it."""
+    counts = (1,) * axes if cells == 1 else as_tuple(cells)
+    if len(counts) != axes:
+        raise ValueError(
+            f"cells is {cells!r}, but the box has {axes} dimension(s): give a number for each."
+        )
+    return counts
+
+
+def _check_weights(name: str, params: Params) -> None:
+    weight = params["weight"]
+    if not is_traced(weight) and np.ptp(np.asarray(weight)) > 0:
+        raise ValueError(
+            f"{name} need particles of one weight, not of weights from {np.min(weight)} to "
+            f"{np.max(weight)}: a pair of others cannot keep momentum and energy."
+        )
+
+
+def _check_components(name: str, shape: tuple[int, ...]) -> None:
+    if len(shape) < 2:
+        raise ValueError(
+            f"{name} turn velocities, which have one component here: write velocities=2 or 3."
+        )

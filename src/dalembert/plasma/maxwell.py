@@ -1,0 +1,196 @@
+"""The Vlasov–Maxwell system in one dimension with two velocities: particles and waves of light."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from dalembert.elementary import cos_beside_sin, sin_beside_cos
+from dalembert.plasma.fields import Field, Fourier, whole_numbers
+from dalembert.plasma.poisson import effective, scalar
+from dalembert.system import System
+from dalembert.systems._parameters import Params, parameters, require
+
+__all__ = ["Canonical", "canonical_state", "canonical_view", "light_energies", "vlasov_maxwell"]
+
+ONE_MODE = Fourier(1)
+
+
+class Canonical(NamedTuple):
+    """Particles and waves of a state of `vlasov_maxwell`.
+
+    Attributes:
+        x: positions, shape (N,).
+        y: positions across, which nothing depends on.
+        v: velocities along x and y, shape (N, 2).
+        waves: amplitudes of the vector potential A_y, shape (2, modes): √2 cos kx, √2 sin kx.
+        slopes: their derivatives with respect to time, −E_y.
+    """
+
+    x: Any
+    y: Any
+    v: Any
+    waves: Any
+    slopes: Any
+
+
+def vlasov_maxwell(
+    N: int = 2**12,
+    length: float = 4 * np.pi,
+    modes: int = 1,
+    c: Any = 1.0,
+    charge: Any = -1.0,
+    mass: Any = 1.0,
+    weight: Any = 1.0,
+    field: Field | None = ONE_MODE,
+) -> System:
+    """Plasma of N charged particles along x, in their own electric field and waves of light.
+
+        A(x) = Σ_k (a_k √2 cos kx + b_k √2 sin kx),   k = 2πl/L,   l = 1, …, modes
+
+        H = Σ_i [p_x²/(2M_i) + (p_y − Q_i A(x_i))²/(2M_i)] + N Σ_k ½ (ȧ² + ḃ² + c²k² (a² + b²))
+            + N [½ Σ_{k≠0} |ρ_k|²/k²]
+
+    A is the vector potential along y, E_y = −∂A/∂t, B_z = ∂A/∂x, and p_y = M v_y + Q A canonical:
+    a true Hamiltonian system, ∂²A/∂t² = c² ∂²A/∂x² + J_y. It is not separable: midpoint is
+    implicit, and keeps the total momentum, which is quadratic, to rounding. The energy is N times
+    that per volume, and units are those of `vlasov_poisson`: velocities, and c, in the unit
+    that temperatures have been given in.
+
+    q = (x, y, √N a, √N b) and p = (p_x, p_y, √N ȧ, √N ḃ) are vectors of 2N + 2 modes numbers:
+    `da.plasma.canonical_state` makes them from particles, `canonical_view` takes them apart.
+
+    Args:
+        N: number of particles.
+        length: L of the periodic box.
+        modes: of the vector potential. The uniform part is left out.
+        c: speed of light.
+        charge, mass, weight: of the particles, numbers or arrays (N,), as for `vlasov_poisson`.
+        field: electrostatic field along x, or None for none.
+
+    Invariants: the energy H, the momentum along x of particles and light, p_y of every particle.
+    Exact results: Weibel's instability, `da.plasma.linear.weibel_root`.
+    Source: `Weibel1959`; `BirdsallLangdon1991`.
+    """
+    if not isinstance(whole_numbers("modes", modes, 1), int) or (
+        field is not None and field.axes != 1
+    ):
+        raise ValueError("vlasov_maxwell has one dimension: give one number of modes, and a field.")
+    require("N", N, "1 or more", lambda v: v >= 1, "it is the number of particles")
+    for name, value in (("length", length), ("c", c), ("mass", mass), ("weight", weight)):
+        require(name, value, "above 0", lambda v: v > 0, "it is a length, a speed or a mass")
+    values = parameters(c=c, charge=charge, mass=mass, weight=weight)
+    for name, value in values.items():
+        if jnp.shape(value) not in ((), (N,)) or (name == "c" and jnp.shape(value) != ()):
+            raise ValueError(
+                f"{name} has shape {jnp.shape(value)}, but must be a number or ({N},)."
+            )
+    params = {"length": (parameters(length=length)["length"],), **values}
+
+    def H(q: Any, p: Any, params: Params) -> Any:
+        x, p_x, p_y = q[:N], p[:N], p[N : 2 * N]
+        Q, M = (effective(x, params, "weight", name) for name in ("charge", "mass"))
+        A = _potential(x, q[2 * N :] / np.sqrt(N), params["length"][0])
+        k = _wave_numbers(q, params, modes)
+        light = jnp.sum(p[2 * N :] ** 2 + (scalar(q, params, "c") * k * q[2 * N :]) ** 2) / 2
+        value = jnp.sum((p_x**2 + (p_y - Q * A) ** 2) / (2 * M)) + light
+        return (
+            value
+            if field is None
+            else value + N * jnp.sum(field.energies((x,), Q, params["length"]))
+        )
+
+    invariants: dict[str, Callable[..., Any]] = {"energy": H}
+    if field is None or isinstance(field, Fourier):
+        invariants["momentum_x"] = _momentum(N, modes)
+    return System(
+        H=H, dim=2 * N + 2 * modes, params=params, invariants=invariants, name="vlasov_maxwell"
+    )
+
+
+def canonical_state(
+    state: tuple[Any, Any], system: System, waves: Any = None, slopes: Any = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """A state of `vlasov_maxwell` from particles and light.
+
+    Args:
+        state: positions and momenta M v of particles, each of shape (N, 2), such as
+            `da.plasma.Start(N, length, components=2).quiet()`.
+        system: of `vlasov_maxwell`.
+        waves, slopes: as in `Canonical`; zero if not given.
+    """
+    q, p = (np.asarray(x, np.float64) for x in state)
+    N = len(q)
+    modes = (system.dim - 2 * N) // 2
+    if q.shape != (N, 2) or p.shape != (N, 2) or modes < 1:
+        raise ValueError(
+            f"positions and momenta have shapes {q.shape} and {p.shape}, but {system.name!r} needs "
+            "(N, 2) each: write Start(N, length, components=2)."
+        )
+    light = [np.zeros((2, modes)) if x is None else np.asarray(x, float) for x in (waves, slopes)]
+    if any(x.shape != (2, modes) for x in light):
+        raise ValueError(f"waves and slopes must have shape (2, {modes}), those of A_y.")
+    params: Any = system.params
+    Q = np.asarray(params["weight"]) * np.asarray(params["charge"])
+    A = np.asarray(_potential(q[:, 0], light[0].ravel(), params["length"][0], np))
+    flat = [np.sqrt(N) * x.ravel() for x in light]
+    canonical = p[:, 1] + Q * A
+    return (
+        np.concatenate([q[:, 0], q[:, 1], flat[0]]),
+        np.concatenate([p[:, 0], canonical, flat[1]]),
+    )
+
+
+def canonical_view(q: Any, p: Any, params: Params, N: int) -> Canonical:
+    """Particles and light of a state; also inside observables."""
+    x = q[:N]
+    Q, M = (effective(x, params, "weight", name) for name in ("charge", "mass"))
+    waves, slopes = (z[2 * N :].reshape(2, -1) / np.sqrt(N) for z in (q, p))
+    A = _potential(x, waves.ravel(), params["length"][0])
+    v = jnp.stack([p[:N] / M, (p[N : 2 * N] - Q * A) / M], axis=1)
+    return Canonical(x, q[N : 2 * N], v, waves, slopes)
+
+
+def light_energies(N: int) -> Callable[..., Any]:
+    """Observable: the magnetic and the electric energy per volume of every mode, (2, modes)."""
+
+    def energies(q: Any, p: Any, params: Params) -> Any:
+        modes = (q.shape[0] - 2 * N) // 2
+        k = _wave_numbers(q, params, modes)
+        parts = [(scalar(q, params, "c") * k * q[2 * N :]) ** 2, p[2 * N :] ** 2]
+        return jnp.stack([jnp.sum(part.reshape(2, modes), axis=0) for part in parts]) / (2 * N)
+
+    return energies
+
+
+def _wave_numbers(q: Any, params: Params, modes: int) -> Any:
+    """k of all cosines, then of all sines."""
+    l = np.tile(np.arange(1.0, modes + 1), 2)
+    return jnp.asarray(2 * np.pi * l, q.dtype) / jnp.asarray(params["length"][0], q.dtype)
+
+
+def _potential(x: Any, waves: Any, length: Any, numpy: Any = jnp) -> Any:
+    """A at every particle, of amplitudes of cosines and sines."""
+    modes = waves.shape[0] // 2
+    total = numpy.zeros_like(x)
+    for l in range(1, modes + 1):
+        phase = 2 * np.pi * l / length * x
+        c, s = (
+            (np.cos(phase), np.sin(phase))
+            if numpy is np
+            else (cos_beside_sin(phase), sin_beside_cos(phase))
+        )
+        total = total + np.sqrt(2) * (waves[l - 1] * c + waves[modes + l - 1] * s)
+    return total
+
+
+def _momentum(N: int, modes: int) -> Callable[..., Any]:
+    """Σ p_x and k (a ∂_t b − b ∂_t a) of all waves: what translations along x conserve."""
+
+    def momentum(q: Any, p: Any, params: Params) -> Any:
+        k = _wave_numbers(q, params, modes)[:modes]
+        (a, b), (a_t, b_t) = (z[2 * N :].reshape(2, modes) for z in (q, p))
+        return jnp.sum(p[:N]) + jnp.sum(k * (a * b_t - b * a_t))
+
+    return momentum

@@ -1,0 +1,245 @@
+"""Plasmas in their own field, with collisions: are waves, rates and invariants those of theory?"""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from dalembert.plasma import (
+    CoulombPairs,
+    Dougherty,
+    Fourier,
+    LenardBernstein,
+    Maxwellian,
+    Start,
+    bump_on_tail,
+    canonical_state,
+    density_modes,
+    entropy,
+    kinetic_energy,
+    light_energies,
+    momentum,
+    phase_space,
+    two_streams,
+    vlasov_maxwell,
+    vlasov_poisson,
+)
+from dalembert.studies.plasma_claims import (
+    ALPHA,
+    BEAM,
+    BEAM_SPEED,
+    FREE_ALPHA,
+    LANDAU,
+    PAIRS_NU,
+    STREAMS_K,
+    TEMPERATURES,
+    WEIBEL,
+    claims_of_plasma,
+    figures_of_plasma,
+)
+from dalembert.studies.study import Case, Part, Study
+from dalembert.system import System
+
+__all__ = ["plasma"]
+
+SIZES = {
+    "quick": dict(wave=2**17, noisy=2**14, paths=8, streams=2**15, pairs=2**14, light=2**12),
+    "paper": dict(wave=2**20, noisy=2**20, paths=4, streams=2**18, pairs=2**18, light=2**14),
+}
+LONG = {"quick": 400.0, "paper": 10_000.0}
+"""Of the runs that watch invariants: 4000 and 100,000 steps."""
+
+OPERATORS = {
+    "lenard_bernstein": LenardBernstein(),
+    "lenard_bernstein_momentum": LenardBernstein(cells=32),
+    "dougherty": Dougherty(cells=32),
+}
+VERLET = (Case("stormer_verlet", 0.1),)
+SAVES = 0.2
+
+
+def plasma(size: str = "quick") -> Study:
+    """Plasmas in their own field: waves, instabilities, collisions (not in the paper)."""
+    N = SIZES[size]
+    parts = [
+        _wave("Landau", N["wave"], 0.5, 20.0),
+        *(
+            _wave(f"{name}, k = {k:g}, ν = {nu:g}", N["noisy"], k, 10.0, nu, name, N["paths"])
+            for k, nu in LANDAU[size]
+            for name in OPERATORS
+        ),
+        _streams("two streams", N["streams"], 0.0),
+        _streams("two streams with collisions", N["streams"], 0.05),
+        _bump(N["streams"]),
+        _anisotropy("maxwell", N["pairs"]),
+        _anisotropy("coulomb", N["pairs"]),
+        _beam(2 * N["pairs"]),
+        _weibel(N["light"]),
+        _long(LONG[size]),
+    ]
+    return Study(
+        "plasma",
+        "Plasmas in their own field: waves, instabilities, collisions",
+        "Electrons in a periodic box with their own electric field, and in one part with waves of "
+        "light, in units of λ_D and 1/ω_p. Collisions are flows before and after every step of a "
+        "method: Lenard and Bernstein's operator without and with momentum conserved, Dougherty's, "
+        "and random pairs for Landau's. Everything is compared with linear theory, or with rates "
+        "that are known.",
+        vlasov_poisson(16),
+        tuple(parts),
+        figures_of_plasma,
+        claims_of_plasma,
+        notes=(
+            "This study is not in the paper, which treats collisions in given fields.",
+            "Local means are taken in 32 cells of the box, which lowers those of a wave by "
+            "(kΔx)²/12.",
+        ),
+    )
+
+
+def _part(name: str, system: System, initial: Any, t_end: float, **more: Any) -> Part:
+    options: dict[str, Any] = {"cases": VERLET, "paths": 1, "save_times": SAVES, **more}
+    return Part(name, initial=initial, t_end=t_end, system=system, **options)
+
+
+def _wave(
+    name: str, N: int, k: float, t_end: float, nu: float = 0.0, operator: str = "", paths: int = 1
+) -> Part:
+    """A density wave that decays."""
+    length = 2 * np.pi / k
+    options = {"nu": nu, "collisions": OPERATORS[operator]} if operator else {}
+    start = Start(N, length, amplitude=ALPHA if operator else FREE_ALPHA)
+    return _part(
+        name,
+        vlasov_poisson(N, length, Fourier(1), **options),
+        start.random if operator else start.quiet(),
+        t_end,
+        paths=paths,
+        observe={"wave": density_modes(1)},
+    )
+
+
+def _streams(name: str, N: int, nu: float) -> Part:
+    length = 2 * np.pi / STREAMS_K
+    start = Start(N, length, amplitude=2e-3, velocities=two_streams(3.0))
+    options = {"nu": nu, "collisions": Dougherty(cells=16)} if nu else {}
+    return _part(
+        name,
+        vlasov_poisson(N, length, Fourier(4), **options),
+        start.quiet(),
+        60.0,
+        save_times=0.5,
+        observe={
+            "wave": density_modes(1),
+            "phase space": phase_space(64, 64, 9.0),
+            "entropy": entropy(32, 64, 9.0),
+            "momentum": momentum,
+            "energy": _energy(N, length, Fourier(4)),
+        },
+    )
+
+
+def _bump(N: int) -> Part:
+    velocities = bump_on_tail(4.5, fraction=0.1, temperature=0.25)
+    length = 2 * np.pi / 0.3
+    return _part(
+        "bump on tail",
+        vlasov_poisson(N, length, Fourier(2)),
+        Start(N, length, amplitude=2e-3, velocities=velocities).quiet(),
+        40.0,
+        save_times=0.5,
+        observe={"wave": density_modes(1), "phase space": phase_space(64, 64, 7.0)},
+    )
+
+
+def _energy(N: int, length: float, field: Fourier) -> Any:
+    """H per particle."""
+    H = vlasov_poisson(N, length, field).H
+    return lambda q, p, params: H(q, p, params) / N
+
+
+def _even(N: int, temperatures: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Evenly spread particles at rest in the mean, with exactly these temperatures."""
+    q, p = Start(N, 4 * np.pi, components=3).quiet()
+    p = (p - p.mean(axis=0)) / p.std(axis=0)
+    return q, p * np.sqrt(temperatures)
+
+
+def _anisotropy(kernel: Any, N: int) -> Part:
+    def difference(q: Any, p: Any, params: Any) -> Any:
+        return jnp.mean(p[:, 0] ** 2 - (p[:, 1] ** 2 + p[:, 2] ** 2) / 2)
+
+    return _part(
+        f"anisotropy, {kernel}",
+        vlasov_poisson(
+            N, 4 * np.pi, nu=PAIRS_NU[kernel], velocities=3, collisions=CoulombPairs(kernel)
+        ),
+        _even(N, TEMPERATURES),
+        2.0,
+        save_times=0.1,
+        observe={"difference": difference, "momentum": momentum, "kinetic": kinetic_energy},
+    )
+
+
+def _beam(N: int) -> Part:
+    count = int(BEAM * N)
+    q, p = _even(N, (1.0, 1.0, 1.0))
+    # Not the first ones, which are all in one place.
+    chosen = np.arange(N) % round(1 / BEAM) == 0
+    p[chosen] = [BEAM_SPEED, 0.0, 0.0]
+
+    def velocity(q: Any, p: Any, params: Any) -> Any:
+        return jnp.mean(p.reshape(-1, round(1 / BEAM), 3)[:, 0, 0])
+
+    assert np.sum(chosen) == count, "N is a multiple"
+    return _part(
+        "beam",
+        vlasov_poisson(
+            N, 4 * np.pi, nu=PAIRS_NU["coulomb"], velocities=3, collisions=CoulombPairs()
+        ),
+        (q, p),
+        2.0,
+        save_times=0.1,
+        observe={"velocity": velocity},
+    )
+
+
+def _weibel(N: int) -> Part:
+    """A small correlation of velocities across with positions, and the wave that it holds up."""
+    k, u_x, u_y, c = WEIBEL
+    length = 2 * np.pi / k
+    start = Start(
+        N // 2, length, components=2, velocities=Maxwellian(temperature=u_x**2), transverse=u_y**2
+    )
+    q, p = start.quiet()
+    # Every particle has a twin with the opposite velocity across: no current besides.
+    q, p = np.concatenate([q, q]), np.concatenate([p, p * [1, -1]])
+    q[:, 0] -= 1e-3 * np.sin(k * q[:, 0]) * p[:, 1] / u_y
+    system = vlasov_maxwell(N, length, modes=1, c=c, field=None)
+    current = -np.mean(p[:, 1] * np.sqrt(2) * np.cos(k * q[:, 0]))
+    state = canonical_state((q, p), system, [[current / (1 + (k * c) ** 2)], [0.0]])
+    return _part(
+        "Weibel",
+        system,
+        state,
+        100.0,
+        cases=(Case("midpoint", 0.25),),
+        save_times=0.5,
+        observe={"light": light_energies(N), **system.invariants},
+    )
+
+
+def _long(t_end: float) -> Part:
+    """Few particles for long, with collisions that conserve momentum and energy."""
+    N, length = 256, 4 * np.pi
+    system = vlasov_poisson(N, length, Fourier(1), nu=0.1, collisions=Dougherty(cells=4))
+    cases = tuple(Case(method, 0.1) for method in ("stormer_verlet", "midpoint", "heun"))
+    return _part(
+        "long runs",
+        system,
+        Start(N, length, amplitude=0.5).quiet(),
+        t_end,
+        cases=cases,
+        save_times=t_end / 200,
+        observe={"energy": _energy(N, length, Fourier(1)), "momentum": momentum},
+    )

@@ -1,0 +1,402 @@
+"""Figures and claims of the study of plasmas."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from dalembert.ensemble.run import Run
+from dalembert.plasma import bump_on_tail, fit_growth, fit_wave, linear, two_streams
+from dalembert.studies.claims import Claim, ClaimList
+from dalembert.studies.figures import Figure, Image, Line, Panel
+from dalembert.studies.study import Result
+
+__all__ = ["claims_of_plasma", "figures_of_plasma"]
+
+ALPHA, FREE_ALPHA = 0.05, 0.02
+"""Amplitudes with collisions and without: there, larger ones trap particles before they decay."""
+LANDAU = {"quick": ((0.5, 0.5),), "paper": ((0.5, 0.1), (0.5, 0.5), (0.3, 0.1))}
+STREAMS_K = 0.2
+TEMPERATURES = (1.6, 0.7, 0.7)
+PAIRS_NU = {"maxwell": 0.1, "coulomb": 1.0}
+BEAM, BEAM_SPEED = 1 / 16, 5.0
+WEIBEL = (1.25, 0.02 / np.sqrt(2), np.sqrt(12) * 0.02 / np.sqrt(2), 1.0)
+"""k, u_x, u_y and c."""
+
+
+def _runs(result: Result) -> dict[str, Run]:
+    """The runs by part, of parts that have one case."""
+    return {part: run for (part, label), run in result.runs.items() if part != "long runs"}
+
+
+def _wave(run: Run, amplitude: float = ALPHA) -> tuple[np.ndarray, np.ndarray]:
+    """n_k(t)/n_k(0) and its standard error."""
+    m = run.moments["wave"]
+    error = m.stderr[:, 0, 0] if run.count[0] > 1 else np.zeros(len(run.t))
+    return -m.mean[:, 0, 0] / amplitude, error / amplitude
+
+
+def _collisional(runs: Mapping[str, Run]) -> dict[str, tuple[str, float, float]]:
+    """Parts with collisions, by name: the operator, k and ν."""
+    found = {}
+    for name in runs:
+        operator, *numbers = name.split(", ")
+        if operator in linear.COLLISIONS:
+            found[name] = (operator, *(float(text.split(" = ")[1]) for text in numbers))
+    return found
+
+
+def figures_of_plasma(result: Result) -> list[Figure]:
+    """Waves, instabilities with pictures of phase space, relaxation, long runs."""
+    runs, panels = _runs(result), []
+    for name, (operator, k, nu) in {"Landau": ("", 0.5, 0.0), **_collisional(runs)}.items():
+        if name in runs:
+            run, (n, error) = runs[name], _wave(runs[name], ALPHA if nu else FREE_ALPHA)
+            theory = linear.response(k, run.t, nu, operator or None).real
+            band = 2 * error if np.any(error) else None
+            curve = Line("particles", run.t, n, band, "stormer_verlet")
+            exact = Line("linear theory", run.t, theory)
+            panels.append(Panel("ω_p t", "E_k(t)/E_k(0)", [curve, exact], title=name))
+    figures = [
+        Figure(
+            "plasma_waves",
+            "Plasma: waves that decay",
+            "The field of a small density wave, without collisions and with three operators, and "
+            "what linear theory says.",
+            panels,
+            columns=2,
+        )
+    ]
+    for name, velocities, k, speed in _instabilities():
+        if name in runs:
+            run = runs[name]
+            n, _ = _wave(run, 2e-3)
+            theory = linear.response(k, run.t[run.t <= 20], velocities=velocities).real
+            f = run.moments["phase space"].mean
+            edges = np.linspace(0, 2 * np.pi / k, 65), np.linspace(-speed, speed, 65)
+            times = [len(run.t) // 2, len(run.t) - 1]
+            growth = Panel(
+                "ω_p t",
+                "|E_k(t)|/E_k(0)",
+                [
+                    Line("particles", run.t, np.abs(n), None, "stormer_verlet"),
+                    Line("linear theory", run.t[run.t <= 20], np.abs(theory)),
+                ],
+                yscale="log",
+                title=name,
+            )
+            pictures = [
+                Panel("x", "v", image=Image(*edges, f[i], "f"), title=f"t = {run.t[i]:g}")
+                for i in times
+            ]
+            figures.append(
+                Figure(
+                    "plasma_" + name.replace(" ", "_"),
+                    f"Plasma: {name}",
+                    "Growth of the first mode, and phase space in the middle and at the end.",
+                    (growth, *pictures),
+                )
+            )
+    figures += [_relaxation(runs), _light_and_long(result, runs)]
+    return [figure for figure in figures if figure.panels]
+
+
+def _instabilities() -> list[tuple[str, Any, float, float]]:
+    streams = two_streams(3.0)
+    return [
+        ("two streams", streams, STREAMS_K, 9.0),
+        ("two streams with collisions", streams, STREAMS_K, 9.0),
+        ("bump on tail", bump_on_tail(4.5, fraction=0.1, temperature=0.25), 0.3, 7.0),
+    ]
+
+
+def _relaxation(runs: Mapping[str, Run]) -> Figure:
+    panels = []
+    for kernel in ("maxwell", "coulomb"):
+        if run := runs.get(f"anisotropy, {kernel}"):
+            found = Line("particles", run.t, run.moments["difference"].mean, None, "stormer_verlet")
+            start = TEMPERATURES[0] - TEMPERATURES[1]
+            theory = Line("theory", run.t, start * anisotropy_left(kernel, run.t))
+            panels.append(
+                Panel("ω_p t", "T_x − T_y", [found, theory], title=f"pairs, {kernel} kernel")
+            )
+    if run := runs.get("beam"):
+        found = Line("particles", run.t, run.moments["velocity"].mean, None, "stormer_verlet")
+        slope = Line("Spitzer's rate", run.t, BEAM_SPEED + beam_slope() * run.t)
+        panels.append(Panel("ω_p t", "v of the beam", [found, slope], title="a beam slows down"))
+    return Figure(
+        "plasma_relaxation",
+        "Plasma: relaxation by pairs",
+        "Temperatures along and across come together, and a fast beam slows down.",
+        panels,
+    )
+
+
+def _light_and_long(result: Result, runs: Mapping[str, Run]) -> Figure:
+    panels = []
+    if run := runs.get("Weibel"):
+        energy = run.moments["light"].mean[:, 0, 0]
+        root = linear.weibel_root(*WEIBEL).imag
+        place = int(np.searchsorted(run.t, 60.0))
+        theory = energy[place] * np.exp(2 * root * (run.t - run.t[place]))
+        panels.append(
+            Panel(
+                "ω_p t",
+                "magnetic energy",
+                [
+                    Line("particles", run.t, energy, None, "midpoint"),
+                    Line("linear theory", run.t, theory),
+                ],
+                yscale="log",
+                title="Weibel's instability",
+            )
+        )
+    lines = [
+        Line(label, run.t, energy - energy[0], None, label.split(",")[0])
+        for label, run in result.part("long runs").items()
+        for energy in [run.moments["energy"].mean]
+    ]
+    if lines:
+        panels.append(Panel("ω_p t", "change of H/N", lines, title="energy with collisions"))
+    return Figure(
+        "plasma_light_and_long",
+        "Plasma: light, and long runs",
+        "Growth of the magnetic field of an anisotropic plasma. Energy over a long run with "
+        "Dougherty's collisions, which conserve it.",
+        panels,
+    )
+
+
+def anisotropy_left(kernel: str, t: np.ndarray) -> np.ndarray:
+    """(T_x − T_y)(t) over that at 0: 6ν for Maxwell molecules, Trubnikov's equation for Coulomb."""
+    nu = PAIRS_NU[kernel]
+    if kernel == "maxwell":
+        return np.exp(-6 * nu * t)
+    along, across = TEMPERATURES[:2]
+    start, fine, values = along - across, 200, [1.0]
+    for before, after in pairwise(t):
+        for _ in range(fine):
+            x = np.sqrt(1 - across / along)
+            bracket = (-3 + (3 - x**2) * np.arctanh(x) / x) / x**4
+            rate = nu / (2 * np.sqrt(np.pi)) * bracket / along**1.5
+            change = rate * (along - across) * (after - before) / fine
+            along, across = along - 2 * change, across + change
+        values.append((along - across) / start)
+    return np.array(values)
+
+
+def beam_slope() -> float:
+    """dv/dt = −2 ψ ν n/v² of a beam among particles of its own mass, at the start."""
+    x = np.linspace(0, BEAM_SPEED, 20_001)
+    # ψ(v²/2) is the share of Maxwellian speeds below v, by Simpson's rule.
+    f = np.sqrt(2 / np.pi) * x**2 * np.exp(-(x**2) / 2)
+    psi = (x[1] - x[0]) / 3 * (f[0] + f[-1] + 4 * np.sum(f[1:-1:2]) + 2 * np.sum(f[2:-1:2]))
+    return -2 * float(psi) * PAIRS_NU["coulomb"] / BEAM_SPEED**2 * (1 - BEAM)
+
+
+def claims_of_plasma(result: Result) -> list[Claim]:
+    """Against linear theory, known rates, and what each composition promises."""
+    claims, runs = ClaimList("plasma"), _runs(result)
+    is_large = any(run.count[0] == 4 for run in runs.values())
+    _claim_waves(claims, runs, is_large)
+    _claim_growth(claims, runs, is_large)
+    _claim_relaxation(claims, runs)
+    _claim_long(claims, result.part("long runs"))
+    return claims
+
+
+def _distance(found: np.ndarray, expected: np.ndarray) -> float:
+    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+
+
+def _claim_waves(claims: ClaimList, runs: Mapping[str, Run], is_large: bool) -> None:
+    if run := runs.get("Landau"):
+        n, _ = _wave(run, FREE_ALPHA)
+        claims.below(
+            "Landau damping",
+            "Without collisions the field is that of linear theory: distance in L².",
+            _distance(n, linear.response(0.5, run.t).real),
+            0.01,
+            "noise of the quiet start, and the second order of the amplitude",
+        )
+        late = (run.t >= 6) & (run.t <= 16)
+        found = fit_wave(run.t[late], n[late])
+        claims.close(
+            "Landau rate",
+            "After the transient the wave decays at Landau's rate.",
+            found.gamma,
+            linear.root(0.5).imag,
+            (0.01 if is_large else 0.02) * abs(linear.root(0.5).imag),
+            "1 %, twice that for the small size",
+            found.gamma_error,
+        )
+    for name, (operator, k, nu) in _collisional(runs).items():
+        run, (n, error) = runs[name], _wave(runs[name])
+        gaps = {other: n - linear.response(k, run.t, nu, other).real for other in linear.COLLISIONS}
+        if is_large:
+            claims.below(
+                f"damping {name}",
+                "The field is that of linear theory: distance in L².",
+                float(np.linalg.norm(gaps[operator]) / np.linalg.norm(n - gaps[operator])),
+                0.02,
+                "2 %, for the noise of collisions and the amplitude",
+            )
+        claims.below(
+            f"damping {name}, in errors",
+            "The field is that of linear theory: distance in standard errors, in the mean.",
+            float(np.sqrt(np.mean((gaps[operator][1:] / error[1:]) ** 2))),
+            2.0 if not is_large else 4.0,
+            "standard errors from few paths are too small as often as too large",
+        )
+        others = {x: np.linalg.norm(gap) for x, gap in gaps.items() if x != operator}
+        claims.above(
+            f"damping {name} and no other",
+            "The field of no other operator is as near.",
+            float(min(others.values()) / np.linalg.norm(gaps[operator])),
+            1.5,
+            "what separates the operators, over the noise",
+        )
+
+
+def _claim_growth(claims: ClaimList, runs: Mapping[str, Run], is_large: bool) -> None:
+    for name, velocities, k, _ in _instabilities():
+        if name in runs and "collisions" not in name:
+            run = runs[name]
+            late = (run.t >= 12) & (run.t <= 18)
+            expected = linear.response(k, run.t, velocities=velocities)[late]
+            # The wave of a bump runs: its size, and that of theory, in the same window.
+            size = np.hypot(*np.moveaxis(run.moments["wave"].mean[late, :, 0], -1, 0)) / 2e-3
+            rates = [fit_growth(run.t[late], np.abs(x)) for x in (size, expected)]
+            claims.close(
+                f"growth of {name}",
+                "The first mode grows at the rate of linear theory, in the same window.",
+                rates[0].gamma,
+                rates[1].gamma,
+                0.02 * rates[1].gamma + (0.0 if is_large else 0.005),
+                "2 %, and for the small size what its noise makes of it",
+                rates[0].gamma_error,
+            )
+    if run := runs.get("two streams with collisions"):
+        energy, p = run.moments["energy"].mean, run.moments["momentum"].mean
+        claims.below(
+            "energy of colliding streams",
+            "Through growth, saturation and relaxation the energy is kept: largest change.",
+            float(np.max(np.abs(energy / energy[0] - 1))),
+            1e-4,
+            "the oscillation of Störmer–Verlet's energy; collisions add rounding",
+        )
+        claims.below(
+            "momentum of colliding streams",
+            "The momentum is kept to rounding: its largest change per particle.",
+            float(np.max(np.abs(p - p[0]))),
+            1e-12,
+            "rounding",
+        )
+        if free := runs.get("two streams"):
+            entropies = [r.moments["entropy"].mean for r in (run, free)]
+            claims.above(
+                "entropy of colliding streams",
+                "Collisions make more entropy than mixing alone: gain over gain.",
+                float(np.ptp(entropies[0][[0, -1]]) / np.ptp(entropies[1][[0, -1]])),
+                1.0,
+                "Boltzmann",
+            )
+    if run := runs.get("Weibel"):
+        energy = run.moments["light"].mean[:, 0, 0]
+        late = run.t >= 40
+        found = np.polyfit(run.t[late], np.log(energy[late]) / 2, 1)[0]
+        expected = linear.weibel_root(*WEIBEL).imag
+        claims.close(
+            "growth of Weibel's instability",
+            "The magnetic field grows at the rate of linear theory.",
+            float(found),
+            expected,
+            0.02 * expected + (0.0 if is_large else 0.02 * expected),
+            "2 %, twice that for the small size",
+        )
+        claims.below(
+            "momentum of particles and light",
+            "Midpoint keeps the momentum of particles and light to rounding.",
+            float(np.ptp(run.moments["momentum_x"].mean)),
+            1e-11,
+            "rounding, and the tolerance of Newton's method",
+        )
+
+
+def _claim_relaxation(claims: ClaimList, runs: Mapping[str, Run]) -> None:
+    for kernel in ("maxwell", "coulomb"):
+        if run := runs.get(f"anisotropy, {kernel}"):
+            left = run.moments["difference"].mean / (TEMPERATURES[0] - TEMPERATURES[1])
+            N = int(run.provenance["system"]["dim"][0])
+            error = float(np.sqrt(4.5 / N) / (TEMPERATURES[0] - TEMPERATURES[1]))
+            claims.close(
+                f"anisotropy, {kernel} kernel",
+                "What is left of T_x − T_y at the end.",
+                float(left[-1]),
+                float(anisotropy_left(kernel, run.t)[-1]),
+                4 * error + 0.01,
+                "four standard errors, and 1 % for widths that are not Maxwellian",
+                error,
+            )
+            kinetic, p = run.moments["kinetic"].mean, run.moments["momentum"].mean
+            claims.below(
+                f"momentum, {kernel} kernel",
+                "Pairs keep the total momentum to rounding.",
+                float(np.max(np.abs(p - p[0]))),
+                1e-12,
+                "rounding",
+            )
+            claims.below(
+                f"energy, {kernel} kernel",
+                "Pairs keep the kinetic energy, which the field hardly changes.",
+                float(np.max(np.abs(kinetic / kinetic[0] - 1))),
+                1e-2,
+                "energy of the field",
+            )
+    if run := runs.get("beam"):
+        v = run.moments["velocity"].mean
+        early = run.t <= 0.5
+        slope = float(np.polyfit(run.t[early], v[early], 1)[0])
+        claims.close(
+            "beam",
+            "A fast beam slows down at Spitzer's rate.",
+            slope,
+            beam_slope(),
+            0.1 * abs(beam_slope()),
+            "noise, and the change of the rate while it slows down",
+        )
+
+
+def _claim_long(claims: ClaimList, runs: Mapping[str, Run]) -> None:
+    trends = {}
+    for label, run in runs.items():
+        energy, p = run.moments["energy"].mean, run.moments["momentum"].mean
+        first, second = np.array_split(energy[1:], 2)
+        trends[label] = abs(float(np.mean(second) - np.mean(first)))
+        if not label.startswith("heun"):
+            claims.below(
+                f"momentum of {label}",
+                "Over a long run with collisions the momentum is kept to rounding.",
+                float(np.max(np.abs(p - p[0]))),
+                1e-11,
+                "rounding, and the tolerance of Newton's method",
+            )
+            claims.below(
+                f"energy of {label}",
+                "Over a long run with collisions the energy has no drift: change between halves.",
+                trends[label],
+                2e-4,
+                "a ten-thousandth of H/N",
+            )
+    heun = {label: x for label, x in trends.items() if label.startswith("heun")}
+    others = [x for label, x in trends.items() if label not in heun]
+    for label, trend in heun.items():
+        if others:
+            claims.above(
+                f"energy of {label}",
+                "The energy of an explicit method without structure drifts, and more than others.",
+                trend,
+                3 * max(others),
+                "three times the largest of structured methods",
+            )

@@ -1,0 +1,418 @@
+"""Collisions of plasmas: what each operator conserves, its rates, runs against linear theory."""
+
+import re
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import eval_legendre
+
+import dalembert as da
+from dalembert.plasma import (
+    CoulombPairs,
+    Dougherty,
+    Fourier,
+    LenardBernstein,
+    Lorentz,
+    Start,
+    linear,
+    vlasov_poisson,
+)
+from dalembert.plasma.collisions import cell_numbers
+from dalembert.plasma.turning import memory_after, turned
+from tiers import tiered
+
+LENGTH = 4 * np.pi
+SPECIES = dict(mass=np.array([1.0, 4.0] * 50), charge=np.array([-1.0, 1.0] * 50))
+OPERATORS = {
+    "lenard bernstein": (LenardBernstein(), 1, {}),
+    "with momentum": (LenardBernstein(cells=4), 1, dict(weight=np.linspace(0.5, 1.5, 100))),
+    "with momentum, 2d": (LenardBernstein(cells=(2, 3)), 2, {}),
+    "dougherty": (Dougherty(cells=4), 1, {}),
+    "dougherty, species": (
+        Dougherty(cells=2),
+        3,
+        {**SPECIES, "weight": np.linspace(0.5, 1.5, 100)},
+    ),
+    "lorentz, 2 components": (Lorentz(), 2, {}),
+    "lorentz, of speed": (Lorentz(lambda v: 1 / (1 + v**3)), 3, {}),
+    "coulomb": (CoulombPairs(cells=4), 3, {}),
+    "coulomb, species": (CoulombPairs(), 3, SPECIES),
+    "maxwell, 2 components": (CoulombPairs("maxwell", cells=3), 2, {}),
+}
+
+
+def plasma(name, N=100, nu=0.5, **more):
+    collisions, components, options = OPERATORS[name]
+    is_2d = "2d" in name
+    field, length = (Fourier((1, 1)), (3.0, 4.0)) if is_2d else (Fourier(1), LENGTH)
+    options = dict(velocities=components, collisions=collisions, **options, **more)
+    return vlasov_poisson(N, length, field, nu=nu, **options)
+
+
+def state(system, seed=4):
+    q, p = np.random.default_rng(seed).normal(size=(2, *system.shape))
+    return 5 * q, 2 * p
+
+
+def collide(system, q, p, h, times, seed=0):
+    """The flow alone, many times, compiled."""
+
+    def once(p, key):
+        w = jnp.sqrt(h) * jax.random.normal(key, system.flow.noises)
+        return system.flow.map(q, p, w, jnp.asarray(h), system.params)[1], None
+
+    with jax.enable_x64(True):
+        keys = jax.random.split(jax.random.key(seed), times)
+        return np.asarray(jax.jit(lambda p: jax.lax.scan(once, p, keys)[0])(jnp.asarray(p)))
+
+
+def relative_change(fun, system, q, p, after):
+    given = [np.asarray(fun(jnp.asarray(q), jnp.asarray(x), system.params)) for x in (p, after)]
+    size = np.max(np.abs(fun(jnp.asarray(q), jnp.abs(jnp.asarray(p)), system.params)))
+    return np.max(np.abs(given[1] - given[0])) / size
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_conserve_what_they_say_over_many_steps(name):
+    system = plasma(name)
+    q, p = state(system)
+    after = collide(system, q, p, 0.1, 10_000)
+    assert np.max(np.abs(after - p)) > 0.5
+    functions = {"momentum": da.plasma.momentum, "kinetic energy": da.plasma.kinetic_energy}
+    for what, fun in functions.items():
+        change = relative_change(fun, system, q, p, after)
+        # The control: what is not said to be conserved is not.
+        assert change < 1e-12 if what in system.flow.keeps else change > 1e-3
+
+
+@pytest.mark.parametrize("name", ["with momentum", "with momentum, 2d", "dougherty"])
+def test_conservation_is_local(name):
+    """In every cell; those of the whole box would not show it."""
+    system = plasma(name)
+    q, p = state(system)
+    after = collide(system, q, p, 0.1, 100)
+    cells = OPERATORS[name][0].cells
+    cell = np.asarray(cell_numbers(jnp.asarray(q), np.atleast_1d(cells).tolist(), system.params))
+    M = np.broadcast_to(system.params["weight"], 100)
+    for number in range(np.max(cell) + 1):
+        here = cell == number
+        assert np.allclose(np.sum(p[here], axis=0), np.sum(after[here], axis=0), atol=1e-12)
+        energies = [np.sum(x[here].T ** 2 / M[here]) for x in (p, after)]
+        is_kept = energies[0] == pytest.approx(energies[1], rel=1e-12)
+        assert is_kept == ("kinetic energy" in system.flow.keeps)
+
+
+@pytest.mark.parametrize("name", ["lorentz, 2 components", "lorentz, of speed"])
+def test_lorentz_keeps_the_speed_of_every_particle(name):
+    system = plasma(name)
+    q, p = state(system)
+    after = collide(system, q, p, 0.1, 10_000)
+    speeds = [np.linalg.norm(x, axis=1) for x in (p, after)]
+    assert np.allclose(*speeds, rtol=1e-12)
+
+
+def test_an_operator_that_does_not_conserve_energy_is_found_out():
+    """The control of Dougherty's: without the last rescaling."""
+    wrong = vlasov_poisson(20, LENGTH, nu=0.5, collisions=LenardBernstein(cells=4))
+    q, p = state(wrong)
+    after = collide(wrong, q, p, 0.1, 100)
+    assert relative_change(da.plasma.kinetic_energy, wrong, q, p, after) > 1e-2
+    flow = wrong.flow
+    claimed = da.Flow(flow.map, flow.noises, "wrong", {"kinetic energy": da.plasma.kinetic_energy})
+    system = da.System(H=wrong.H, dim=20, params=wrong.params, flow=claimed)
+    methods = [da.stormer_verlet()]
+    (tried,) = [x for x in da.diagnose(system, methods=methods).flow if "kinetic" in x.name]
+    assert not tried.holds
+    right = vlasov_poisson(20, LENGTH, nu=0.5, collisions=Dougherty(cells=4))
+    assert all(x.holds for x in da.diagnose(right, methods=methods).flow)
+
+
+def turned_angles(d, variance, count=200_000):
+    """cos of the angle between vectors before and after one random rotation."""
+    rng = np.random.default_rng(2)
+    u = rng.normal(size=(count, d))
+    normal = rng.normal(size=(count, 1 if d == 2 else 3))
+    after = np.asarray(turned(jnp.asarray(u), jnp.full(count, variance), jnp.asarray(normal)))
+    return np.sum(u * after, axis=1) / np.sum(u**2, axis=1)
+
+
+@pytest.mark.parametrize("variance", [0.02, 0.5, 1.5])
+def test_directions_decay_at_the_rates_of_brownian_motion(variance):
+    """E[cos mθ] = e^{−m²s/2} on the circle, E[P_l] of the scheme on the sphere."""
+    cosine = turned_angles(2, variance)
+    for m in (1, 2):
+        values = np.cos(m * np.arccos(np.clip(cosine, -1, 1)))
+        error = np.std(values) / np.sqrt(values.size)
+        assert abs(np.mean(values) - np.exp(-(m**2) * variance / 2)) < 3.5 * error
+    cosine = turned_angles(3, variance)
+    for l in (1, 2, 3):
+        values = eval_legendre(l, cosine)
+        error = np.std(values) / np.sqrt(values.size)
+        assert abs(np.mean(values) - memory_after(l, variance)) < 3.5 * error
+        # The control: the rate of another degree.
+        assert l > 1 or abs(np.mean(values) - memory_after(2, variance)) > 10 * error
+
+
+def test_the_law_of_angles_is_right_to_second_order():
+    s = np.array([1e-3, 2e-3, 4e-3])
+    assert np.allclose(memory_after(1, s), np.exp(-s), rtol=1e-12)
+    for l in (2, 3, 4):
+        gap = np.abs(memory_after(l, s) - np.exp(-l * (l + 1) / 2 * s))
+        assert np.allclose(np.log2(gap[1:] / gap[:-1]), 3, atol=0.1)
+
+
+@pytest.mark.parametrize("components", [2, 3])
+def test_lorentz_scattering_decays_at_its_rate_in_a_run(components):
+    """Beams along x in many directions: mean velocity e^{−νt}."""
+    N, nu = 4000, 0.4
+    system = vlasov_poisson(N, LENGTH, nu=nu, velocities=components, collisions=Lorentz())
+    p = np.zeros((N, components))
+    p[:, 0] = 1.0
+    q = np.random.default_rng(1).uniform(0, LENGTH, (N, components))
+    observe = {
+        "v": lambda q, p, params: jnp.mean(p[:, 0]),
+        "e": lambda q, p, params: jnp.mean(p[:, 0] ** 2),
+    }
+    run = da.simulate(
+        system, da.stormer_verlet(), (q, p), dt=0.2, t_end=2.0, paths=1, observe=observe,
+        save_every=10, progress=False,
+    )  # fmt: skip
+    # One field step turns nothing: what it adds to v_x is of the size of the noise of the field.
+    spread = np.sqrt((run.mean["e"][-1] - run.mean["v"][-1] ** 2) / N)
+    assert abs(run.mean["v"][-1] - np.exp(-nu * 2.0)) < 4 * spread
+
+
+def anisotropy(kernel, temperatures, nu, h, times, N=20_000, seed=3):
+    """What is left of T_x − T_y, and its standard error."""
+    system = vlasov_poisson(N, LENGTH, nu=nu, velocities=3, collisions=CoulombPairs(kernel))
+    p = np.random.default_rng(seed).normal(size=(N, 3))
+    # Moments as they should be: less noise.
+    p = (p - p.mean(0)) / p.std(0) * np.sqrt(temperatures)
+    after = collide(system, np.zeros_like(p), p, h, times, seed)
+    parts = after[:, 0] ** 2 - (after[:, 1] ** 2 + after[:, 2] ** 2) / 2
+    before = temperatures[0] - temperatures[1]
+    return np.mean(parts) / before, np.std(parts) / np.sqrt(N) / before
+
+
+def landau_anisotropy(parallel, across, nu, t):
+    """T_x − T_y of two Maxwellian widths after t, over that at 0: the NRL formulary's equation."""
+    start = parallel - across
+    for _ in range(1000):
+        x = np.sqrt(1 - across / parallel)
+        bracket = (-3 + (3 - x**2) * np.arctanh(x) / x) / x**4
+        rate = nu / (2 * np.sqrt(np.pi)) * bracket / parallel**1.5
+        change = rate * (parallel - across) * t / 1000
+        parallel, across = parallel - 2 * change, across + change
+    return (parallel - across) / start
+
+
+def test_anisotropy_of_maxwell_molecules_decays_at_six_times_the_rate():
+    nu, h, times = 0.2, 0.1, 8
+    found, error = anisotropy("maxwell", (2.0, 0.5, 0.5), nu, h, times)
+    own = ((1 + memory_after(2, 4 * nu * h)) / 2) ** times
+    assert own == pytest.approx(np.exp(-6 * nu * h * times), rel=0.1)
+    assert abs(found - own) < 3 * error
+    assert abs(found - np.exp(-3 * nu * h * times)) > 5 * error
+
+
+def test_anisotropy_decays_at_the_rate_of_landaus_operator():
+    """Small ones at 2ν/(5√π), and larger ones as long as both widths are Maxwellian."""
+    small = 1 - landau_anisotropy(1.0002, 0.9999, 1.0, 1e-3)
+    assert small == pytest.approx(2 / (5 * np.sqrt(np.pi)) * 1e-3, rel=1e-3)
+    nu, h, times = 2.0, 0.05, 20
+    found, error = anisotropy("coulomb", (1.6, 0.7, 0.7), nu, h, times, N=40_000)
+    assert abs(found - landau_anisotropy(1.6, 0.7, nu, h * times)) < 3 * error + 0.01
+    assert abs(found - landau_anisotropy(1.6, 0.7, 1.3 * nu, h * times)) > 3 * error
+
+
+def test_a_fast_beam_slows_down_at_spitzers_rate():
+    """dv/dt = −2ψ(v²/2T) ν/v² among particles of the same mass."""
+    from scipy.special import gammainc
+
+    N, beam, speed, nu, h, times = 40_000, 2000, 5.0, 0.5, 0.02, 25
+    system = vlasov_poisson(N, LENGTH, nu=nu, velocities=3, collisions=CoulombPairs())
+    p = np.random.default_rng(8).normal(size=(N, 3))
+    p[:beam] = [speed, 0, 0]
+    after = collide(system, np.zeros_like(p), p, h, times)
+    slope = (np.mean(after[:beam, 0]) - speed) / (h * times)
+    psi = gammainc(1.5, speed**2 / 2)
+    expected = -2 * psi * nu / speed**2 * (1 - beam / N)
+    error = np.std(after[:beam, 0]) / np.sqrt(beam) / (h * times)
+    assert abs(slope - expected) < 3 * error + 0.05 * abs(expected)
+
+
+def test_species_come_to_one_temperature_by_pairs():
+    N = 4000
+    mass = np.where(np.arange(N) % 2, 4.0, 1.0)
+    system = vlasov_poisson(
+        N, LENGTH, nu=1.0, velocities=3, mass=mass, collisions=CoulombPairs("maxwell")
+    )
+    rng = np.random.default_rng(5)
+    T = np.where(mass == 1, 2.0, 1.0)
+    p = rng.normal(size=(N, 3)) * np.sqrt(T * mass)[:, None]
+    after = collide(system, np.zeros_like(p), p, 0.1, 100)
+
+    def temperatures(p):
+        square = np.mean(p**2 / mass[:, None], axis=1)
+        return np.array([np.mean(square[mass == m]) for m in (1.0, 4.0)])
+
+    assert np.diff(temperatures(p))[0] < -0.9
+    assert np.allclose(temperatures(after), np.mean(temperatures(p)), atol=0.1)
+
+
+def test_pairings_are_pure_functions_of_the_noise_and_differ_between_steps():
+    system = plasma("coulomb", N=101)
+    q, p = state(system)
+    drawn = da.brownian_path(1, 0, 0.1, 2, system.noises)
+    one, again, other = (
+        np.asarray(
+            da.step(
+                system, da.stormer_verlet(), q, p, 0.1, da.Increments(drawn.dW[i], drawn.dZ[i])
+            )[1]
+        )
+        for i in (0, 0, 1)
+    )
+    assert np.array_equal(one, again) and not np.allclose(one, other)
+
+
+def test_an_odd_number_of_particles_collides_as_often():
+    """Someone stays alone, and the others make up for it."""
+    N, nu, h = 3, 0.3, 1e-2
+    system = vlasov_poisson(N, LENGTH, nu=nu, velocities=3, collisions=CoulombPairs("maxwell"))
+    p = np.eye(3)
+    w = np.random.default_rng(0).normal(size=(60_000, *system.flow.noises)) * np.sqrt(h)
+
+    def moved(w):
+        given = jnp.zeros((N, 3)), jnp.asarray(p), w, jnp.asarray(h), system.params
+        return system.flow.map(*given)[1]
+
+    change = np.asarray(jax.jit(jax.vmap(moved))(jnp.asarray(w))) - p
+    # E[Δv] = (e^{−s} − 1) u/2 of a pair, s = 4νh; the partner is any other, all equally often.
+    u = p - (np.sum(p, axis=0) - p) / (N - 1)
+    rate = 1.5 * 4 * nu
+    expected = 2 / 3 * np.expm1(-rate * h) * u / 2
+    error = np.std(change, axis=0) / np.sqrt(len(w))
+    assert np.all(np.abs(np.mean(change, axis=0) - expected) < 4 * error)
+    assert np.any(np.abs(np.mean(change, axis=0) - 2 / 3 * expected) > 6 * error)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        (dict(collisions=Lorentz()), ValueError, "which have one component here"),
+        (dict(collisions=CoulombPairs()), ValueError, "which have one component here"),
+        (dict(collisions=Dougherty(cells=(2, 2))), ValueError, "give a number for each"),
+        (dict(collisions="dougherty"), TypeError, "an operator such as"),
+        (dict(collisions=Dougherty(), nu=np.full(10, 0.1)), ValueError, "nu must be one number"),
+        (
+            dict(collisions=CoulombPairs(), velocities=3, weight=np.linspace(1, 2, 10)),
+            ValueError,
+            "particles of one weight",
+        ),
+    ],
+)
+def test_collisions_that_do_not_fit_are_refused(arguments, error, match):
+    with pytest.raises(error, match=match):
+        vlasov_poisson(10, **{"nu": 0.1, **arguments})
+
+
+def test_sources_are_in_the_bibliography():
+    bibliography = (Path(__file__).parents[2] / "docs" / "references.bib").read_text("utf-8")
+    for operator in (Dougherty, CoulombPairs):
+        keys = re.findall(r"`(\w+\d{4})`", (operator.__doc__ or "").split("Source: ")[1])
+        assert keys and all(f"{{{key}," in bibliography for key in keys)
+
+
+def test_other_weights_are_refused_later_too():
+    system = vlasov_poisson(10, nu=0.1, velocities=3, collisions=CoulombPairs())
+    assert system.with_params(nu=0.2).flow is system.flow
+    with pytest.raises(TypeError, match="particles of one weight"):
+        system.with_params(weight=np.linspace(1, 2, 10))
+
+
+def test_operators_that_are_none_are_refused():
+    with pytest.raises(ValueError, match="kernel is 'hard spheres'"):
+        CoulombPairs("hard spheres")
+    with pytest.raises(ValueError, match="cells must be a whole number of 1 or more"):
+        Dougherty(cells=0)
+
+
+# --------------------------------------------------------------------------------------------
+# Compositions with methods
+
+
+def smooth_path(noises, steps, t_end=1.0):
+    """Increments of W_i(t) = sin(3t + i), a path that has derivatives, and ∫(W − W_k) dt."""
+    h = t_end / steps
+    t, i = h * np.arange(steps)[:, None], np.arange(noises)[None, :]
+    dW = np.sin(3 * (t + h) + i) - np.sin(3 * t + i)
+    dZ = (np.cos(3 * t + i) - np.cos(3 * (t + h) + i)) / 3 - h * np.sin(3 * t + i)
+    return h, dW, dZ
+
+
+@pytest.mark.parametrize("name", ["lenard bernstein", "with momentum", "lorentz, 2 components"])
+def test_the_composition_has_order_two_on_a_fixed_path(name):
+    collisions, components, _ = OPERATORS[name]
+    system = vlasov_poisson(
+        12, LENGTH, Fourier(1), nu=0.5, velocities=components,
+        collisions=LenardBernstein(cells=1) if name == "with momentum" else collisions,
+    )  # fmt: skip
+    start = state(system)
+
+    @jax.jit
+    def symmetric(z, given):
+        h, dW, dZ = given
+        q, p, _ = da.step(system, da.stormer_verlet(), *z, h, da.Increments(dW, dZ))
+        return (q, p), None
+
+    @jax.jit
+    def one_sided(z, given):
+        h, dW, _ = given
+        q, p, _ = da.step(system.fields, da.stormer_verlet(), *z, h, jnp.zeros(0))
+        return system.flow.map(q, p, dW.reshape(system.flow.noises), h, system.params), None
+
+    def end(step, steps):
+        h, dW, dZ = smooth_path(system.noises, steps)
+        with jax.enable_x64(True):
+            z = tuple(jnp.asarray(x) for x in start)
+            path = np.full(steps, h), jnp.asarray(dW), jnp.asarray(dZ)
+            return np.concatenate([np.ravel(x) for x in jax.lax.scan(step, z, path)[0]])
+
+    orders = {}
+    for step in (symmetric, one_sided):
+        ends = [end(step, steps) for steps in (16, 32, 64, 1024)]
+        errors = [np.linalg.norm(x - ends[-1]) for x in ends[:-1]]
+        orders[step] = np.log2(np.divide(errors[:-1], errors[1:]))
+    assert np.allclose(orders[symmetric], 2, atol=0.3)
+    assert np.all(orders[one_sided] < 1.5)
+
+
+CURVES = {
+    "lenard_bernstein": LenardBernstein(),
+    "lenard_bernstein_momentum": LenardBernstein(cells=32),
+    "dougherty": Dougherty(cells=32),
+}
+
+
+@pytest.mark.parametrize("name", tiered(CURVES, {"dougherty"}))
+def test_damping_is_that_of_linear_theory_with_each_operator(name):
+    """Mean over paths of random starts, in units of its error; the other operators are refuted."""
+    k, nu, N, alpha = 0.5, 0.5, 2**12, 0.1
+    system = vlasov_poisson(N, 2 * np.pi / k, Fourier(1), nu=nu, collisions=CURVES[name])
+    start = Start(N, 2 * np.pi / k, amplitude=alpha)
+    run = da.simulate(
+        system, da.stormer_verlet(), start.random, dt=0.1, t_end=10.0, paths=16, save_every=5,
+        observe={"n": da.plasma.density_modes(1)}, progress=False,
+    )  # fmt: skip
+    n, error = (x["n"][:, 0, 0] / alpha for x in (run.mean, run.stderr))
+
+    def gap(collisions):
+        expected = linear.response(k, run.t, nu, collisions).real
+        return np.sqrt(np.mean(((-n - expected) / error) ** 2))
+
+    gaps = {other: gap(other) for other in CURVES}
+    assert gaps[name] < 2
+    assert all(gap > 3 for other, gap in gaps.items() if other != name)

@@ -1,0 +1,91 @@
+"""Estimates of plasmas: control variates, and fits of frequencies and rates."""
+
+import jax
+import numpy as np
+import pytest
+
+import dalembert as da
+from dalembert.plasma import DeltaF, Start, fit_growth, fit_wave, linear, vlasov_poisson
+
+K, ALPHA = 0.5, 0.05
+LENGTH = 2 * np.pi / K
+
+
+def test_estimates_by_what_differs_have_less_noise_and_the_same_mean():
+    """Random starts: distances to linear theory, of raw means and of those with weights."""
+    N = 2**11
+    start = Start(N, LENGTH, amplitude=ALPHA)
+    system, distances, gains = vlasov_poisson(N, LENGTH), [], []
+    t = np.array([0.0, 0.4])
+    expected = linear.response(K, t).real
+    for seed in range(4):
+        with jax.enable_x64(True):
+            state = tuple(np.asarray(x) for x in start.random(jax.random.key(seed)))
+        estimate = DeltaF(start, state)
+        observe = {
+            "raw": da.plasma.density_modes(1),
+            "delta": estimate.density_modes(1),
+            "gain": estimate.gain(1),
+        }
+        run = da.simulate(
+            system, da.stormer_verlet(), state, dt=0.1, t_end=0.4, save_every=4, paths=1,
+            observe=observe, progress=False,
+        )  # fmt: skip
+        found = [-run.mean[name][:, 0, 0] / ALPHA - expected for name in ("raw", "delta")]
+        distances.append(found)
+        gains.append(run.mean["gain"][0, 0, 0])
+    raw, delta = np.sqrt(np.mean(np.square(distances), axis=0))
+    # Later the noise of the field has moved the particles, which no estimate can undo.
+    assert raw[0] > 8 * delta[0] and raw[1] > 3 * delta[1]
+    # Var(cos kx) over Var(α cos² kx) at the start.
+    assert np.mean(gains) == pytest.approx(4 / ALPHA**2, rel=0.1)
+    # The control: in the mean there is nothing to gain.
+    assert abs(np.mean(distances, axis=0)[1][0]) < 4 * delta[0] / np.sqrt(4)
+
+
+def test_delta_f_is_for_one_dimension():
+    start = Start(8, LENGTH, components=2)
+    with pytest.raises(ValueError, match="one dimension with one velocity"):
+        DeltaF(start, start.quiet())
+
+
+@pytest.mark.parametrize(("omega", "gamma"), [(1.4, -0.15), (0.3, 0.02), (5.0, -0.5)])
+def test_waves_are_fitted_with_the_right_error_bars(omega, gamma):
+    """Many noisy copies of a wave: nine of ten fits are within 1.64 standard errors."""
+    rng, t = np.random.default_rng(1), np.linspace(2.0, 12.0, 81)
+    wave = 1.3 * np.exp(gamma * t) * np.cos(omega * t + 0.4)
+    noise = 0.02 * np.max(np.abs(wave))
+    scores = []
+    for known in (None, noise):
+        for _ in range(30):
+            found = fit_wave(t, wave + noise * rng.normal(size=t.size), known)
+            scores.append((found.omega - omega) / found.omega_error)
+            scores.append((found.gamma - gamma) / found.gamma_error)
+    share = np.mean(np.abs(scores) < 1.645)
+    assert 0.8 < share < 0.98
+    exact = fit_wave(t, wave)
+    assert exact.omega == pytest.approx(omega, abs=1e-9)
+    assert exact.gamma == pytest.approx(gamma, abs=1e-9)
+
+
+def test_growth_is_fitted_with_the_right_error_bars():
+    rng, t = np.random.default_rng(2), np.linspace(0.0, 5.0, 41)
+    scores = []
+    for _ in range(200):
+        found = fit_growth(t, -0.1 * np.exp(0.3 * t) + 0.005 * rng.normal(size=t.size))
+        scores.append((found.gamma - 0.3) / found.gamma_error)
+    assert 0.84 < np.mean(np.abs(scores) < 1.645) < 0.96
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: fit_wave([0, 1, 2], [1, 2, 3]), "9 or more times"),
+        (lambda: fit_wave(np.arange(10.0) ** 2, np.ones(10)), "equal distances"),
+        (lambda: fit_growth([0, 1, 2], [1, -2, 3]), "changes its sign"),
+        (lambda: fit_growth([0, 1, 2], [1, 2, 3], 0.0), "positive standard errors"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused(make, match):
+    with pytest.raises(ValueError, match=match):
+        make()

@@ -1,0 +1,182 @@
+"""Flows: a part of the motion as a map, composed with the steps of a method."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import dalembert as da
+
+GAMMA = 0.7
+
+
+def thermostat(q, p, w, h, params):
+    """The Ornstein–Uhlenbeck process dp = −γ p dt + √(2γ) dW, exact in law."""
+    gamma = params["gamma"]
+    return q, jnp.exp(-gamma * h) * p + jnp.sqrt(-jnp.expm1(-2 * gamma * h) / h) * w
+
+
+def pendulum(**more):
+    options = dict(H=lambda q, p, params: jnp.sum(p**2 / 2 - jnp.cos(q)), dim=2)
+    flow = da.Flow(thermostat, 2, "thermostat")
+    return da.System(**{**options, "params": {"gamma": GAMMA}, "flow": flow, **more})
+
+
+START = ([0.5, -0.2], [0.1, 0.3])
+
+
+def test_a_step_is_half_of_the_flow_a_step_of_the_method_and_the_other_half():
+    system, dt = pendulum(), 0.3
+    increments = da.Increments(dW=np.array([0.4, -0.3]), dZ=np.array([0.05, 0.02]))
+    q, p, info = da.step(system, da.midpoint(), *START, dt, increments)
+    rest = np.sqrt(3) * (increments.dZ / dt - increments.dW / 2)
+    first, second = increments.dW / 2 + rest, increments.dW / 2 - rest
+    _, P = thermostat(None, np.array(START[1]), first, dt / 2, system.params)
+    free = system.fields
+    Q, P, _ = da.step(free, da.midpoint(), START[0], P, dt, [])
+    _, P = thermostat(None, P, second, dt / 2, system.params)
+    assert info.converged and free.noises == 0
+    assert np.allclose(q, Q, rtol=0, atol=1e-15) and np.allclose(p, P, rtol=0, atol=1e-15)
+
+
+def test_both_halves_of_the_noise_are_independent_and_have_half_the_variance():
+    drawn = da.brownian_path(3, 0, 0.1, 20_000, 1)
+    dW, dZ = np.asarray(drawn.dW)[:, 0], np.asarray(drawn.dZ)[:, 0]
+    rest = np.sqrt(3) * (dZ / 0.1 - dW / 2)
+    covariance = np.cov(dW / 2 + rest, dW / 2 - rest)
+    assert np.allclose(covariance, 0.05 * np.eye(2), atol=4 * 0.05 * np.sqrt(2 / 20_000))
+
+
+@pytest.mark.parametrize("name", ["stormer_verlet", "srkw1", "heun", "baoab"])
+def test_runs_of_any_method_keep_the_temperature(name):
+    """⟨p²⟩ = 1 with an exact thermostat, also for weak methods, whose usual noise it is not."""
+    run = da.simulate(
+        pendulum(), da.METHODS[name](), START, dt=0.2, t_end=12.0, paths=2000, save_every=60,
+        observe={"T": lambda q, p, params: jnp.mean(p**2)}, progress=False,
+    )  # fmt: skip
+    assert "Gaussian" in run.provenance["noise"]
+    assert abs(run.mean["T"][-1] - 1) < 4 * run.stderr["T"][-1] + 0.01
+
+
+def test_runs_are_the_same_bits_under_any_cut_and_after_a_stop(tmp_path):
+    options = dict(dt=0.1, t_end=2.0, paths=40, keep="final", progress=False)
+    whole = da.simulate(pendulum(), da.stormer_verlet(), START, **options)
+    cut = da.simulate(pendulum(), da.stormer_verlet(), START, **options, only=[7, 8])
+    assert np.array_equal(whole.p[7:9], cut.p)
+    file = tmp_path / "flow.ckpt"
+    saved = da.simulate(pendulum(), da.stormer_verlet(), START, **options, checkpoint=file)
+    assert np.array_equal(saved.p, whole.p)
+
+    def other(q, p, w, h, params):
+        return thermostat(q, 1.0001 * p, w, h, params)
+
+    changed = pendulum(flow=da.Flow(other, 2, "thermostat"))
+    with pytest.raises(ValueError, match="flow"):
+        da.simulate(changed, da.stormer_verlet(), START, **options, checkpoint=file)
+
+
+def test_a_run_can_be_differentiated_with_respect_to_parameters_of_the_flow():
+    def energy(gamma):
+        system = pendulum(params={"gamma": gamma})
+        run = da.simulate(
+            system, da.stormer_verlet(), START, dt=0.1, t_end=0.5, paths=4, seed=1,
+            observe={"p": lambda q, p, params: jnp.sum(p**2)},
+        )  # fmt: skip
+        return run.mean["p"][-1]
+
+    with jax.enable_x64(True):
+        slope = float(jax.grad(energy)(GAMMA))
+        change = float(energy(GAMMA + 1e-5) - energy(GAMMA - 1e-5)) / 2e-5
+    assert slope == pytest.approx(change, rel=1e-6)
+
+
+def test_another_flow_is_another_system():
+    """What is compiled for one map does not serve another, nor another state of what it reads."""
+    scale = {"by": 1.0}
+
+    def grow(q, p, w, h, params):
+        return q, scale["by"] * p
+
+    system = pendulum(flow=da.Flow(grow, 1))
+    zero = da.Increments(dW=[0.0], dZ=[0.0])
+    first = da.step(system, da.stormer_verlet(), *START, 0.1, zero)[1]
+    scale["by"] = 2.0
+    second = da.step(system, da.stormer_verlet(), *START, 0.1, zero)[1]
+    assert not np.allclose(first, second)
+
+
+def test_what_needs_fields_is_refused():
+    system = pendulum()
+    with pytest.raises(ValueError, match=r"has a flow, 'thermostat', .* system\.fields"):
+        system.drift(*START)
+    with pytest.raises(ValueError, match="is a map and no field"):
+        da.exact_moments(system, da.midpoint(), START, dt=0.1, steps=2)
+    with pytest.raises(ValueError, match="is a map and no field"):
+        da.discrete_hamiltonian(
+            system, da.midpoint(), *START, 0.1, da.Increments(dW=[0.0, 0.0], dZ=[0.0, 0.0])
+        )
+    assert np.shape(system.fields.drift(*START)[1]) == (2,)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "match"),
+    [
+        (lambda: pendulum(flow=thermostat), TypeError, "flow must be a da.Flow"),
+        (lambda: pendulum(f=[None]), ValueError, "has no other noise"),
+        (lambda: da.Flow(thermostat, 0), ValueError, "must be a positive integer"),
+        (
+            lambda: pendulum(flow=da.Flow(lambda q, p, w, h, params: (q, p[:1]), 2)),
+            ValueError,
+            r"must return \(q, p\), both real and of shape",
+        ),
+        (
+            lambda: pendulum(flow=da.Flow(lambda q, p: (q, p), 2)),
+            TypeError,
+            r"must be a map \(q, p, w, h\)",
+        ),
+    ],
+)
+def test_flows_that_are_none_are_refused(make, error, match):
+    with pytest.raises(error, match=match):
+        make()
+
+
+def test_a_step_needs_the_increments_of_the_flow():
+    with pytest.raises(ValueError, match="also needs the increments dZ"):
+        da.step(pendulum(), da.stormer_verlet(), *START, 0.1, [0.1, 0.2])
+
+
+def test_diagnosis_tries_what_a_flow_says_that_it_keeps():
+    def speed(q, p, params):
+        return jnp.sum(p**2)
+
+    def turn(q, p, w, h, params):
+        return q, jnp.stack(
+            [
+                jnp.cos(w[0]) * p[0] - jnp.sin(w[0]) * p[1],
+                jnp.sin(w[0]) * p[0] + jnp.cos(w[0]) * p[1],
+            ]
+        )
+
+    honest = pendulum(flow=da.Flow(turn, 1, "turn", {"speed": speed}))
+    wrong = pendulum(flow=da.Flow(thermostat, 2, "thermostat", {"speed": speed}))
+    methods = [da.midpoint()]
+    kept, broken = (da.diagnose(system, methods=methods) for system in (honest, wrong))
+    assert [tried.holds for tried in kept.flow] == [True, True]
+    assert not broken.flow[0].holds and broken.flow[0].declared
+    assert "FAILS" in str(broken) and "FAILS" not in str(kept)
+    assert "besides turn" in str(kept)
+
+
+def test_certificates_of_a_composition_name_the_flow():
+    system = pendulum(flow=da.Flow(thermostat, 2, "thermostat"))
+    whole, alone = da.certify(da.midpoint(), system), da.certify(da.midpoint())
+    assert whole.keeps_structure and not whole.lagrange_dalembert
+    assert "of the Hamiltonian part" in whole.structure and "thermostat" in str(whole)
+    assert da.certify(da.midpoint(), system.fields) == alone
+    assert not da.certify(da.heun(), system).keeps_structure
+
+
+def test_explain_names_the_flow():
+    text = da.explain(pendulum(), da.stormer_verlet())
+    assert "thermostat before and after" in text and "thermostat is a map of whole states" in text
