@@ -46,10 +46,15 @@ class Stopped(Exception):
 
 
 class BlockResult(NamedTuple):
-    """What a finished block leaves: its statistics, and the states that were asked for."""
+    """What a finished block leaves: its statistics, and the states that were asked for.
+
+    Attributes:
+        end: the block as it was where a run to a later time can go on, if that was asked for.
+    """
 
     tally: Tally
     kept: tuple[np.ndarray, np.ndarray] | None
+    end: "Pending | None" = None
 
 
 class Pending(NamedTuple):
@@ -81,6 +86,9 @@ class Work:
     failed: dict[int, int] = field(default_factory=dict)
     warm: set[Any] = field(default_factory=set)
     rate: float | None = None
+    ends: bool = False
+    compiling: threading.Lock = field(default_factory=threading.Lock)
+    compile_seconds: float = 0.0
 
     def snapshot(self) -> dict[int, Pending]:
         """The unfinished blocks as they were after their last legs."""
@@ -173,12 +181,15 @@ def _run_block(work: Work, number: int, place: Place) -> BlockResult | None:
         state, memory = place.put((pending.state, pending.memory))
         unit = pending.unit
         saves = [] if pending.saves is None else [pending.saves]
+        shared = schedule.shared_units if work.ends else 0
+        last = pending if work.ends and unit == shared else None
         _warm_up(work, compiled, state, memory, block, place)
         while unit < schedule.units:
             if work.stop.is_set():
                 return None
             started = time.perf_counter()
             end = schedule.end_of_leg(unit, _wanted_units(work))
+            end = min(end, shared) if unit < shared else end
             done = run_leg(compiled, state, memory, block, schedule, unit, end)
             state, memory, end = done.state, done.memory, done.unit
             if done.hard is not None:
@@ -193,22 +204,27 @@ def _run_block(work: Work, number: int, place: Place) -> BlockResult | None:
             if work.remember:
                 saves = [_joined(saves)]
                 now = jax.tree.map(np.asarray, Pending(unit, state, memory, None))
+                now = now._replace(unit=unit, saves=saves[0])
+                last = now if unit == shared else last
                 with work.lock:
-                    work.pending[number] = now._replace(unit=unit, saves=saves[0])
+                    work.pending[number] = now
         ends = compiled.finish(state, memory, block)
-        return _result(work, number, state, _joined(saves), ends)
+        return _result(work, number, state, _joined(saves), ends)._replace(end=last)
 
 
 def _warm_up(
     work: Work, compiled: Compiled, state: Any, memory: Any, block: Any, place: Place
 ) -> None:
-    """Compile once per place, by no steps and one look, while the other threads wait."""
-    with work.lock:
+    """Compile once per place, by no steps and one look, while the other blocks wait."""
+    with work.compiling:
         if place not in work.warm:
+            began = time.perf_counter()
             compiled.on_block(block)(state, 0, 0)
             room = work.settings.schedule.saves_per_leg
             jax.block_until_ready(observe(compiled, [state], memory, block, [0], room))
+            jax.block_until_ready(compiled.finish(state, memory, block))
             work.warm.add(place)
+            work.compile_seconds += time.perf_counter() - began
 
 
 def _wanted_units(work: Work) -> int:

@@ -321,8 +321,10 @@ class Run:
         for name, (statistic, data) in at_door("statistics", self.observed).items():
             rows.append((name, statistic.summary(statistic.result(data, self.t))))
         rate = of["path_steps_per_second"]
-        took = f"{of['seconds']:.3g} s, {rate:.3g} path-steps/s on {of['device']}, {of['code']}"
-        return title, [*rows, ("time", took)]
+        compiling = of.get("compile_seconds", 0.0)
+        apart = f" ({compiling:.3g} s of it to compile)" if compiling else ""
+        speed = f"{rate:.3g} path-steps/s on {of['device']}, {of['code']}"
+        return title, [*rows, ("time", f"{of['seconds']:.3g} s{apart}, {speed}")]
 
 
 def _plural(number: int, noun: str) -> str:
