@@ -227,6 +227,7 @@ class Job:
             q,
             p,
             provenance,
+            settings.system,
         )
         if run.failed:
             message = self._failure_message(run.failures)
