@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import dalembert
+from dalembert.ensemble import archive
 from dalembert.studies.claims import Claim, read_claims
 from dalembert.studies.draw import DASHES, styles_of
 from dalembert.studies.figures import Figure, figures_from_json, figures_to_json
-from dalembert.studies.study import Result, Study, load_result
+from dalembert.studies.study import KIND, Result, Study, load_result
 
 __all__ = ["Chapter", "to_html", "write_report", "write_study"]
 
@@ -75,7 +76,7 @@ def write_report(folder: Any) -> Path:
     """
     folder = Path(folder)
     claims = _read(folder / "claims.json", read_claims)
-    found = sorted(p.stem for p in folder.glob("*.npz"))
+    found = sorted(p.stem for p in folder.glob("*.npz") if archive.is_marked(p, KIND))
     names = dict.fromkeys([claim.experiment for claim in claims] + found)
     chapters = []
     for name in names:
