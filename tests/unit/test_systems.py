@@ -999,7 +999,7 @@ def test_solutions_stay_moderate(name):
 
 
 def test_langevin_with_a_mass_and_a_friction_for_each_degree_of_freedom():
-    """Every momentum has its own variance, m_i T, with methods that keep it and without sampling."""
+    """Every momentum has its own variance, m_i T, known without sampling."""
     mass, gamma = np.array([1.0, 4.0]), np.array([0.5, 2.0])
     system = da.systems.langevin(dim=2, gamma=gamma, mass=mass, temperature=1.5)
     found = np.diag(da.theory.stationary_covariance(system, da.midpoint(), 0.2))
@@ -1012,5 +1012,5 @@ def test_langevin_with_a_mass_and_a_friction_for_each_degree_of_freedom():
     assert particles.H(q, p, particles.params) == pytest.approx(1 + 1 / 2 + 1 / 3)
     with pytest.raises(ValueError, match=r"mass has the shape \(4,\), which does not stretch to"):
         da.systems.langevin(dim=2, mass=np.ones(4))
-    with pytest.raises(ValueError, match="gamma is .* must be at least 0"):
+    with pytest.raises(ValueError, match=r"gamma is .* must be at least 0"):
         da.systems.langevin(dim=2, gamma=np.array([1.0, -1.0]))
