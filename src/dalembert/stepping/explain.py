@@ -48,9 +48,11 @@ def _terms(stepper: Stepper) -> str:
         ]
         finding = f"({', '.join(arguments)})" if arguments else " constant"
         finding = " = 0" if dependence.vanishes else finding
-        is_one_of_many = not isinstance(r, tuple) and kind[0] not in "HF" and r != ALL
+        is_one_of_many = isinstance(r, int) and kind[0] not in "HF" and r != ALL
         name = kind if is_one_of_many else _term_name((kind, r))
-        alike.setdefault((name, finding), []).extend([r + 1] if is_one_of_many else [])
+        which = alike.setdefault((name, finding), [])
+        if isinstance(r, int) and is_one_of_many:
+            which.append(r + 1)
     return "; ".join(
         f"{name[0]}{_numbers(which)}{name[1:]}{finding}" if which else f"{name}{finding}"
         for (name, finding), which in alike.items()
