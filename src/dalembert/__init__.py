@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         exact_moments,
         strong_order,
         weak_order,
+        work_precision,
     )
 
 __version__ = "0.1.0"
@@ -117,6 +118,7 @@ __all__ = [
     "systems",
     "theory",
     "weak_order",
+    "work_precision",
 ]
 __all__ += methods.__all__
 

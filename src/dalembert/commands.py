@@ -1,10 +1,11 @@
 """Commands of the program `dalembert`."""
 
+import inspect
 import os
 import runpy
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -182,29 +183,40 @@ def reproduce(
     paths: Annotated[int | None, typer.Option(help="Number of paths.", min=2)] = None,
     t_end: Annotated[float | None, typer.Option(help="Final time.", min=0.0)] = None,
     dt: Annotated[float | None, typer.Option(help="Step size of all methods.", min=0.0)] = None,
+    param: Annotated[
+        list[str] | None, typer.Option(help="Another number, e.g. nu=0.05; repeatable.")
+    ] = None,
     processes: Processes = None,
     dask: Dask = None,
 ) -> None:
     """Run studies: figures, curves and claims; "all" are those of the paper.
 
+    With other numbers (--param) curves, texts and claims follow them; claims that hold only for the
+    paper's are left out.
+
     The exit status is 0 if every claim holds or fails for a reason that its note gives.
     """
     known = studies().STUDIES | studies().OTHER_STUDIES
+    study = _name_in(known, study)
     if study != "all" and study not in known:
         raise _fail(f"no study {study!r}; there are {', '.join(known)} and all")
+    if param and study == "all":
+        raise _fail("--param is for one study: every one has its own numbers")
     if size not in ("quick", "paper"):
         raise _fail(f"no size {size!r}; there are quick and paper")
     if _is_for_several(processes, dask):
         options = {"--size": size, "--out": out, "--paths": paths, "--t-end": t_end, "--dt": dt}
         given = [str(x) for pair in options.items() if pair[1] is not None for x in pair]
         given += [x for name in method or () for x in ("--method", name)]
+        given += [x for text in param or () for x in ("--param", text)]
         raise typer.Exit(launch(["reproduce", study, *given], processes or 1))
     names = list(studies().STUDIES) if study == "all" else [study]
     from dalembert.studies.reproduce import override
 
     with _one_of_several(), _on_dask(dask):
         try:
-            chosen = [override(known[name](size), method, paths, t_end, dt) for name in names]
+            made = [known[name](size, **_numbers(known[name], param or ())) for name in names]
+            chosen = [override(study, method, paths, t_end, dt) for study in made]
         except ValueError as error:
             raise _fail(str(error)) from error
         status = _run_studies([s for s in chosen if s.parts], out, checkpoints=size == "paper")
@@ -334,7 +346,29 @@ def _leave(status: int) -> None:
     raise typer.Exit(status) from None
 
 
+def _name_in(known: Iterable[str], name: str) -> str:
+    """The known name that this one is, whether it has -, _ or neither; else the name itself."""
+    plain = {each.replace("_", "").replace("-", ""): each for each in known}
+    return plain.get(name.lower().replace("_", "").replace("-", ""), name)
+
+
+def _numbers(make: Callable[..., Any], given: Sequence[str]) -> dict[str, float]:
+    """Parameters of a study from texts such as nu=0.05."""
+    known = [name for name in inspect.signature(make).parameters if name != "size"]
+    found = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        try:
+            found[name] = float(value)
+        except ValueError as error:
+            raise ValueError(f"--param needs NAME=NUMBER, e.g. nu=0.05, not {text!r}.") from error
+        if name not in known:
+            raise ValueError(f"there is no parameter {name!r}; there are {', '.join(known)}.")
+    return found
+
+
 def _method(name: str) -> da.Method:
+    name = _name_in(da.METHODS, name)
     if name not in da.METHODS:
         raise _fail(f"no method {name!r}; there are {', '.join(da.METHODS)}")
     return da.METHODS[name]()
@@ -342,9 +376,9 @@ def _method(name: str) -> da.Method:
 
 def _system(name: str) -> da.System:
     """A ready-made system by name, or the one that a Python file calls `system`."""
+    path, name = Path(name), _name_in(da.SYSTEMS, name)
     if name in da.SYSTEMS:
         return da.SYSTEMS[name]()
-    path = Path(name)
     if path.suffix != ".py":
         raise _fail(f"no system {name!r}; there are {', '.join(da.SYSTEMS)}, or give a .py file")
     if not path.is_file():

@@ -121,6 +121,14 @@ def test_results_that_wait_do_not_grow_with_the_number_of_blocks(undisturbed, mo
     assert len(waiting) > 41 and 1 < max(waiting) <= executors.IN_FLIGHT * moody.num_workers
 
 
+def test_a_run_on_an_executor_goes_on_to_a_later_end(tmp_path):
+    options = {"checkpoint": tmp_path / "run.ckpt", "save_every": 130}
+    with ThreadPoolExecutor(2) as pool:
+        simulate(executor=pool, t_end=25.0, **options)
+        on_pool = simulate(executor=pool, **options)
+    assert not differences(on_pool, simulate(save_every=130))
+
+
 def test_what_is_lost_again_and_again_ends_the_run_and_the_checkpoint_goes_on(
     undisturbed, tmp_path, monkeypatch
 ):

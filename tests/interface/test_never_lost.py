@@ -15,7 +15,7 @@ import pytest
 
 import dalembert as da
 import interrupted_run
-from dalembert.ensemble import blocks, lock, progress
+from dalembert.ensemble import blocks, lock, progress, ready
 from dalembert.ensemble import checkpoint as checkpoint_files
 from interrupted_run import differences, simulate, simulate_large
 
@@ -125,6 +125,50 @@ def partial_checkpoint(tmp_path, monkeypatch, simulate=simulate, **options):
     monkeypatch.undo()
     assert path.exists() and previous.exists()
     return path
+
+
+AVERAGES = {"along": da.TimeAverage(interrupted_run.SYSTEM.H, burn_in=80.0)}
+
+
+def test_a_run_goes_on_to_a_later_end_with_the_bits_of_the_long_one(tmp_path, undisturbed):
+    """From an end on the grid of saves, from one between them, and once again to no later one."""
+    path = tmp_path / "run.ckpt"
+    whole = simulate(statistics=AVERAGES)
+    for t_end in (140.0, 215.0, 300.0, 300.0):
+        run = simulate(path, statistics=AVERAGES, t_end=t_end)
+        assert run.t[-1] == t_end
+    assert not differences(run, undisturbed)
+    for a, b in zip(run.statistics["along"], whole.statistics["along"], strict=True):
+        assert np.array_equal(a, b)
+    with pytest.raises(ValueError, match=r"t_end \(300.0 in the file, 215.0 now\).* may grow"):
+        simulate(path, statistics=AVERAGES, t_end=215.0)
+    with pytest.raises(ValueError, match=r"save_every \(700 in the file, 350 now\); t_end"):
+        simulate(path, statistics=AVERAGES, t_end=700.0, save_every=350)
+
+
+def test_a_stopped_run_goes_on_to_a_later_end(tmp_path, monkeypatch, undisturbed):
+    path = partial_checkpoint(tmp_path, monkeypatch, t_end=200.0)
+    assert not differences(simulate(path), undisturbed)
+
+
+def test_kept_states_of_a_run_that_goes_on_to_a_later_end(tmp_path):
+    path = tmp_path / "run.ckpt"
+    simulate_large(path, t_end=50.0)
+    assert not differences(simulate_large(path), simulate_large())
+
+
+def test_ends_are_kept_where_they_are_small_or_asked_for(tmp_path, monkeypatch, undisturbed):
+    monkeypatch.setattr(ready, "SMALL_ENDS", 1000)
+    simulate(tmp_path / "small", t_end=70.0)
+    with pytest.raises(ValueError, match=r"t = 70, without the states .* to t = 300.*ends=True"):
+        simulate(tmp_path / "small")
+    asked = da.Checkpoint(tmp_path / "asked", ends=True)
+    simulate(asked, t_end=70.0)
+    assert not differences(simulate(asked), undisturbed)
+    not_asked = da.Checkpoint(tmp_path / "not asked", ends=False)
+    simulate(not_asked, t_end=70.0)
+    with pytest.raises(ValueError, match="without the states from which it could go on"):
+        simulate(not_asked)
 
 
 def test_large_systems_go_on_with_the_same_bits(tmp_path, monkeypatch):

@@ -106,3 +106,43 @@ def test_every_tutorial_has_a_page_and_nothing_else_lies_beside_them():
     assert sorted(path.name for path in FOLDER.iterdir() if path.suffix != ".py") == [
         f"{name}.ipynb" for name in NAMES
     ]
+
+
+def test_code_is_executed_again_only_when_something_has_changed(hook, tmp_path, monkeypatch):
+    monkeypatch.setattr(hook, "KEPT", tmp_path)
+    monkeypatch.setattr(hook, "surroundings", lambda: "one")
+    made = []
+
+    def make():
+        made.append(1)
+        return {"output": f"run {len(made)}"}
+
+    assert hook.kept("a = 1", make) == hook.kept("a = 1", make) == {"output": "run 1"}
+    assert hook.kept("a = 2", make) == {"output": "run 2"}
+    monkeypatch.setattr(hook, "surroundings", lambda: "another")
+    assert hook.kept("a = 1", make) == {"output": "run 3"}
+    assert not list(tmp_path.glob("*.[!j]*")), "nothing unfinished is left"
+
+
+def test_blocks_of_a_page_are_executed_only_if_new(hook, tmp_path, monkeypatch):
+    """A new block needs what those before it in its session have left."""
+    python = pytest.importorskip("markdown_exec._internal.formatters.python")
+    monkeypatch.setattr(hook, "KEPT", tmp_path)
+    monkeypatch.setattr(hook, "surroundings", lambda: "one")
+    executed, plain = [], python._run_python
+
+    def run(code, **options):
+        executed.append(code)
+        return plain(code, **options)
+
+    def build(*blocks):
+        monkeypatch.setattr(python, "_run_python", run)
+        python._sessions_globals.clear()
+        executed.clear()
+        hook._keep_blocks_of_pages()
+        return [python._run_python(code, session="s") for code in blocks]
+
+    first, second, third = "a = 1\nprint(a)", "print(a + 1)", "print(a + 2)"
+    assert build(first, second) == ["1\n", "2\n"] and executed == [first, second]
+    assert build(first, second) == ["1\n", "2\n"] and executed == []
+    assert build(first, third) == ["1\n", "3\n"] and executed == [first, third]

@@ -1,5 +1,8 @@
 """The report: complete, self-contained, safe, and usable with mouse, keyboard, finger and eyes."""
 
+import base64
+import csv
+import io
 import json
 import re
 import sys
@@ -14,6 +17,7 @@ import pytest
 
 import chromium
 import dalembert as da
+from dalembert.studies import report
 from dalembert.studies.claims import Claim, write_claims
 from dalembert.studies.figures import (
     Figure,
@@ -213,7 +217,8 @@ def test_report_is_self_contained(folder):
         assert "src" not in attributes and "srcset" not in attributes
         assert tag not in ("iframe", "object", "embed", "base")
         address = attributes.get("href") or "#"
-        assert address.startswith("#") or (tag, address) == ("link", "data:,")
+        is_file = tag == "a" and address.startswith("data:") and attributes.get("download")
+        assert address.startswith("#") or (tag, address) == ("link", "data:,") or is_file
     assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest|import\(|sendBeacon", html)
     assert set(re.findall(r"https?://[^\s\"']+", html)) <= {"http://www.w3.org/2000/svg"}
 
@@ -246,6 +251,33 @@ def test_several_studies_come_in_the_order_of_their_claims(folder, study, result
     html = write_report(folder).read_text(encoding="utf-8")
     found = re.findall(r'<section id="study-([\w-]+)"', html)
     assert found == ["kubo", "b-second", "a-third"]
+
+
+def test_figures_come_first_and_claims_that_hold_are_folded(folder):
+    html = write_report(folder).read_text(encoding="utf-8")
+    chapter = html[html.index('<section id="study-kubo"') :]
+    places = [
+        chapter.index(text)
+        for text in ('id="figure-energy"', 'id="claim-kubo-d"', '<details class="held">')
+    ]
+    assert places == sorted(places) and chapter.index('id="claim-kubo-e"') < places[2]
+    folded = chapter[places[2] : chapter.index("</details>", places[2])]
+    assert 'id="claim-kubo-a"' in folded and 'id="claim-kubo-b-c"' in folded
+    assert chapter.index("Printed wrongly.") > places[2], "notes come after figures and claims"
+
+
+def test_every_figure_can_be_had_as_files(folder, monkeypatch):
+    html = write_report(folder).read_text(encoding="utf-8")
+    page = Page(html)
+    files = {a["download"]: a["href"] for tag, a in page.elements if "download" in a}
+    names = {"energy", "pair", "density"}
+    assert set(files) == {f"{name}.{kind}" for name in names for kind in ("svg", "pdf")}
+    starts = {"svg": b"<?xml", "pdf": b"%PDF"}
+    for name, address in files.items():
+        data = base64.b64decode(address.partition("base64,")[2])
+        assert data.startswith(starts[name.partition(".")[2]])
+    monkeypatch.setattr(report, "find_spec", lambda name: None)
+    assert "download=" not in write_report(folder).read_text(encoding="utf-8").split("<script")[0]
 
 
 # --- errors ----------------------------------------------------------------------------------
@@ -320,6 +352,29 @@ def curves(page: chromium.Browser, number: int = 0) -> int:
 
 def spoken(page: chromium.Browser) -> str:
     return page.run("document.querySelector('figure [aria-live]').textContent")
+
+
+def test_the_numbers_of_a_figure_are_a_table(page):
+    def table(number: int) -> list[list[str]]:
+        text = page.run(
+            "(async () => { let made; const keep = URL.createObjectURL;"
+            "URL.createObjectURL = (blob) => { made = blob; return '#'; };"
+            f"const link = document.querySelectorAll('figure .files a:last-child')[{number}];"
+            "link.addEventListener('click', (event) => event.preventDefault(), { once: true });"
+            "link.click(); URL.createObjectURL = keep; return await made.text(); })()"
+        )
+        return list(csv.reader(io.StringIO(text)))
+
+    head, first, *rows = table(0)
+    assert head == ["panel", "curve", "x", "y", "band or value"]
+    assert first == ["Mean energy", "midpoint, Δt = 0.5", "0", "1", "0.05"]
+    assert len(rows) + 1 == 4 * len(T)
+    assert ["Mean energy", "heun, Δt = 0.02", "100", "", ""] in rows, (
+        "nothing for what is not finite"
+    )
+    cells = table(2)[1:]
+    assert len(cells) == 12 and cells[-1][1:3] == ["ρ", "0.875"] and cells[-1][4] == "5"
+    assert float(cells[-1][3]) == pytest.approx(2 / 3)
 
 
 def test_all_curves_are_drawn_without_errors(page):

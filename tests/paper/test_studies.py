@@ -2,13 +2,14 @@
 
 import json
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import dalembert as da
-from dalembert.commands import app
+from dalembert.commands import _name_in, app
 from dalembert.ensemble.run import Failures, Observed, Run
 from dalembert.statistics import Mean
 from dalembert.statistics.statistic import not_saved
@@ -16,6 +17,7 @@ from dalembert.studies import STUDIES, Case, Claim, ClaimList, Part, Result, Stu
 from dalembert.studies.claims import FIELDS, read_claims, unexplained, write_claims
 from dalembert.studies.curves import density_distance, expected_distance
 from dalembert.studies.lorentz import _change
+from dalembert.studies.report import write_report
 from dalembert.studies.reproduce import override, reproduce
 from dalembert.studies.statements import (
     claim_overlap,
@@ -33,6 +35,8 @@ METHODS = {
     "lenard-bernstein": ["midpoint", "rs1"],
     "lorentz": ["heun", "rs2"],
 }
+
+lb = import_module("dalembert.studies.lenard_bernstein")
 
 NOTES = {"reference", "stationary"}
 """Claims that hold and have something else to say."""
@@ -248,6 +252,89 @@ def test_statements_about_the_processes_need_no_runs():
     assert not printed.holds and "Erratum 3" in printed.note
 
 
+OTHER = {
+    "kubo": {"nu": 0.002},
+    "vanderpol": {"sigma": 0.04},
+    "lenard-bernstein": {"nu": 0.05, "E0": 1.0},
+    "lorentz": {"E0": 1.0},
+}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_texts_systems_and_notes_follow_other_numbers(name):
+    paper, other = STUDIES[name](), STUDIES[name](**OTHER[name])
+    assert other.system.params == paper.system.params | OTHER[name]
+    assert other.text != paper.text and "not the paper's numbers" in other.notes[0]
+    for key, value in OTHER[name].items():
+        assert f" = {value:g} instead of" in other.notes[0], key
+    assert not any("not the paper's numbers" in note for note in paper.notes)
+    same = STUDIES[name](**{key: paper.system.params[key] for key in OTHER[name]})
+    assert same.text == paper.text and same.notes == paper.notes
+
+
+def test_the_papers_numbers_are_the_defaults_of_the_systems():
+    systems = {"kubo": "damped_kubo", "vanderpol": "van_der_pol"}
+    for name, make in STUDIES.items():
+        own = da.SYSTEMS[systems.get(name, name.replace("-", "_"))]()
+        assert make().system.params == own.params, name
+
+
+def test_claims_follow_other_numbers_and_those_of_the_paper_alone_are_left_out():
+    """Of a made run: its energy is at the limit of one set of numbers, or at that of the other."""
+    own = {"nu": 0.05, "E0": 1.0}
+    limits = {"paper": 0.4717045, "other": float(lb.ergodic_energy(E0=1.0))}
+    label = "midpoint, Δt = 0.1"
+    for limit in limits:
+        run = a_run([limits[limit]] * 3, t=(0.0, 500.0, 999.0), paths=10**8)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lb, "OVERLAP_GIBBS", {})
+            studies = {"paper": STUDIES["lenard-bernstein"](), "other": lb.lenard_bernstein(**own)}
+            found = {
+                key: {c.id: c for c in study.claims(Result("x", {("mean-square", label): run}))}
+                for key, study in studies.items()
+            }
+        for key, claims in found.items():
+            assert claims[f"limit {label}"].expected == pytest.approx(limits[key], abs=1e-6)
+        assert f"Monte Carlo {label}" in found["paper"]
+        assert f"Monte Carlo {label}" not in found["other"]
+        assert found["other"]["ergodic energy"].holds
+    hard = lb.lenard_bernstein(E0=30.0)
+    assert "claims about the limit" in hard.notes[0]
+    ids = {c.id for c in hard.claims(Result("x", {("mean-square", label): run}))}
+    assert ids == {"ergodic energy", "initial", "unbounded increments"}
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "message"),
+    [
+        ("kubo", {"nu": 2.5}, "nu is 2.5, but must be in 0 <= nu < 2"),
+        ("vanderpol", {"sigma": 0.0}, "sigma is 0.0, but must be above 0"),
+        ("lenard-bernstein", {"mu": 0.0}, "mu is 0.0, but must be above 0"),
+        ("lorentz", {"nu": -1.0}, "nu is -1.0, but must be at least 0"),
+    ],
+)
+def test_numbers_without_a_reference_are_refused_before_anything_is_run(name, numbers, message):
+    with pytest.raises(ValueError, match=message):
+        STUDIES[name](**numbers)
+
+
+def test_names_are_known_with_hyphens_underscores_or_neither():
+    names = {"lenard_bernstein": "lenard-bernstein", "van-der-pol": "vanderpol", "kubo": "kubo"}
+    assert {name: _name_in(STUDIES, name) for name in names} == names
+    assert _name_in(da.SYSTEMS, "Van-der-Pol") == "van_der_pol"
+    assert _name_in(da.METHODS, "stormer-verlet") == "stormer_verlet"
+    assert _name_in(STUDIES, "hooke") == "hooke"
+
+
+def test_a_renamed_study_and_other_files_beside_it_make_a_report(tmp_path):
+    claim = Claim("a", "tiny", "One is one.", 1.0, 1.0, 0.0, True, "arithmetic")
+    renamed = replace(tiny_study(lambda result: [claim]), name="mine")
+    claims = reproduce(renamed, tmp_path)
+    assert {claim.experiment for claim in claims} == {"mine"}
+    next(iter(renamed.run().runs.values())).save(tmp_path / "run.npz")
+    assert 'id="study-mine"' in write_report(tmp_path).read_text(encoding="utf-8")
+
+
 def test_overrides_are_checked():
     study = STUDIES["kubo"]("quick")
     with pytest.raises(ValueError, match=r"kubo has no method euler; it has dirk, e1"):
@@ -289,6 +376,9 @@ def test_bad_arguments_of_the_program():
         (["reproduce", "hooke"], "no study 'hooke'"),
         (["reproduce", "kubo", "--size", "huge"], "no size 'huge'"),
         (["reproduce", "kubo", "--method", "euler"], "kubo has no method euler"),
+        (["reproduce", "kubo", "--param", "gamma=1"], "there is no parameter 'gamma'"),
+        (["reproduce", "kubo", "--param", "nu"], "--param needs NAME=NUMBER"),
+        (["reproduce", "all", "--param", "nu=1"], "--param is for one study"),
         (["report", "nowhere"], "claims.json"),
         (["run", "nowhere.py"], "no such file"),
     ):

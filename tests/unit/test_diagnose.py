@@ -528,3 +528,28 @@ def test_methods_for_some_systems_are_judged_where_they_are_recommended():
     assert verdicts["additive_midpoint"].strong == 2 and verdicts["additive_midpoint"].weak == 2
     assert "additive_midpoint" in [advice.method for advice in found.recommendation]
     assert "baoab" not in verdicts, "its friction is not linear"
+
+
+def test_cost_is_weighed_where_equations_are_dear():
+    """Friction that couples nothing is solved entry by entry; an explicit splitting is cheaper."""
+    large = da.diagnose(da.systems.langevin(lambda q: jnp.sum(q**4) / 4, dim=12))
+    found = {v.name: v for v in large.methods}
+    assert found["stormer_verlet"].coupled == 0 and found["midpoint"].coupled == 12
+    assert found["stormer_verlet"].cost == "12 linear, one by one"
+    advice = {a.purpose: a for a in large.recommendation}
+    assert advice["expectations"].method == "baoab"
+    assert "without equations" in advice["expectations"].reasons[0]
+    assert "stormer_verlet, several times as dear" in advice["expectations"].reasons[1]
+    coupled = da.diagnose(da.systems.fput(12))
+    assert {v.name: v for v in coupled.methods}["midpoint"].coupled == 12
+    small = da.diagnose(da.systems.langevin(lambda q: jnp.sum(q**4) / 4, dim=2))
+    assert {a.purpose: a.method for a in small.recommendation}["expectations"] != "baoab"
+
+
+def test_an_explanation_of_many_noises_fits_a_screen():
+    n = 60
+    noises = [lambda q, p, i=i: -(1.0 if i % 2 else q[0]) * q[i] for i in range(n)]
+    system = da.System(H=lambda q, p: p @ p / 2 + q @ q / 2, F=lambda q, p: -p, h=noises, dim=n)
+    text = da.explain(system, da.midpoint())
+    assert max(map(len, text.splitlines())) < 250 and len(text.splitlines()) < 20
+    assert "h1–60_p = 0" in text and "h2,4,6,…,60_q constant" in text

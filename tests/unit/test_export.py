@@ -1,5 +1,6 @@
 """Runs for people and other libraries: xarray, NetCDF, plots, and how a run prints."""
 
+import itertools
 import json
 import sys
 from dataclasses import replace
@@ -225,6 +226,9 @@ def test_kept_states_are_chains_for_arviz(run):
     np.testing.assert_array_equal(samples.p, np.swapaxes(run.p, 0, 1))
     with pytest.raises(ValueError, match='keep="all"'):
         replace(run, q=run.q[-1], p=run.p[-1]).to_arviz()
+    np.testing.assert_allclose(samples.energy.mean("chain"), run.mean["energy"], rtol=1e-12)
+    assert samples.a.shape == (300, 4, 2)
+    assert "energy" not in replace(run, system=None).to_arviz().posterior
 
 
 def band(axes, k=0):
@@ -235,7 +239,7 @@ def band(axes, k=0):
 
 
 def test_plot_of_a_scalar(run):
-    axes = run.plot()
+    axes = run.plot("energy")
     (line,) = axes.lines
     np.testing.assert_array_equal(line.get_xdata(), run.t)
     np.testing.assert_array_equal(line.get_ydata(), run.mean["energy"])
@@ -246,8 +250,8 @@ def test_plot_of_a_scalar(run):
     assert axes.get_legend() is None
 
 
-def test_the_first_observable_that_was_asked_for_is_drawn(run):
-    """It is not the first one in the alphabet."""
+def test_observables_are_in_the_order_in_which_they_were_asked_for(run):
+    """It is not that of the alphabet."""
     assert list(run.moments) == list(OBSERVE) and list(run.mean) == list(OBSERVE)
 
 
@@ -273,9 +277,96 @@ def test_plot_into_given_axes(run):
 
 
 def test_a_plot_of_one_path_has_no_band(one_path):
-    axes = one_path.plot()
+    axes = one_path.plot("energy")
     low, high = band(axes)
     np.testing.assert_array_equal(low, high)
+
+
+def test_several_observables_stand_above_each_other_or_in_given_axes(run):
+    panels = run.plot()
+    assert [axes.get_ylabel() for axes in panels] == [f"mean of {name}" for name in OBSERVE]
+    assert panels[-1].get_xlabel() == "time" and len(plt.get_fignums()) == 1
+    _, axes = plt.subplots()
+    assert run.plot(["energy", "a"], axes) is axes
+    assert [line.get_label() for line in axes.lines] == ["energy", "a[0]", "a[1]"]
+    _, two = plt.subplots(2)
+    assert list(run.plot(["energy", "a"], two)) == list(two)
+    with pytest.raises(ValueError, match="3 axes are needed, or one for all, not 2"):
+        run.plot(ax=two)
+    wide = run.plot("energy", errors=4.0)
+    low, high = band(wide)
+    np.testing.assert_allclose(high - low, 8 * run.stderr["energy"], atol=1e-14)
+
+
+def test_pictures_of_histograms(run):
+    """A curve at the end, an image of one quantity over time, one of two at one time."""
+    last, orbit = run.histograms["q"], run.histograms["orbit"]
+    (stairs,) = last.plot().patches
+    np.testing.assert_array_equal(stairs.get_data().values, last.density)
+    np.testing.assert_array_equal(orbit.t, run.t)
+    for at, number in ((None, -1), (1, 1)):
+        mesh = orbit.plot(at=at).collections[0]
+        np.testing.assert_array_equal(np.ravel(mesh.get_array()), orbit.density[number].T.ravel())
+    with pytest.raises(ValueError, match="at must be the number of one of 4 saves, not 4"):
+        orbit.plot(at=4)
+    over_time = da.Binned(orbit.counts.sum(axis=2), orbit.outside, orbit.edges[:1], t=orbit.t)
+    axes = over_time.plot()
+    assert axes.get_xlabel() == "time" and axes.get_xlim() == (0.0, 2.0)
+    np.testing.assert_array_equal(
+        np.ravel(axes.collections[0].get_array()), over_time.density.T.ravel()
+    )
+
+
+def test_films(run, tmp_path):
+    from PIL import Image
+
+    films = {"orbit.gif": run.histograms["orbit"].animate, "paths.gif": run.animate}
+    for name, film in films.items():
+        film(file=tmp_path / name)
+        with Image.open(tmp_path / name) as found:
+            assert found.n_frames == len(run.t)
+    assert plt.get_fignums() == []
+    with pytest.raises(ValueError, match="every_save=True"):
+        run.histograms["q"].animate()
+    with pytest.raises(ValueError, match='keep="all"'):
+        replace(run, q=run.q[-1], p=run.p[-1]).animate()
+    with pytest.raises(ValueError, match="one of the 300 that were kept, not 300"):
+        run.animate(path=300)
+
+
+def test_phase_portraits(run):
+    axes = run.phase_portrait(paths=3)
+    assert len(axes.lines) == 6, "three curves, each with the dot that it starts from"
+    np.testing.assert_array_equal(axes.lines[1].get_xdata(), run.q[:, 1, 0])
+    np.testing.assert_array_equal(axes.lines[1].get_ydata(), run.p[:, 1, 0])
+    (points,) = replace(run, q=run.q[-1], p=run.p[-1]).phase_portrait().lines
+    np.testing.assert_array_equal(points.get_xdata(), run.q[-1, :, 0])
+    with pytest.raises(ValueError, match=r"component 1 is no entry of a state of shape \(1,\)"):
+        run.phase_portrait(1)
+    with pytest.raises(ValueError, match='keep="all" or keep="final"'):
+        replace(run, q=None, p=None).phase_portrait()
+
+
+@pytest.mark.parametrize("span", [3.0, 30.0, 1e4, 1e9])
+@pytest.mark.parametrize("low", [1e-8, 0.002, 1.0])
+def test_labels_of_logarithmic_axes_do_not_collide(low, span):
+    from dalembert.pictures import make_axes, tidy_log_axes
+
+    axes = make_axes()
+    axes.loglog([low, low * span], [low, low * span])
+    tidy_log_axes(axes)
+    axes.figure.canvas.draw()
+    for axis in (axes.xaxis, axes.yaxis):
+        ends = axis.get_view_interval()
+        ticks = [t for t in axis.get_majorticklabels() if ends[0] <= _value(axis, t) <= ends[1]]
+        boxes = [t.get_window_extent() for t in ticks if t.get_text()]
+        assert len(boxes) >= 2
+        assert not any(a.overlaps(b) for a, b in itertools.pairwise(boxes))
+        assert not any(t.get_text() for t in axis.get_minorticklabels())
+
+
+def _value(axis, label):
+    return label.get_position()[0 if axis.axis_name == "x" else 1]
 
 
 def test_an_unknown_observable_is_refused_and_leaves_no_figure(run):

@@ -10,7 +10,7 @@ import dalembert
 ROOT = Path(dalembert.__file__).parent
 
 FLOORS = (
-    ("caches", "known", "operations", "options", "precision", "primitives"),
+    ("caches", "known", "operations", "options", "pictures", "precision", "primitives"),
     ("traces", "dependence", "elementary", "digest", "captured", "functions", "joint", "flow"),
     ("system", "noise", "constraints"),
     ("systems", "methods"),

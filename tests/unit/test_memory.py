@@ -66,7 +66,7 @@ def test_the_estimate_follows_what_is_held_in_the_end():
     options = {"dt": 1e-3, "paths": 200, "histograms": bins(1000, every_save=True), "keep": "all"}
     estimates = []
 
-    def note(settings, shapes, workers):
+    def note(settings, shapes, workers, ends=0):
         if shapes:
             needed = memory.needed_memory(settings, shapes, workers)
             estimates.append(sum(needed.values()))

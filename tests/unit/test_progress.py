@@ -17,7 +17,7 @@ import pytest
 
 import dalembert as da
 from dalembert.ensemble import blocks, progress
-from dalembert.ensemble.progress import ProgressBar
+from dalembert.ensemble.progress import ProgressBar, telling
 
 KUBO = da.systems.damped_kubo()
 START = ([2.0], [0.0])
@@ -131,6 +131,36 @@ def test_the_rate_is_that_of_this_session(clock, terminal):
     clock.now += 10
     it.draw()
     assert "75%" in terminal.lines[0] and "1.00e+02/s, 0:10 left" in terminal.lines[0]
+
+
+def test_the_line_says_what_delays_the_first_step(clock, terminal):
+    it = bar()
+    it.busy = "compiling (XLA)"
+    clock.now += 7
+    it.draw()
+    it.busy = ""
+    clock.now += 1
+    it.draw()
+    first, second = terminal.lines
+    assert first == "midpoint on kubo: compiling (XLA), 7 s" and second.startswith("midpoint on")
+    assert "path-steps" in second
+    it.close()
+    assert screen(terminal.getvalue()) == ""
+
+
+def test_a_line_of_its_own_for_what_takes_long(terminal, clock):
+    with telling("midpoint on kubo", "tracing its functions", True):
+        clock.now += 3
+        deadline = time.monotonic() + 60
+        while not terminal.lines and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert terminal.lines[0] == "midpoint on kubo: tracing its functions, 3 s"
+    assert screen(terminal.getvalue()) == ""
+    shown = terminal.getvalue()
+    with telling("midpoint on kubo", "tracing its functions", False):
+        clock.now += 3
+        time.sleep(3 * progress.TICK)
+    assert terminal.getvalue() == shown, "not where it is not wanted"
 
 
 def test_nothing_is_known_before_the_first_step(clock, terminal):
@@ -350,9 +380,10 @@ def test_a_run_draws_its_line_and_wipes_it(terminal, at_once, monkeypatch):
     monkeypatch.setattr(blocks, "LEG_SECONDS", 0.0)
     run = simulate()
     assert np.isfinite(run.mean["energy"]).all()
-    assert terminal.lines[0].startswith("midpoint on damped_kubo |")
-    assert "of 6.14e+05 path-steps" in terminal.lines[-1]
-    found = shares(terminal.lines)
+    lines = [line for line in terminal.lines if "path-steps" in line]
+    assert lines[0].startswith("midpoint on damped_kubo |")
+    assert "of 6.14e+05 path-steps" in lines[-1]
+    found = shares(lines)
     assert found == sorted(found) and found[-1] == 100
     assert screen(terminal.getvalue()) == ""
 
@@ -369,13 +400,51 @@ def test_ctrl_c_wipes_the_line(terminal, at_once, monkeypatch):
 
     def interrupt(it):
         draw(it)
-        if terminal.lines:
+        if any("path-steps" in line for line in terminal.lines):
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(ProgressBar, "draw", interrupt)
-    with pytest.raises(da.Interrupted, match=r"stopped after \d+% of the paths; nothing was saved"):
+    with pytest.raises(da.Interrupted, match=r"stopped after \d+% of the path-steps; nothing"):
         simulate(paths=10 * 2048)
     assert terminal.lines and screen(terminal.getvalue()) == ""
+
+
+def test_a_run_says_that_it_compiles_and_with_what(terminal, at_once, monkeypatch):
+    """Also while threads compile: the line is drawn by the thread that waits for them."""
+    run_slowly = blocks.observe
+
+    def observe(*args):
+        time.sleep(0.5)
+        return run_slowly(*args)
+
+    monkeypatch.setattr(blocks, "observe", observe)
+    run = simulate(paths=64, t_end=1.0)
+    code = run.provenance["code"]
+    assert any(f"damped_kubo: compiling ({code})" in line for line in terminal.lines)
+    assert screen(terminal.getvalue()) == ""
+    of = run.provenance
+    assert 0.5 <= of["compile_seconds"] < of["seconds"]
+    steps = 64 * 20 / (of["seconds"] - of["compile_seconds"])
+    assert of["path_steps_per_second"] == pytest.approx(steps)
+    assert f"({of['compile_seconds']:.3g} s of it to compile)" in repr(run)
+
+
+def test_a_stopped_path_says_how_far_it_is(at_once, monkeypatch):
+    monkeypatch.setattr(blocks, "LEG_SECONDS", 0.0)
+    monkeypatch.setattr(blocks, "FIRST_LEG", 0)
+    add = ProgressBar.add
+
+    def stop_halfway(it, count):
+        add(it, count)
+        if it.share >= 0.5:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(ProgressBar, "add", stop_halfway)
+    with pytest.raises(da.Interrupted) as stopped:
+        simulate(paths=1, t_end=100.0)
+    text = str(stopped.value)
+    assert text.startswith("stopped at t = ") and "of 100; nothing was saved" in text
+    assert 50 <= float(text.split()[4]) <= 100
 
 
 QUARTIC = da.System(

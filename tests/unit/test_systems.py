@@ -996,3 +996,21 @@ def test_solutions_stay_moderate(name):
     for invariant in system.invariants.values():
         values = [float(invariant(*z, system.params)) for z in (start, *end)]
         assert np.allclose(values, values[0], atol=2e-3)
+
+
+def test_langevin_with_a_mass_and_a_friction_for_each_degree_of_freedom():
+    """Every momentum has its own variance, m_i T, known without sampling."""
+    mass, gamma = np.array([1.0, 4.0]), np.array([0.5, 2.0])
+    system = da.systems.langevin(dim=2, gamma=gamma, mass=mass, temperature=1.5)
+    found = np.diag(da.theory.stationary_covariance(system, da.midpoint(), 0.2))
+    np.testing.assert_allclose(found, [1.5, 1.5, 1.5, 6.0], rtol=1e-10)
+    positions = np.diag(da.theory.stationary_covariance(system, da.baoab(), 0.2))[:2]
+    np.testing.assert_allclose(positions, [1.5, 1.5], rtol=1e-10)
+    particles = da.systems.langevin(dim=(3, 2), mass=np.array([[1.0], [2.0], [3.0]]))
+    assert particles.params["mass"].shape == (3, 2)
+    q, p = np.zeros((3, 2)), np.ones((3, 2))
+    assert particles.H(q, p, particles.params) == pytest.approx(1 + 1 / 2 + 1 / 3)
+    with pytest.raises(ValueError, match=r"mass has the shape \(4,\), which does not stretch to"):
+        da.systems.langevin(dim=2, mass=np.ones(4))
+    with pytest.raises(ValueError, match=r"gamma is .* must be at least 0"):
+        da.systems.langevin(dim=2, gamma=np.array([1.0, -1.0]))

@@ -47,10 +47,15 @@ class Stopped(Exception):
 
 
 class BlockResult(NamedTuple):
-    """What a finished block leaves: its statistics, and the states that were asked for."""
+    """What a finished block leaves: its statistics, and the states that were asked for.
+
+    Attributes:
+        end: the block as it was where a run to a later time can go on, if that was asked for.
+    """
 
     tally: Tally
     kept: tuple[np.ndarray, np.ndarray] | None
+    end: "Pending | None" = None
 
 
 class Pending(NamedTuple):
@@ -82,6 +87,9 @@ class Work:
     failed: dict[int, int] = field(default_factory=dict)
     warm: set[Any] = field(default_factory=set)
     rate: float | None = None
+    ends: bool = False
+    compiling: threading.Lock = field(default_factory=threading.Lock)
+    compile_seconds: float = 0.0
 
     def snapshot(self) -> dict[int, Pending]:
         """The unfinished blocks as they were after their last legs."""
@@ -174,24 +182,27 @@ def _run_block(work: Work, number: int, place: Place) -> BlockResult | None:
         state, memory = place.put((pending.state, pending.memory))
         unit = pending.unit
         saves = [] if pending.saves is None else [pending.saves]
+        shared = schedule.shared_units if work.ends else 0
+        last = pending if work.ends and unit == shared else None
         _warm_up(work, compiled, state, memory, block, place)
         while unit < schedule.units:
             if work.stop.is_set():
                 return None
             started = time.perf_counter()
             end = schedule.end_of_leg(unit, _wanted_units(work))
+            end = min(end, shared) if unit < shared else end
             group = min(settings.grain.safe_paths, settings.block_paths)
             try:
                 done = run_leg(compiled, state, memory, block, schedule, unit, end)
-                after, last = done.state, done.unit
+                after, stop = done.state, done.unit
                 if done.hard is not None:
-                    steps = range(schedule.steps_before(last - 1), schedule.steps_before(last))
+                    steps = range(schedule.steps_before(stop - 1), schedule.steps_before(stop))
                     after = retaken(compiled, after, done.hard, block, steps, group)
             except Exception as error:
                 units, numbers = range(unit, end), settings.numbers(number)
                 leg = Leg(compiled, schedule, block, state, memory, units, group, numbers)
                 raise failed_leg(error, leg, settings.dt, place.is_spread) from error
-            state, memory, end = after, done.memory, last
+            state, memory, end = after, done.memory, stop
             made = schedule.saves_before(end) - schedule.saves_before(unit)
             if done.saves is not None:
                 saves.append(_first_rows(done.saves, made))
@@ -200,10 +211,12 @@ def _run_block(work: Work, number: int, place: Place) -> BlockResult | None:
             if work.remember:
                 saves = [_joined(saves)]
                 now = jax.tree.map(np.asarray, Pending(unit, state, memory, None))
+                now = now._replace(unit=unit, saves=saves[0])
+                last = now if unit == shared else last
                 with work.lock:
-                    work.pending[number] = now._replace(unit=unit, saves=saves[0])
+                    work.pending[number] = now
         ends = compiled.finish(state, memory, block)
-        return _result(work, number, state, _joined(saves), ends)
+        return _result(work, number, state, _joined(saves), ends)._replace(end=last)
 
 
 def _starts(work: Work, number: int) -> tuple[Any, Any]:
@@ -219,13 +232,16 @@ def _starts(work: Work, number: int) -> tuple[Any, Any]:
 def _warm_up(
     work: Work, compiled: Compiled, state: Any, memory: Any, block: Any, place: Place
 ) -> None:
-    """Compile once per place, by no steps and one look, while the other threads wait."""
-    with work.lock:
+    """Compile once per place, by no steps and one look, while the other blocks wait."""
+    with work.compiling:
         if place not in work.warm:
+            began = time.perf_counter()
             compiled.on_block(block)(state, 0, 0)
             room = work.settings.schedule.saves_per_leg
             jax.block_until_ready(observe(compiled, [state], memory, block, [0], room))
+            jax.block_until_ready(compiled.finish(state, memory, block))
             work.warm.add(place)
+            work.compile_seconds += time.perf_counter() - began
 
 
 def _wanted_units(work: Work) -> int:

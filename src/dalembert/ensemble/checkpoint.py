@@ -1,9 +1,11 @@
 """Checkpoints: what a run has done so far, in a file that is good at every moment.
 
 The file holds the merged statistics of the first blocks and the states of the blocks that were
-running. It is written as `NAME.new` and then takes the place of the one before, which is kept as
-`NAME.previous`. In a run of several processes the first one writes the file, and the others write
-the blocks they were running to `NAME.process1`, `NAME.process2`, …
+running; also, if that is not much or is asked for, the finished blocks as they were when a longer
+run would not have ended, so that one goes on from there. It is written as `NAME.new` and then takes
+the place of the one before, which is kept as `NAME.previous`. In a run of several processes the
+first one writes the file, and the others write the blocks they were running to `NAME.process1`,
+`NAME.process2`, …
 
 Files that a run has not written itself are neither replaced nor deleted.
 """
@@ -15,7 +17,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +45,14 @@ class Checkpoint:
         path: the file.
         seconds: save when the last save is this old.
         blocks: save when so many blocks of paths were finished since.
+        ends: keep what a run to a later `t_end` needs to go on from the end of this one: the states
+            and saves of all paths. By default if they take at most 64 MiB.
     """
 
     path: Any
     seconds: float = 30.0
     blocks: int = 100_000
+    ends: bool | None = None
 
     def __post_init__(self) -> None:
         if not self.seconds >= 0 or self.blocks < 1:
@@ -62,13 +67,19 @@ class Checkpoint:
 
 @dataclass
 class Progress:
-    """How far a run is: its first `blocks` blocks are merged, others may be under way."""
+    """How far a run is: its first `blocks` blocks are merged, others may be under way.
+
+    Attributes:
+        ends: merged blocks, by number, where a run to a later time goes on.
+    """
 
     blocks: int = 0
     tally: Tally | None = None
     kept: tuple[np.ndarray, np.ndarray] | None = None
     pending: dict[int, Pending] = field(default_factory=dict)
     seconds: float = 0.0
+    compile_seconds: float = 0.0
+    ends: dict[int, Pending] = field(default_factory=dict)
 
 
 class CheckpointFile:
@@ -102,16 +113,19 @@ class CheckpointFile:
             "identity": self.identity,
             "blocks": progress.blocks,
             "seconds": progress.seconds,
+            "compile_seconds": progress.compile_seconds,
             "tally": None,
             "pending": {},
+            "ends": {},
         }
         arrays: dict[str, np.ndarray] = {}
         if progress.tally is not None:
             header["tally"], found = progress.tally.to_record()
             arrays |= {f"tally/{name}": x for name, x in found.items()}
-        for number, pending in progress.pending.items():
-            header["pending"][number], found = pending_to_record(pending)
-            arrays |= {f"pending/{number}/{name}": x for name, x in found.items()}
+        for kind, blocks in (("pending", progress.pending), ("ends", progress.ends)):
+            for number, pending in blocks.items():
+                header[kind][number], found = pending_to_record(pending)
+                arrays |= {f"{kind}/{number}/{name}": x for name, x in found.items()}
         if progress.kept is not None:
             arrays |= dict(zip(("kept/q", "kept/p"), progress.kept, strict=True))
         new = Path(f"{self.path}.new")
@@ -209,19 +223,16 @@ class CheckpointFile:
 
     def _read_one(self, path: Path, work: Work) -> Progress:
         header, arrays = archive.read(path, KIND, SCHEMA)
-        self._check_identity(path, header.get("identity"))
+        ended = self._check_identity(path, header.get("identity"))
+        if ended is not None:
+            return self._read_earlier(path, header, arrays, work, ended)
         try:
             tally = None
             if header["tally"] is not None:
                 tally = Tally.from_record(header["tally"], archive.under("tally/", arrays))
-            pending = {
-                int(number): pending_from_record(
-                    work, record, archive.under(f"pending/{number}/", arrays)
-                )
-                for number, record in header["pending"].items()
-            }
             kept = (arrays["kept/q"], arrays["kept/p"]) if "kept/q" in arrays else None
-            done = Progress(int(header["blocks"]), tally, kept, pending, float(header["seconds"]))
+            pending, ends = (_blocks(x, header, arrays, work) for x in ("pending", "ends"))
+            done = Progress(int(header["blocks"]), tally, kept, pending, *_times(header), ends)
         except Exception as error:
             # A sealed header may still say anything.
             raise ValueError(f"{path} is not a readable {KIND} file: {error!r}") from error
@@ -230,16 +241,64 @@ class CheckpointFile:
             raise ValueError(f"{path} is not a readable {KIND} file: {missing}")
         return done
 
-    def _check_identity(self, path: Path, saved: Any) -> None:
-        """Refuse to go on with a run that was asked for with other settings."""
+    def _read_earlier(
+        self, path: Path, header: Any, arrays: Mapping[str, np.ndarray], work: Work, ended: float
+    ) -> Progress:
+        """A run that was to end earlier, as the beginning of this one: all blocks go on."""
+        settings = work.settings
+        before = replace(settings.schedule, steps=round(ended / settings.dt))
+        try:
+            found = _blocks("pending", header, arrays, work, before.shared_units)
+            found |= _blocks("ends", header, arrays, work, before.shared_units)
+            merged, times = int(header["blocks"]), _times(header)
+        except Exception as error:
+            raise ValueError(f"{path} is not a readable {KIND} file: {error!r}") from error
+        if not found.keys() >= set(range(merged)):
+            raise DifferentRunError(
+                f"{path} is of a run to t = {ended:g}, without the states from which it could go "
+                f"on to t = {settings.t_end:g}: they take more than is kept unasked. Begin with "
+                "checkpoint=da.Checkpoint(FILE, ends=True), or give another file."
+            )
+        return Progress(0, None, None, found, *times)
+
+    def _check_identity(self, path: Path, saved: Any) -> float | None:
+        """Refuse to go on with a run that was asked for with other settings.
+
+        The end of one that differs in nothing else than an earlier one.
+        """
         if not isinstance(saved, dict):
             raise ValueError(f"{path} is not a readable {KIND} file: it has no settings")
         different = differences("", saved, self.identity, ("in the file", "now"))
-        if different:
-            raise DifferentRunError(
-                f"{path} belongs to another run. What differs: {'; '.join(different)}. "
-                "Give the settings it was begun with, or another file."
-            )
+        if not different:
+            return None
+        ended = saved.get("t_end")
+        is_earlier = isinstance(ended, float) and ended < self.identity["t_end"]
+        if is_earlier and [text.partition(" ")[0] for text in different] == ["t_end"]:
+            return ended
+        raise DifferentRunError(
+            f"{path} belongs to another run. What differs: {'; '.join(different)}. "
+            "Give the settings it was begun with, of which t_end alone may grow, or another file."
+        )
+
+
+def _blocks(
+    kind: str,
+    header: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray],
+    work: Work,
+    units: int | None = None,
+) -> dict[int, Pending]:
+    """The unfinished blocks of a file, or those at their ends; with `units` not beyond them."""
+    return {
+        int(number): pending_from_record(work, record, archive.under(f"{kind}/{number}/", arrays))
+        for number, record in header.get(kind, {}).items()
+        if units is None or int(record["unit"]) <= units
+    }
+
+
+def _times(header: Mapping[str, Any]) -> tuple[float, float]:
+    """How long a run has taken so far, and how much of it was compilation."""
+    return float(header["seconds"]), float(header.get("compile_seconds", 0.0))
 
 
 def remove_checkpoint(path: Path) -> None:

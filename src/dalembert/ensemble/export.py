@@ -1,19 +1,29 @@
 """Runs for other libraries, and back: xarray, ArviZ and matplotlib."""
 
 import json
-from types import ModuleType
 from typing import Any
 
+import jax
 import numpy as np
 
 from dalembert.ensemble.run import Failures, Run, observed_from
+from dalembert.pictures import (
+    MANY,
+    draw_band,
+    draw_portrait,
+    film_of_points,
+    make_axes,
+    make_panels,
+    require,
+)
+from dalembert.statistics.observing import at_door
 
-__all__ = ["from_xarray", "plot", "to_arviz", "to_xarray"]
+__all__ = ["animate", "from_xarray", "phase_portrait", "plot", "to_arviz", "to_xarray"]
 
 
 def to_xarray(run: Run) -> Any:
     """The results of all statistics, and what else they have collected, by name."""
-    xarray = _require("xarray")
+    xarray = require("xarray")
     variables: dict[str, Any] = {"count": ("time", _storable(run.count))}
     coordinates: dict[str, Any] = {"time": run.t}
     for key, (_, data) in run.observed.items():
@@ -98,16 +108,34 @@ def _field(dataset: Any, name: str, field: str) -> np.ndarray:
 
 
 def to_arviz(run: Run) -> Any:
-    """Kept states as samples: every path is a chain, every save a draw."""
-    arviz, xarray = _require("arviz"), _require("xarray")
+    """Kept states and observables as samples: every path is a chain, every save a draw."""
+    arviz, xarray = require("arviz"), require("xarray")
     if run.q is None or run.p is None or run.q.ndim - _axes(run) != 2:
         raise ValueError('ArviZ needs the states at all save times: simulate with keep="all".')
     dims = ("chain", "draw", *_components(run.q.ndim - 2))
     states = {name: (dims, np.swapaxes(x, 0, 1)) for name, x in (("q", run.q), ("p", run.p))}
+    for name, x in _observables(run).items():
+        own = tuple(f"{name}_{k}" for k in range(x.ndim - 2))
+        free = name if name not in states else f"observed_{name}"
+        states[free] = (("chain", "draw", *own), np.swapaxes(x, 0, 1))
     coordinates = {"chain": np.arange(run.q.shape[1]), "draw": np.arange(len(run.t))}
     samples = xarray.Dataset(states, coords=coordinates, attrs=to_xarray(run).attrs)
     convert = getattr(arviz, "convert_to_inference_data", None) or arviz.convert_to_datatree
     return convert(samples)
+
+
+def _observables(run: Run) -> dict[str, np.ndarray]:
+    """What was observed, of all kept states, (times, paths, …); nothing of a run from a file."""
+    system = run.system
+    if system is None or run.q is None:
+        return {}
+    found, states = {}, (run.q, run.p)
+    with jax.enable_x64(run.q.dtype == np.float64):
+        for name, (statistic, _) in at_door("observe", run.observed).items():
+            fun = statistic.functions()["of"]
+            of = jax.vmap(jax.vmap(lambda q, p, fun=fun: system.evaluate(fun, q, p, system.params)))
+            found[name] = np.asarray(jax.jit(of)(*states))
+    return found
 
 
 def _storable(numbers: Any) -> Any:
@@ -115,34 +143,72 @@ def _storable(numbers: Any) -> Any:
     return numbers if np.max(numbers, initial=0) < 2**31 else np.asarray(numbers, np.float64)[()]
 
 
-def plot(run: Run, observable: str | None, ax: Any) -> Any:
-    """The mean of one observable with a band of two standard errors."""
-    pyplot = _require("matplotlib.pyplot")
-    name = next(iter(run.moments)) if observable is None else observable
-    mean = run.mean[name]
-    band = 2 * run.stderr[name] if run.count.min() > 1 else 0 * mean
-    axes = pyplot.subplots(layout="constrained")[1] if ax is None else ax
-    for place in np.ndindex(mean.shape[1:]):
-        at = (slice(None), *place)
-        label = f"{name}{list(place)}" if place else run.provenance["method"]["name"]
-        (line,) = axes.plot(run.t, mean[at], label=label)
-        low, high = mean[at] - band[at], mean[at] + band[at]
-        axes.fill_between(run.t, low, high, color=line.get_color(), alpha=0.25)
-    if mean.ndim > 1:
-        axes.legend()
-    axes.set_xlabel("time")
-    axes.set_ylabel(f"mean of {name}")
+def plot(run: Run, observables: Any, ax: Any, errors: float) -> Any:
+    """Means with bands of so many standard errors, every observable in a picture of its own."""
+    names = list(run.moments) if observables is None else observables
+    names = [names] if isinstance(names, str) else list(names)
+    means = {name: run.mean[name] for name in names}
+    panels = make_panels(len(names), ax)
+    for axes, (name, mean) in zip(panels, means.items(), strict=True):
+        half = errors * run.stderr[name] if run.count.min() > 1 else 0 * mean
+        is_shared = len(names) > 1 and ax is not None and not np.ndim(ax)
+        for place in np.ndindex(mean.shape[1:]):
+            at = (slice(None), *place)
+            plain = name if is_shared else run.provenance["method"]["name"]
+            label = f"{name}{list(place)}" if place else plain
+            draw_band(axes, run.t, mean[at], half[at], label)
+        if (mean.ndim > 1 or is_shared) and len(axes.lines) <= MANY:
+            axes.legend()
+        axes.set_ylabel("means" if is_shared else f"mean of {name}")
+    panels[0].set_title(run.provenance["system"]["name"])
+    panels[-1].set_xlabel("time")
+    return panels[0] if len(names) == 1 or (ax is not None and not np.ndim(ax)) else panels
+
+
+def phase_portrait(run: Run, component: Any, paths: int, ax: Any) -> Any:
+    """Kept paths in the plane of one position and its momentum."""
+    q, p = (_component(run, x, component) for x in _states(run))
+    if q.ndim == 2:
+        q, p = q[:, :paths], p[:, :paths]
+    axes = draw_portrait(make_axes(ax), q, p)
     axes.set_title(run.provenance["system"]["name"])
     return axes
 
 
-def _require(module: str) -> ModuleType:
-    from importlib import import_module
+def animate(run: Run, path: int | None, component: Any, file: Any, fps: float) -> Any:
+    """Kept states as a film: all paths in a phase plane, or the particles of one path."""
+    q, p = _states(run, all_times=True)
+    if path is None:
+        x, y, labels = _component(run, q, component), _component(run, p, component), ("q", "p")
+    else:
+        if not 0 <= path < q.shape[1]:
+            raise ValueError(f"path must be one of the {q.shape[1]} that were kept, not {path!r}.")
+        q, p = q[:, path], p[:, path]
+        in_space = q.ndim == 3 and q.shape[-1] in (2, 3)
+        x, y = (q[..., 0], q[..., 1]) if in_space else (q, p)
+        x, y = (a.reshape(len(a), -1) for a in (x, y))
+        labels = ("x", "y") if in_space else ("q", "p")
+    return film_of_points(x, y, run.t, labels, file, fps)
 
-    try:
-        return import_module(module)
-    except ImportError as error:
-        package = module.partition(".")[0]
-        raise ImportError(
-            f"this needs {package}: install it with  pip install {package}"
-        ) from error
+
+def _states(run: Run, all_times: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    q, p = run.q, run.p
+    if q is None or p is None or (all_times and q.ndim - _axes(run) != 2):
+        what = '"all"' if all_times else '"all" or keep="final"'
+        raise ValueError(f"this picture needs the states of the paths: simulate with keep={what}.")
+    return q, p
+
+
+def _component(run: Run, x: np.ndarray, component: Any) -> np.ndarray:
+    """One entry of all states: a number, or one number for each axis of a state."""
+    place = component if isinstance(component, tuple) else (component,)
+    shape = x.shape[x.ndim - _axes(run) :]
+    is_one = len(place) == len(shape) and all(
+        isinstance(k, int) and -n <= k < n for k, n in zip(place, shape, strict=True)
+    )
+    if not is_one:
+        example = "component=0" if len(shape) == 1 else f"component={(0,) * len(shape)}"
+        raise ValueError(
+            f"component {component!r} is no entry of a state of shape {shape}: write {example}."
+        )
+    return x[(..., *place)]

@@ -36,7 +36,7 @@ class Job:
     def __init__(
         self,
         ready: Ready,
-        prepared: float,
+        began: float,
         file: CheckpointFile | None,
         on_failure: str,
         shown: bool,
@@ -44,22 +44,29 @@ class Job:
     ) -> None:
         self.work, self.settings = ready.work, ready.work.settings
         self.identity = ready.identity | {"refused_engines": ready.refused}
-        self.file, self.on_failure, self.prepared = file, on_failure, prepared
+        self.file, self.on_failure = file, on_failure
+        self.began, self.preparing = began, time.perf_counter() - began
         self.workers, self.remote = ready.workers, remote
-        self.done, self.started = Progress(), prepared
+        self.done = Progress()
         self.shown = shown and jax.process_index() == 0
 
     def _make_bar(self) -> ProgressBar:
         settings = self.settings
         total = settings.run_paths * settings.steps
-        title = f"{settings.method.name} on {settings.system.name}"
-        return ProgressBar(total, self._merged(), title, self.shown)
+        done = self._merged() + self._under_way()
+        return ProgressBar(total, done, settings.title, self.shown)
 
     def _merged(self) -> int:
         """Path-steps of the blocks that are done, whoever has run them."""
         settings = self.settings
         paths = min(self.done.blocks * settings.block_paths, settings.run_paths)
         return paths * settings.steps
+
+    def _under_way(self) -> int:
+        """Path-steps that unfinished blocks have taken before."""
+        settings, pending = self.settings, self.done.pending.items()
+        steps = settings.schedule.steps_before
+        return sum(settings.size(number) * steps(block.unit) for number, block in pending)
 
     def run(self) -> Run:
         """All blocks that are not done yet, and what has come out of the run."""
@@ -108,7 +115,6 @@ class Job:
         if problem is not None:
             raise problem
         self.work.pending.update(self.done.pending)
-        self.started = time.perf_counter() - self.done.seconds
 
     def stop(self) -> None:
         """End the run soon, as Ctrl-C does; for other threads than that of `run`."""
@@ -144,7 +150,7 @@ class Job:
             began = time.perf_counter()
             mine = range(first + me * share, min(first + (me + 1) * share, end))
             results = dict(run_blocks(self.work, mine, self.workers, self._tick))
-            everyone, seconds = exchange(results, time.perf_counter() - began)
+            everyone, seconds = exchange(self.work, results, time.perf_counter() - began)
             if list(everyone) != list(range(first, first + len(everyone))):
                 raise RuntimeError(
                     f"the processes have run the blocks {list(everyone)} instead of those from "
@@ -163,6 +169,8 @@ class Job:
             first = number * settings.block_paths
             for rows, new in zip(done.kept, result.kept, strict=True):
                 rows[..., first : first + new.shape[-2], :] = new
+        if result.end is not None:
+            done.ends[number] = result.end
         # In one assignment, because Ctrl-C can come between any two.
         self.done = replace(done, tally=tally, blocks=number + 1)
         self.work.forget(number)
@@ -181,6 +189,8 @@ class Job:
     def _tick(self) -> None:
         merged = 0 if self.done.tally is None else self.done.tally.failed
         self.bar.failed = merged + self.work.failed_since(self.done.blocks)
+        is_compiling = self.remote is None and self.work.compiling.locked()
+        self.bar.busy = f"compiling ({self.identity['code']})" if is_compiling else ""
         self.bar.workers = None if self.remote is None else self.remote.workers
         self.bar.draw()
         if self.file is not None and self.file.is_due(self.done.blocks):
@@ -193,8 +203,9 @@ class Job:
         if kept is not None:
             end = self.done.blocks * self.settings.block_paths
             kept = kept[0][..., :end, :], kept[1][..., :end, :]
-        seconds = time.perf_counter() - self.started
-        self.file.write(replace(self.done, pending=pending, kept=kept, seconds=seconds))
+        seconds, compiling = self._times()
+        done = replace(self.done, seconds=seconds, compile_seconds=compiling)
+        self.file.write(replace(done, pending=pending, kept=kept))
 
     def _make_room(self) -> None:
         """Arrays for all states to be kept, with those of the blocks that are done."""
@@ -213,14 +224,14 @@ class Job:
         """What has come out of the run, with a warning or an error about paths that failed."""
         settings, done, tally = self.settings, self.done, self.done.tally
         assert tally is not None, "a run has at least one block"
-        # Of clocks that hardly move there are some.
-        seconds = max(done.seconds + time.perf_counter() - self.prepared, 1e-9)
+        seconds, compiling = self._times()
         device = jax.local_devices(backend=settings.backend)[0]
         provenance = self.identity | {
             "device": f"{device.platform} ({device.device_kind})",
             **self._team(),
             "seconds": seconds,
-            "path_steps_per_second": settings.run_paths * settings.steps / seconds,
+            "compile_seconds": compiling,
+            "path_steps_per_second": settings.run_paths * settings.steps / (seconds - compiling),
         }
         q, p = (None, None) if done.kept is None else map(settings.system.shaped, done.kept)
         run = Run(
@@ -233,6 +244,7 @@ class Job:
             q,
             p,
             provenance,
+            settings.system,
         )
         if run.failed:
             message = self._failure_message(run.failures)
@@ -240,6 +252,12 @@ class Job:
                 raise RuntimeError(message)
             warnings.warn(message, RuntimeWarning, stacklevel=4)
         return run
+
+    def _times(self) -> tuple[float, float]:
+        """How long this call and those before it took, and how much of it was compilation."""
+        # Of clocks that hardly move there are some.
+        seconds = max(self.done.seconds + time.perf_counter() - self.began, 1e-9)
+        return seconds, self.done.compile_seconds + self.preparing + self.work.compile_seconds
 
     def _team(self) -> dict[str, int]:
         """How many devices and processes have run blocks."""
@@ -285,8 +303,11 @@ class Job:
         return all(bool(np.all(np.isfinite(x))) for x in fields)
 
     def _farewell(self) -> str:
-        share = self.done.blocks / self.settings.blocks
-        text = f"stopped after {share:.0%} of the paths"
+        text = f"stopped after {self.bar.share:.0%} of the path-steps"
+        if self.settings.blocks == 1:
+            # All paths of a block are at the same time.
+            t_end = self.settings.t_end
+            text = f"stopped at t = {self.bar.share * t_end:.6g} of {t_end:g}"
         if self.file is None:
             return f'{text}; nothing was saved. With checkpoint="FILE" a run can be resumed.'
         try:

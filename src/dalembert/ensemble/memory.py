@@ -11,21 +11,22 @@ from dalembert.ensemble.settings import Settings
 from dalembert.ensemble.spare import SHARE, available_memory, gib
 from dalembert.statistics.observing import in_words
 
-__all__ = ["check_memory", "needed_memory"]
+__all__ = ["bytes_of_ends", "check_memory", "needed_memory"]
 
 Shapes = Mapping[str, tuple[Any, Any, Any, Any]]
 """Shapes and types of values, memories, rows and ends of a block, by the key of the statistic."""
 
 
-def check_memory(settings: Settings, shapes: Shapes, workers: int) -> None:
+def check_memory(settings: Settings, shapes: Shapes, workers: int, ends: int = 0) -> None:
     """Refuse a run that does not fit, and say what takes how much.
 
     Args:
         settings: the run.
         shapes: what its statistics hold.
         workers: blocks that run at a time.
+        ends: bytes of the blocks from which a later run can go on.
     """
-    needed = needed_memory(settings, shapes, workers)
+    needed = needed_memory(settings, shapes, workers) | {"to go on later:": ends}
     total, available = sum(needed.values()), available_memory()
     if total > SHARE * available:
         largest = sorted(needed, key=lambda name: -needed[name])
@@ -58,6 +59,16 @@ def needed_memory(settings: Settings, shapes: Shapes, workers: int) -> dict[str,
         on_host = 8 * copies * (saves * _numbers(row) + _numbers(end))
         needed[f"{in_words(key)}:"] = on_device + on_host + 8 * tables[key]
     return needed
+
+
+def bytes_of_ends(settings: Settings, shapes: Shapes) -> int:
+    """Bytes of all blocks at their ends: paths, what is remembered of them, and their saves."""
+    word, saves = settings.dtype.itemsize, settings.schedule.saves
+    rows = saves if settings.keep == "all" else 0
+    # Positions and momenta, also those that were kept; a residual and four counters.
+    of_path = 2 * (rows + 1) * settings.system.dim * word + word + 4 * 4
+    noted = sum(_bytes(memory) + saves * _bytes(row) for _, memory, row, _ in shapes.values())
+    return settings.blocks * (settings.block_paths * of_path + noted)
 
 
 def _numbers(tree: Any) -> int:

@@ -11,7 +11,12 @@ import jax
 import numpy as np
 
 from dalembert.ensemble import archive
-from dalembert.ensemble.blocks import BlockResult
+from dalembert.ensemble.blocks import (
+    BlockResult,
+    Work,
+    pending_from_record,
+    pending_to_record,
+)
 from dalembert.ensemble.tally import Tally
 
 __all__ = ["LostError", "connect", "exchange", "in_launcher", "largest", "leave_together"]
@@ -79,11 +84,12 @@ def largest(number: int) -> int:
 
 
 def exchange(
-    results: Mapping[int, BlockResult], seconds: float
+    work: Work, results: Mapping[int, BlockResult], seconds: float
 ) -> tuple[dict[int, BlockResult], float]:
     """The results of all processes by block, in the order of the processes, and the longest time.
 
     Args:
+        work: the run.
         results: what this process has found, by the number of the block.
         seconds: how long it took.
     """
@@ -96,7 +102,7 @@ def exchange(
     padded[: mine.size] = mine
     found: dict[int, BlockResult] = {}
     for row, size in zip(_gather(padded), states[:, 0], strict=True):
-        found |= _from_bytes(row[:size].tobytes())
+        found |= _from_bytes(work, row[:size].tobytes())
     return found, float(states[:, 1].max()) / 1000
 
 
@@ -127,9 +133,12 @@ def _gather(array: np.ndarray) -> np.ndarray:
 
 def _to_bytes(results: Mapping[int, BlockResult]) -> bytes:
     records, arrays = [], {}
-    for i, (number, (tally, kept)) in enumerate(results.items()):
+    for i, (number, (tally, kept, end)) in enumerate(results.items()):
         record, found = tally.to_record()
-        records.append(record | {"block": number, "kept": kept is not None})
+        records.append(record | {"block": number, "kept": kept is not None, "end": None})
+        if end is not None:
+            records[-1]["end"], of_end = pending_to_record(end)
+            found |= {f"end/{name}": x for name, x in of_end.items()}
         arrays |= {f"{i}/{name}": x for name, x in found.items()}
         if kept is not None:
             arrays |= {f"{i}/q": kept[0], f"{i}/p": kept[1]}
@@ -138,11 +147,14 @@ def _to_bytes(results: Mapping[int, BlockResult]) -> bytes:
     return stream.getvalue()
 
 
-def _from_bytes(data: bytes) -> dict[int, BlockResult]:
+def _from_bytes(work: Work, data: bytes) -> dict[int, BlockResult]:
     header, arrays = archive.decode(io.BytesIO(data), KIND, SCHEMA)
     results = {}
     for i, record in enumerate(header["records"]):
         own = archive.under(f"{i}/", arrays)
         kept = (own["q"], own["p"]) if record["kept"] else None
-        results[record["block"]] = BlockResult(Tally.from_record(record, own), kept)
+        end = record["end"]
+        if end is not None:
+            end = pending_from_record(work, end, archive.under("end/", own))
+        results[record["block"]] = BlockResult(Tally.from_record(record, own), kept, end)
     return results

@@ -5,14 +5,19 @@ import sys
 import threading
 import time
 import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-__all__ = ["ProgressBar"]
+__all__ = ["ProgressBar", "telling"]
 
 DELAY = 1.0
 """Seconds before the line appears: short runs need none."""
 
 INTERVAL = 0.2
 """Seconds from one line to the next."""
+
+TICK = 0.1
+"""Seconds between two looks at whether the line is due, where nothing else looks."""
 
 WIDTH = 24
 LEAST_WIDTH = 6
@@ -24,11 +29,18 @@ class ProgressBar:
 
     def __init__(self, total: int, done: int, title: str, shown: bool) -> None:
         self._total, self._done, self._at_start, self._title = total, done, done, title
-        self._shown = shown and _is_watched()
+        self.is_shown = shown and _is_watched()
         self._started, self._drawn, self._width = time.monotonic(), 0.0, 0
         self._lock = threading.Lock()
         self.failed = 0
         self.workers: int | None = None
+        self.busy = ""
+        """What is done before the first steps, and delays them."""
+
+    @property
+    def share(self) -> float:
+        """The part of all path-steps that is done."""
+        return self._done / self._total
 
     def add(self, path_steps: int) -> None:
         """Note that so many more path-steps are done."""
@@ -43,7 +55,7 @@ class ProgressBar:
     def draw(self) -> None:
         """Draw the line again, if it is watched and long enough ago."""
         now = time.monotonic()
-        if not self._shown or now - self._started < DELAY or now - self._drawn < INTERVAL:
+        if not self.is_shown or now - self._started < DELAY or now - self._drawn < INTERVAL:
             return
         self._drawn = now
         # A line that wraps could not be drawn over; the last column stays free for the cursor.
@@ -67,10 +79,13 @@ class ProgressBar:
             sys.stderr.flush()
         except (OSError, ValueError):
             # The terminal is gone; the run goes on.
-            self._shown = False
+            self.is_shown = False
 
     def _line(self, seconds: float, columns: int) -> str:
-        share = self._done / self._total
+        if self.busy:
+            text = f"{self._title}: {self.busy}, {seconds:.0f} s"
+            return next((line for line in (_shown(text), self.busy) if _width(line) <= columns), "")
+        share = self.share
         rate = (self._done - self._at_start) / seconds
         left = _duration((self._total - self._done) / rate) if rate else "?"
         failed = f", {self.failed:,} failed" if self.failed else ""
@@ -86,6 +101,28 @@ class ProgressBar:
         short = f"{share:.0%}, {left} left"
         forms = (text.strip(), short + failed, short, f"{share:.0%}", "")
         return next(form for form in forms if len(form) <= max(columns, 0))
+
+
+@contextmanager
+def telling(title: str, busy: str, shown: bool) -> Iterator[None]:
+    """Say what the program is busy with, if that takes longer, in a line that goes in the end."""
+    bar, done = ProgressBar(1, 0, title, shown), threading.Event()
+    bar.busy = busy
+
+    def draw() -> None:
+        while not done.wait(TICK):
+            bar.draw()
+
+    thread = threading.Thread(target=draw, name="dalembert line", daemon=True)
+    if bar.is_shown:
+        thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        if thread.ident is not None:
+            thread.join()
+        bar.close()
 
 
 def _shown(text: str) -> str:

@@ -15,7 +15,7 @@ from dalembert.ensemble.identity import Description, arguments_like, describe
 from dalembert.ensemble.initial import initial_states
 from dalembert.ensemble.kernel import Kernel
 from dalembert.ensemble.legs import compile_run
-from dalembert.ensemble.memory import check_memory
+from dalembert.ensemble.memory import bytes_of_ends, check_memory
 from dalembert.ensemble.places import find_places
 from dalembert.ensemble.settings import Settings
 from dalembert.precision import cast
@@ -25,6 +25,9 @@ from dalembert.stepping.propagator import Maps, make_maps
 from dalembert.stepping.stepper import make_stepper
 
 __all__ = ["Ready", "make_ready"]
+
+SMALL_ENDS = 2**26
+"""Bytes up to which the ends of all blocks are kept in a checkpoint without being asked for."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,12 @@ def make_ready(
     workers: int | None = None,
     engine: Any = None,
     shard: bool = False,
+    ends: bool | None = False,
 ) -> Ready:
-    """Prepare a run on this machine; `exactly` if it has to be compared with others."""
+    """Prepare a run on this machine; `exactly` if it has to be compared with others.
+
+    With `ends` its blocks can go on to a later time; None: if that does not take much.
+    """
     observing = Observing.checked(settings.system, settings.dtype, settings.statistics)
     with jax.enable_x64(settings.dtype == np.float64):
         starts = initial_states(
@@ -67,7 +74,10 @@ def make_ready(
         workers = worker_count(places, workers)
         check_memory(settings, {}, workers)
         observing.check(settings.times)
-        check_memory(settings, observing.shapes(settings.block_paths), workers)
+        shapes = observing.shapes(settings.block_paths)
+        size = bytes_of_ends(settings, shapes)
+        ends = size <= SMALL_ENDS if ends is None else ends
+        check_memory(settings, shapes, workers, size if ends else 0)
         if shard and kernel.stepper.is_scalar:
             raise ValueError(
                 f"shard=True: a state of {settings.system.dim} numbers is not worth spreading. "
@@ -77,7 +87,7 @@ def make_ready(
         compiled = compile_run(kernel, choice.on_block)
     layout = {"shards": len(places[0].devices)} if shard else {}
     identity = description.record | {"code": choice.name, "by_maps": maps is not None} | layout
-    work = Work(settings, kernel, compiled, starts, maps, report, exactly, places)
+    work = Work(settings, kernel, compiled, starts, maps, report, exactly, places, ends=ends)
     return Ready(work, identity, choice.refused, workers, exactly)
 
 

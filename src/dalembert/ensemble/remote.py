@@ -54,6 +54,7 @@ class Options(NamedTuple):
     workers: int | None
     engine: Any
     shard: bool
+    ends: bool
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,8 @@ def make_payload(ready: Ready, workers: int | None, engine: Any, shard: bool) ->
     """What a worker has to know of a run; TypeError about what cannot be sent."""
     settings = ready.work.settings
     try:
-        body = encoded((settings, Options(ready.exactly, workers, engine, shard)))
+        options = Options(ready.exactly, workers, engine, shard, ready.work.ends)
+        body = encoded((settings, options))
     except ImportError:
         raise
     except Exception as error:

@@ -12,6 +12,7 @@ from dalembert.ensemble import archive
 from dalembert.statistics import Axis, Binned, Histogram, Mean, SampleMean, Statistic
 from dalembert.statistics.observing import at_door, data_from_record, data_to_record
 from dalembert.statistics.statistic import Data, not_saved, restored
+from dalembert.system import System
 
 __all__ = ["Failures", "Observed", "Run", "load"]
 
@@ -109,6 +110,7 @@ class Run:
             a system has a shape, it stands in the place of dim.
         p: kept momenta, likewise. From its failure on, a path is NaN in both.
         provenance: everything needed to repeat the run.
+        system: what was simulated; None if the run comes from a file.
 
     Statistics are NumPy float64, kept states have the type of the run; time units are those of the
     system.
@@ -123,6 +125,7 @@ class Run:
     q: np.ndarray | None
     p: np.ndarray | None
     provenance: Mapping[str, Any]
+    system: System | None = None
 
     def _results(self, door: str) -> dict[str, Any]:
         """The results of the statistics that came through one argument of `simulate`."""
@@ -256,10 +259,11 @@ class Run:
         return from_xarray(dataset)
 
     def to_arviz(self) -> Any:
-        """Kept states as samples for ArviZ: every path is a chain, every save a draw.
+        """Kept states and observables as samples for ArviZ: paths are chains, saves are draws.
 
-        Needs keep="all" and the package `arviz`. For sampling from a stationary law, leave out the
-        draws before it is reached, e.g. `.sel(draw=slice(100, None))`.
+        Needs keep="all" and the package `arviz`. A run from a file has no functions any more, and
+        so no observables of single paths. For sampling from a stationary law, leave out the draws
+        before it is reached, e.g. `.sel(draw=slice(100, None))`.
         """
         from dalembert.ensemble.export import to_arviz
 
@@ -286,11 +290,50 @@ class Run:
 
         to_trajectory(self, file, path, symbols, box)
 
-    def plot(self, observable: str | None = None, ax: Any = None) -> Any:
-        """Draw a mean with its band of two standard errors; returns the axes (extra `plot`)."""
+    def plot(
+        self, observables: str | Sequence[str] | None = None, ax: Any = None, errors: float = 2.0
+    ) -> Any:
+        """Draw means with bands of two standard errors; returns the axes (extra `plot`).
+
+        Args:
+            observables: a name or several; by default all, each in a picture of its own.
+            ax: axes to draw into: one for all of them, or one for each.
+            errors: half the width of a band, in standard errors.
+        """
         from dalembert.ensemble.export import plot
 
-        return plot(self, observable, ax)
+        return plot(self, observables, ax, errors)
+
+    def phase_portrait(self, component: Any = 0, paths: int = 10, ax: Any = None) -> Any:
+        """Draw kept paths in the plane of a position and its momentum; returns the axes.
+
+        With keep="all" the first so many paths as curves from a dot on, with keep="final" the ends
+        of all paths as points.
+
+        Args:
+            component: which entry of the states; several numbers if they have several axes.
+            paths: curves to draw.
+            ax: axes to draw into.
+        """
+        from dalembert.ensemble.export import phase_portrait
+
+        return phase_portrait(self, component, paths, ax)
+
+    def animate(
+        self, path: int | None = None, component: Any = 0, file: Any = None, fps: float = 20
+    ) -> Any:
+        """A film of kept states (keep="all"), as a `matplotlib.animation.FuncAnimation`.
+
+        Args:
+            path: show the particles of this path, in the plane of their first two coordinates if
+                they move in two or three, else by position and momentum; by default all paths.
+            component: of all paths, which position and momentum.
+            file: write it there, as `.gif`, or as `.mp4` where ffmpeg is installed.
+            fps: saves a second.
+        """
+        from dalembert.ensemble.export import animate
+
+        return animate(self, path, component, file, fps)
 
     def __repr__(self) -> str:
         title, rows = self._summary()
@@ -319,8 +362,10 @@ class Run:
         for name, (statistic, data) in at_door("statistics", self.observed).items():
             rows.append((name, statistic.summary(statistic.result(data, self.t))))
         rate = of["path_steps_per_second"]
-        took = f"{of['seconds']:.3g} s, {rate:.3g} path-steps/s on {of['device']}, {of['code']}"
-        return title, [*rows, ("time", took)]
+        compiling = of.get("compile_seconds", 0.0)
+        apart = f" ({compiling:.3g} s of it to compile)" if compiling else ""
+        speed = f"{rate:.3g} path-steps/s on {of['device']}, {of['code']}"
+        return title, [*rows, ("time", f"{of['seconds']:.3g} s{apart}, {speed}")]
 
 
 def _plural(number: int, noun: str) -> str:

@@ -68,6 +68,12 @@ class Schedule:
         """Whether a unit begins with a save."""
         return unit % self.units_per_save == 0 or unit == self.units - 1
 
+    @property
+    def shared_units(self) -> int:
+        """Units that a run of more steps begins with too: from here it can go on to a later end."""
+        full, rest = divmod(self.steps, self.save_every)
+        return full * self.units_per_save + rest // self.chunk
+
     def end_of_leg(self, unit: int, wanted: int) -> int:
         """Where a leg of about so many units that starts here must end for lack of room."""
         room = (self.saves_before(unit) + self.saves_per_leg - 1) * self.units_per_save

@@ -80,6 +80,10 @@ class Settings:
         return Schedule(self.steps, self.save_every, chunk, room)
 
     @property
+    def title(self) -> str:
+        return f"{self.method.name} on {self.system.name}"
+
+    @property
     def functions(self) -> tuple[tuple[str, str, Callable[..., Any]], ...]:
         """All functions that statistics observe, after the key of the statistic and their name."""
         return tuple(

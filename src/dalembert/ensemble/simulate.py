@@ -11,6 +11,7 @@ import numpy as np
 from dalembert.ensemble.checkpoint import Checkpoint, CheckpointFile
 from dalembert.ensemble.executors import Remote, find_team
 from dalembert.ensemble.job import Job
+from dalembert.ensemble.progress import telling
 from dalembert.ensemble.ready import make_ready
 from dalembert.ensemble.remote import make_payload
 from dalembert.ensemble.run import Run
@@ -79,7 +80,8 @@ def simulate(
         only: numbers of the paths to run, a number or several; by default all. A path that is run
             alone takes the same steps, to the last bit, as among the others.
         checkpoint: a file in which the run saves itself every 30 seconds, and from which the same
-            call goes on after an interruption; or a `da.Checkpoint` with other intervals.
+            call goes on after an interruption, or with a later `t_end` from where it ended; or a
+            `da.Checkpoint` with other intervals.
         on_failure: "warn" or "raise" if a path fails (overflows, or has a stage equation without
             a solution). Failed paths leave the statistics from then on and are counted.
         progress: show progress of longer runs in a terminal or a notebook.
@@ -99,6 +101,7 @@ def simulate(
         `jax.jit`, `jax.vmap` or `jax.grad`, with traced parameters or initial states, a
         `TracedRun` with the same numbers as JAX arrays, in the type of what is traced.
     """
+    began = time.perf_counter()
     settings = make_settings(
         system,
         method,
@@ -126,8 +129,8 @@ def simulate(
                 raise ValueError(f"{name} cannot be had inside jit, vmap or grad: leave it out.")
         traced: Any = simulate_traced(settings, traced_dtype(given, settings.dtype))
         return traced
-    job = prepare(settings, checkpoint, on_failure, progress, workers, engine, shard, executor)
-    return job.run()
+    how = (checkpoint, on_failure, progress, workers, engine, shard, executor)
+    return prepare(settings, *how, began=began).run()
 
 
 def prepare(
@@ -139,20 +142,23 @@ def prepare(
     engine: Any = None,
     shard: bool = False,
     executor: Any = None,
+    began: float | None = None,
 ) -> Job:
-    """A run that is ready to begin; for the arguments see `simulate`."""
-    started = time.perf_counter()
+    """A run that is ready to begin; for the arguments see `simulate`, which `began` then."""
+    began = time.perf_counter() if began is None else began
     check_choice("on_failure", on_failure, ("warn", "raise"))
     if workers is not None:
         whole("workers", workers, 1)
     options = _check_checkpoint(checkpoint)
-    ready = make_ready(settings, options is not None, workers, engine, shard)
+    ends = False if options is None else options.ends
+    with telling(settings.title, "tracing its functions", progress and jax.process_index() == 0):
+        ready = make_ready(settings, options is not None, workers, engine, shard, ends)
     file = None
     if options is not None:
         file = CheckpointFile(options, ready.identity, jax.process_index())
     team = find_team(executor)
     remote = None if team is None else Remote(team, make_payload(ready, workers, engine, shard))
-    return Job(ready, started, file, on_failure, progress, remote)
+    return Job(ready, began, file, on_failure, progress, remote)
 
 
 def _check_checkpoint(checkpoint: Any) -> Checkpoint | None:

@@ -134,7 +134,8 @@ class Histogram(Statistic):
         return {name: a[name] + b[name] for name in a}
 
     def result(self, data: Data, t: Any) -> "Binned":
-        return Binned(**data, edges=tuple(axis.edges for axis in self.axes))
+        edges = tuple(axis.edges for axis in self.axes)
+        return Binned(**data, edges=edges, t=np.asarray(t) if self.every_save else None)
 
     def variables(self, result: "Binned", t: Any) -> dict[str, tuple[tuple[str, ...], Any]]:
         letters = tuple("xy"[: len(self.axes)])
@@ -187,6 +188,7 @@ class Binned:
         edges: the ends of the bins of each axis.
         counts_of_groups: for arrays, counts of groups of paths, the axis before the bins.
         outside_of_groups: likewise outside all bins.
+        t: the times of a histogram that was counted at every save.
     """
 
     counts: Any
@@ -194,6 +196,7 @@ class Binned:
     edges: tuple[np.ndarray, ...]
     counts_of_groups: Any = None
     outside_of_groups: Any = None
+    t: Any = None
 
     @property
     def total(self) -> Any:
@@ -230,6 +233,44 @@ class Binned:
         part = sizes.astype(float) / total[None].astype(float)
         return jackknife(share, left_out, part) / self._areas
 
+    def plot(self, ax: Any = None, at: int | None = None, errors: float = 2.0) -> Any:
+        """Draw the density; returns the axes (needs matplotlib).
+
+        One quantity is a curve with its band, or with times an image over time; two are an image,
+        with times that of the last one.
+
+        Args:
+            ax: axes to draw into.
+            at: number of the save to draw, if there are several.
+            errors: half the width of the band of a curve, in standard errors.
+        """
+        from dalembert.pictures import draw_density, make_axes
+
+        density, t = np.asarray(self.density), self.t
+        if t is not None and (at is not None or len(self.edges) == 2):
+            number = -1 if at is None else at
+            if not -len(t) <= number < len(t):
+                raise ValueError(f"at must be the number of one of {len(t)} saves, not {at!r}.")
+            half, density, t = errors * np.asarray(self.stderr)[number], density[number], None
+        else:
+            half = errors * np.asarray(self.stderr)
+        return draw_density(make_axes(ax), self.edges, density, half, t)
+
+    def animate(self, file: Any = None, fps: float = 20) -> Any:
+        """The density at one save after the other, as a `matplotlib.animation.FuncAnimation`.
+
+        Args:
+            file: write it there, as `.gif`, or as `.mp4` where ffmpeg is installed.
+            fps: saves a second.
+        """
+        from dalembert.pictures import film_of_density
+
+        if self.t is None:
+            raise ValueError(
+                "a film needs a histogram at all save times: da.Histogram(…, every_save=True)."
+            )
+        return film_of_density(self.edges, np.asarray(self.density), self.t, file, fps)
+
     @property
     def _areas(self) -> Any:
         widths = [np.diff(edges) for edges in self.edges]
@@ -240,12 +281,14 @@ class Binned:
 
 def _flatten(binned: Binned) -> tuple[tuple[Any, ...], Any]:
     counted = (binned.counts, binned.outside, binned.counts_of_groups, binned.outside_of_groups)
-    return counted, tuple(tuple(edges.tolist()) for edges in binned.edges)
+    edges = tuple(tuple(edges.tolist()) for edges in binned.edges)
+    return counted, (edges, None if binned.t is None else tuple(np.asarray(binned.t).tolist()))
 
 
-def _unflatten(edges: Any, counted: Any) -> Binned:
-    counts, outside, *of_groups = counted
-    return Binned(counts, outside, tuple(map(np.asarray, edges)), *of_groups)
+def _unflatten(known: Any, counted: Any) -> Binned:
+    (edges, t), (counts, outside, *of_groups) = known, counted
+    t = None if t is None else np.asarray(t)
+    return Binned(counts, outside, tuple(map(np.asarray, edges)), *of_groups, t=t)
 
 
 jax.tree_util.register_pytree_node(Binned, _flatten, _unflatten)

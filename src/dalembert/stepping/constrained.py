@@ -123,6 +123,11 @@ class ConstrainedStepper(Stepper):
         """Those that keep positions on g = 0."""
         return True
 
+    @property
+    def is_direct(self) -> bool:
+        """They are found by repetition."""
+        return False
+
     def advance(
         self,
         q: Any,

@@ -1,5 +1,6 @@
 """Say in words how a step is computed and why it may be computed that way."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from dalembert.dependence import Degree
@@ -10,6 +11,9 @@ from dalembert.stepping.stepper import Stepper
 from dalembert.system import ALL, Term
 
 __all__ = ["describe"]
+
+FEW = 4
+"""Names of a kind that are listed; of more the first and the last."""
 
 
 def describe(stepper: Stepper) -> str:
@@ -53,26 +57,38 @@ def _constraints(stepper: ConstrainedStepper) -> list[str]:
 
 def _terms(stepper: Stepper) -> str:
     words = {Degree.ZERO: "", Degree.CONSTANT: "", Degree.AFFINE: "linear", Degree.NONLINEAR: ""}
-    parts = []
-    for term, dependence in stepper.dependence.items():
-        name = _term_name(term)
-        if dependence.vanishes:
-            parts.append(f"{name} = 0")
-            continue
+    # Noises of which the same is to be said are named together.
+    alike: dict[tuple[str, str], list[int]] = {}
+    for (kind, r), dependence in stepper.dependence.items():
         arguments = [
             f"{variable}" + (f" ({words[d]})" if words[d] else "")
             for variable, d in (("q", dependence.on_q), ("p", dependence.on_p))
             if d > Degree.CONSTANT
         ]
-        parts.append(f"{name}({', '.join(arguments)})" if arguments else f"{name} constant")
-    return "; ".join(parts)
+        finding = f"({', '.join(arguments)})" if arguments else " constant"
+        finding = " = 0" if dependence.vanishes else finding
+        is_one_of_many = isinstance(r, int) and kind[0] not in "HF" and r != ALL
+        name = kind if is_one_of_many else _term_name((kind, r))
+        which = alike.setdefault((name, finding), [])
+        if isinstance(r, int) and is_one_of_many:
+            which.append(r + 1)
+    return "; ".join(
+        f"{name[0]}{_numbers(which)}{name[1:]}{finding}" if which else f"{name}{finding}"
+        for (name, finding), which in alike.items()
+    )
+
+
+def _numbers(which: list[int]) -> str:
+    """Numbers in words that are short however many they are: 1–60, or 1,3,5,…,59."""
+    if len(which) > 1 and which[-1] - which[0] == len(which) - 1:
+        return f"{which[0]}–{which[-1]}"
+    few = which if len(which) <= FEW else [*which[: FEW - 1], "…", which[-1]]
+    return ",".join(map(str, few))
 
 
 def _term_name(term: Term) -> str:
     kind, r = term
-    if isinstance(r, tuple):
-        return f"{_bracket(r)}_{kind[-1]}"
-    return kind if kind[0] in "HF" or r == ALL else f"{kind[0]}{r + 1}{kind[1:]}"
+    return f"{_bracket(r)}_{kind[-1]}" if isinstance(r, tuple) else kind
 
 
 def _bracket(which: Any) -> str:
@@ -83,10 +99,10 @@ def _bracket(which: Any) -> str:
 
 
 def _block(solver: BlockSolver, stepper: Stepper) -> str:
-    explicit = ", ".join(_name(node, stepper) for node in solver.block.explicit)
+    explicit = _names(solver.block.explicit, stepper)
     if not solver.block.unknowns:
         return f"explicit: {explicit}"
-    unknowns = ", ".join(_name(node, stepper) for node in solver.block.unknowns)
+    unknowns = _names(solver.block.unknowns, stepper)
     how = "linear" if solver.affine else "nonlinear"
     if solver.width:
         how += ", entry by entry" if solver.width == 1 else ", particle by particle"
@@ -94,6 +110,13 @@ def _block(solver: BlockSolver, stepper: Stepper) -> str:
         how += ", one Newton step" if solver.affine else ", Newton"
     then = f"; {explicit} by substitution" if explicit else ""
     return f"solve for {unknowns} ({how}){then}"
+
+
+def _names(nodes: Iterable[Node], stepper: Stepper) -> str:
+    names = [_name(node, stepper) for node in nodes]
+    if len(names) > 3 * FEW:
+        names = [*names[: FEW - 1], "…", names[-1], f"{len(names)} in all"]
+    return ", ".join(names)
 
 
 def _name(node: Node, stepper: Stepper) -> str:

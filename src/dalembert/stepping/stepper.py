@@ -89,7 +89,8 @@ class Stepper:
     def is_direct(self) -> bool:
         """True if arrays are stepped without a loop: nothing is solved for by repetition."""
         solvers = [solver for solver in self.solvers if solver.block.unknowns]
-        return not self.is_scalar and all(solver.affine and solver.width for solver in solvers)
+        is_short = not self.is_scalar and self.system.flow is None
+        return is_short and all(solver.affine and solver.width for solver in solvers)
 
     @property
     def size(self) -> int:
@@ -237,9 +238,8 @@ def _make_stepper(
     shortcuts: bool,
     most: float,
 ) -> Stepper:
-    whole = system.typed(jax.tree.unflatten(tree, types))
-    system = whole.fields
-    method.check_noises(system.noises)
+    system = system.typed(jax.tree.unflatten(tree, types))
+    method.check_noises(system.fields.noises)
     if method.parts:
         from dalembert.stepping.constrained import constrained_stepper
 
@@ -248,9 +248,10 @@ def _make_stepper(
 
 
 def one_stepper(
-    system: System, method: Method, dtype: np.dtype, shortcuts: bool, most: float
+    whole: System, method: Method, dtype: np.dtype, shortcuts: bool, most: float
 ) -> Stepper:
     """The step of a method as if there were no constraints."""
+    system = whole.fields
     stages = method.rows_for(system)
     z = jax.ShapeDtypeStruct((system.dim,), dtype)
     terms = {entry.term for row in (*stages.q_rows, *stages.p_rows) for entry in row}

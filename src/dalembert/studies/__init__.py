@@ -34,7 +34,8 @@ STUDIES = {
     "lenard-bernstein": lenard_bernstein,
     "lorentz": lorentz,
 }
-"""Name to a function of the size, "quick" or "paper", that makes the study."""
+"""Name to a function that makes the study of a size, "quick" or "paper", with the paper's numbers
+or others: `STUDIES["lenard-bernstein"]("quick", nu=0.05, E0=1.0)`."""
 
 OTHER_STUDIES = {"plasma": plasma}
 """The same for studies that are not the paper's."""

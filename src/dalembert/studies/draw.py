@@ -3,6 +3,7 @@
 Nothing of `pyplot` is used: figures can be drawn without a display and in several threads.
 """
 
+import io
 import math
 import threading
 from collections.abc import Iterable
@@ -14,7 +15,7 @@ import numpy as np
 
 from dalembert.studies.figures import Figure, Image, Panel
 
-__all__ = ["DASHES", "STYLES", "Style", "draw", "save_figure", "styles_of"]
+__all__ = ["DASHES", "STYLES", "Style", "draw", "drawn", "save_figure", "styles_of"]
 
 
 @dataclass(frozen=True)
@@ -148,14 +149,23 @@ def save_figure(
     figure: Figure, folder: Any, formats: Iterable[str] = ("svg", "pdf", "png")
 ) -> list[Path]:
     """Write FOLDER/NAME.FORMAT for every format; the same figure gives the same files."""
-    canvas = draw(figure)
-    files = {form: Path(folder) / f"{figure.name}.{form}" for form in formats}
+    pictures = drawn(figure, formats)
+    files = {form: Path(folder) / f"{figure.name}.{form}" for form in pictures}
     Path(folder).mkdir(parents=True, exist_ok=True)
     for form, file in files.items():
-        about = NO_DATE[form] | {"Title": figure.title} if form in NO_DATE else None
-        with _settings, _matplotlib().rc_context(FILES):
-            canvas.savefig(file, format=form, dpi=300, metadata=about)
+        file.write_bytes(pictures[form])
     return list(files.values())
+
+
+def drawn(figure: Figure, formats: Iterable[str]) -> dict[str, bytes]:
+    """The contents of a file of every format."""
+    canvas, found = draw(figure), {}
+    for form in formats:
+        about = NO_DATE[form] | {"Title": figure.title} if form in NO_DATE else None
+        with _settings, _matplotlib().rc_context(FILES), io.BytesIO() as stream:
+            canvas.savefig(stream, format=form, dpi=300, metadata=about)
+            found[form] = stream.getvalue()
+    return found
 
 
 def _matplotlib() -> Any:

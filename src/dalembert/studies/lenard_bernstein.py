@@ -1,6 +1,7 @@
 """Plasma with Lenard–Bernstein collisions: does a method relax to the Gibbs measure?"""
 
 from collections.abc import Mapping
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -19,6 +20,7 @@ from dalembert.studies.curves import (
     lines,
 )
 from dalembert.studies.figures import Figure, Image, Line, Panel
+from dalembert.studies.numbers import ROOT_TWO, Numbers
 from dalembert.studies.statements import (
     ERRORS,
     claim_density_overlap,
@@ -69,25 +71,70 @@ BINS = {"quick": (10, 25), "paper": (50, 100)}
 """Bins in position and velocity: what the number of paths can fill."""
 
 
-def _axes(size: str) -> tuple[Axis, Axis]:
-    in_x, in_v = BINS[size]
+def _axes(size: str, numbers: Numbers) -> tuple[Axis, Axis]:
+    (in_x, in_v), fastest = BINS[size], 5.0 * max(_temperature(numbers), 1.0) ** 0.5
     return (
         Axis(lambda q, p, params: q[0], 0.0, 1.0, bins=in_x, periodic=True),
-        Axis(lambda q, p, params: p[0], -5.0, 5.0, bins=in_v),
+        Axis(lambda q, p, params: p[0], -fastest, fastest, bins=in_v),
     )
+
+
+def _temperature(numbers: Numbers) -> float:
+    return numbers["D"] ** 2 / (2 * numbers["mu"])
+
+
+def _limit(numbers: Numbers) -> float:
+    return float(ergodic_energy(**_gibbs_numbers(numbers)))
+
+
+def _gibbs_numbers(numbers: Numbers) -> dict[str, float]:
+    """What the Gibbs measure depends on."""
+    return {name: numbers[name] for name in ("mu", "D", "E0")}
+
+
+def _gibbs(numbers: Numbers) -> dict[str, Any]:
+    """Densities of the Gibbs measure by axis."""
+    of_v = {name: numbers[name] for name in ("mu", "D")}
+    return {
+        "x": partial(gibbs_density_x, **_gibbs_numbers(numbers)),
+        "v": partial(gibbs_density_v, **of_v),
+    }
+
+
+def _is_as_easy(numbers: Numbers) -> bool:
+    """Whether paths relax as far as with the paper's numbers and are resolved as well.
+
+    A field at most as strong oscillates at most as fast; at a temperature of at least one the
+    energy of the limit is at least the paper's, of which tolerances are shares; friction is slow
+    compared with every step.
+    """
+    rate = numbers["nu"] * numbers["mu"]
+    relaxes = 0.01 <= rate <= 0.1 and _temperature(numbers) >= 1.0 - 1e-12
+    return relaxes and 0 <= numbers["E0"] <= 3.0
 
 
 def _density(q: Any, p: Any) -> Any:
     return bump_on_tail(q[0], p[0])
 
 
-def lenard_bernstein(size: str = "quick") -> Study:
+def lenard_bernstein(
+    size: str = "quick",
+    *,
+    nu: float = 0.01,
+    mu: float = 1.0,
+    D: float = ROOT_TWO,
+    E0: float = 3.0,
+) -> Study:
     """The study of section 4.3: ν = 0.01, μ = 1, D = √2, E₀ = 3, bump-on-tail start."""
+    paper = {"nu": 0.01, "mu": 1.0, "D": ROOT_TWO, "E0": 3.0}
+    numbers = Numbers({"nu": nu, "mu": mu, "D": D, "E0": E0}, paper)
+    # Refuses what has no temperature before anything is run.
+    _limit(numbers)
     bound = float(bump_on_tail_x(0.0)) * float(np.max(bump_on_tail_v(np.linspace(-6, 8, 1401))))
     sampler = rejection_sampler(
         _density, ([0.0], [LOWEST]), ([1.0], [HIGHEST]), bound=1.001 * bound
     )
-    position, velocity = _axes(size)
+    position, velocity = _axes(size, numbers)
     common = {
         "initial": sampler,
         "t_end": T_END,
@@ -99,27 +146,40 @@ def lenard_bernstein(size: str = "quick") -> Study:
         "lenard-bernstein",
         "Vlasov equation with Lenard–Bernstein collisions: relaxation to the Gibbs measure",
         "A particle in a periodic electric field with friction and diffusion in velocity, "
-        "H = v²/2 + (E₀/4π) sin 4πx, F = −νμv, h = −√ν D x with ν = 0.01, μ = 1, D = √2, E₀ = 3. "
+        f"H = v²/2 + (E₀/4π) sin 4πx, F = −νμv, h = −√ν D x with {numbers}. "
         "Initial states are drawn by rejection from a bump-on-tail density.",
-        system(),
+        system(**numbers.given),
         tuple(Part(name, cases, **common) for name, cases in CASES.items()),
-        _figures,
-        _claims,
-        notes=(
-            "The paper runs to T = 1000; we stop at 999, a whole number of steps for Δt = 0.15, "
-            "0.25, 0.1 and 0.02 alike.",
-            "The paper prints Δt = 0.15, 0.25 and 0.02 for some methods only. Midpoint, "
-            "Störmer–Verlet and SRKw1 (λ = 0) are shown at 0.1: at 0.15 particles that oscillate "
-            "at the bottom of a well at ω = √(4πE₀) = 6.1 are resolved too coarsely by them, and "
-            "E(H) at the end is 0.63, 0.77 and 0.65.",
-            "That Heun, R2 and RS1 are less accurate at Δt = 0.02 is claimed only where there are "
-            "enough paths to tell, so not at the quick size. The Monte Carlo error of RS2 at "
-            "Δt = 0.15 is left out: its mean energy passes through zero.",
+        partial(_figures, numbers),
+        partial(_claims, numbers),
+        notes=numbers.notes(
+            "What the paper says of explicit methods and of its Monte Carlo errors holds for those "
+            "alone and is left out"
+            + (
+                "."
+                if _is_as_easy(numbers)
+                else ", and so are the claims about the limit, which need 0.01 ≤ νμ ≤ 0.1, "
+                "D² ≥ 2μ and 0 ≤ E₀ ≤ 3: paths that relax as far, and steps that resolve as well."
+            ),
+            (
+                "The paper runs to T = 1000; we stop at 999, a whole number of steps for "
+                "Δt = 0.15, 0.25, 0.1 and 0.02 alike.",
+                "The paper prints Δt = 0.15, 0.25 and 0.02 for some methods only. Midpoint, "
+                "Störmer–Verlet and SRKw1 (λ = 0) are shown at 0.1: at 0.15 particles that "
+                "oscillate at the bottom of a well at ω = √(4πE₀) = 6.1 are resolved too coarsely "
+                "by them, and E(H) at the end is 0.63, 0.77 and 0.65.",
+                "That Heun, R2 and RS1 are less accurate at Δt = 0.02 is claimed only where there "
+                "are enough paths to tell, so not at the quick size. The Monte Carlo error of RS2 "
+                "at Δt = 0.15 is left out: its mean energy passes through zero.",
+            ),
         ),
     )
 
 
-def _figures(result: Result) -> list[Figure]:
+def _figures(numbers: Numbers, result: Result) -> list[Figure]:
+    def scale(low: float, high: float) -> tuple[float, float] | None:
+        return (low, high) if numbers.are_the_papers else None
+
     everything = {label: run for (_, label), run in result.runs.items()}
     x, v = np.linspace(0, 1, 81), np.linspace(-4, 6, 101)
     middles = [(e[1:] + e[:-1]) / 2 for e in (x, v)]
@@ -138,7 +198,7 @@ def _figures(result: Result) -> list[Figure]:
     )
     cases = result.cases()
     shown = [c for c in cases if c.family in ("dirk", "heun", "e1")] or cases
-    limit = float(ergodic_energy())
+    limit = _limit(numbers)
     t = next(iter(everything.values())).t
     whole = Figure(
         "lenard_bernstein_energy",
@@ -149,7 +209,7 @@ def _figures(result: Result) -> list[Figure]:
                 "t",
                 "E(H)",
                 [*lines(everything, shown), Line("exact limit", t[[0, -1]], np.full(2, limit))],
-                ylim=(0.0, 5.5),
+                ylim=scale(0.0, 5.5),
             ),
         ),
         source="figure 6",
@@ -169,12 +229,12 @@ def _figures(result: Result) -> list[Figure]:
                 [*lines(runs, shown), reference],
                 title=f"{part} methods",
                 xlim=(float(late[0]), float(late[-1])),
-                ylim=(0.35, 0.65),
+                ylim=scale(0.35, 0.65),
             )
         )
         x_density, v_density = (
             density_lines({k: r.histograms[axis] for k, r in runs.items()}, accurate, exact)
-            for axis, exact in GIBBS.items()
+            for axis, exact in _gibbs(numbers).items()
         )
         densities.append(
             Figure(
@@ -187,13 +247,13 @@ def _figures(result: Result) -> list[Figure]:
                         "x",
                         "density",
                         x_density,
-                        ylim=(0.4, 1.8),
+                        ylim=scale(0.4, 1.8),
                     ),
                     Panel(
                         "v",
                         "density",
                         v_density,
-                        ylim=(0.0, 0.6),
+                        ylim=scale(0.0, 0.6),
                     ),
                 ),
                 source=f"figure {8 + number}",
@@ -202,7 +262,8 @@ def _figures(result: Result) -> list[Figure]:
     near = Figure(
         "lenard_bernstein_close",
         "Lenard–Bernstein: close to the ergodic limit",
-        "The second half of the time. Explicit methods at Δt = 0.15 are off this scale.",
+        "The second half of the time."
+        + numbers.printed(" Explicit methods at Δt = 0.15 are off this scale."),
         close,
         columns=2,
         source="figure 7",
@@ -224,7 +285,6 @@ BIAS = {
 STEP_DISTANCE = 0.02
 """Total variation distance that a step size may make."""
 
-GIBBS = {"x": gibbs_density_x, "v": gibbs_density_v}
 OVERLAP_GIBBS = {label: ("x", "v") for label in BIAS} | {"srkw2, Δt = 0.25": ("v",)}
 """Densities that lie on those of the Gibbs measure."""
 
@@ -235,25 +295,29 @@ OVERLAP_X = (
 """Mean-square methods whose densities in position lie on each other, according to the paper."""
 
 
-def _claims(result: Result) -> list[Claim]:
+def _claims(numbers: Numbers, result: Result) -> list[Claim]:
     claims = ClaimList("lenard-bernstein")
     runs = {label: run for (_, label), run in result.runs.items() if run.t[-1] >= T_END}
     if not runs:
         return claims
-    _claims_about_the_process(claims, next(iter(runs.values())))
+    _claims_about_the_process(claims, numbers, next(iter(runs.values())))
+    claim_unbounded_increments(claims, runs)
+    if not _is_as_easy(numbers):
+        return claims
     for label, share in BIAS.items():
         if label in runs:
-            _claims_about_the_limit(claims, label, runs[label], share)
-    _claims_about_explicit(claims, runs)
+            _claims_about_the_limit(claims, _limit(numbers), label, runs[label], share)
     claim_overlap(claims, runs, "dirk, Δt = 0.15", "e1, Δt = 0.02", 0.03)
     for label, axes in OVERLAP_GIBBS.items():
         if label in runs:
             for axis in axes:
-                _claim_gibbs(claims, axis, label, runs[label])
+                _claim_gibbs(claims, _gibbs(numbers)[axis], axis, label, runs[label])
     for group in OVERLAP_X:
         for first, second in combinations(group, 2):
             claim_density_overlap(claims, runs, "x", first, second, STEP_DISTANCE)
-    claim_unbounded_increments(claims, runs)
+    if not numbers.are_the_papers:
+        return claims
+    _claims_about_explicit(claims, runs)
     for label, run in runs.items():
         if label == "rs2, Δt = 0.15":
             continue  # Its mean energy passes through zero, where a relative error has no meaning.
@@ -261,16 +325,18 @@ def _claims(result: Result) -> list[Claim]:
     return claims
 
 
-def _claims_about_the_process(claims: ClaimList, run: Run) -> None:
-    """The printed ergodic energy, and the sampled start."""
+def _claims_about_the_process(claims: ClaimList, numbers: Numbers, run: Run) -> None:
+    """The ergodic energy, and the sampled start."""
     x = (np.arange(64) + 0.5) / 64
     v, weights = np.polynomial.hermite_e.hermegauss(8)
-    potential = float(np.mean(3 / (4 * np.pi) * np.sin(4 * np.pi * x) * gibbs_density_x(x)))
+    depth, density = numbers["E0"] / (4 * np.pi), _gibbs(numbers)["x"](x)
+    potential = float(np.mean(depth * np.sin(4 * np.pi * x) * density))
+    printed = 0.471705 if numbers.are_the_papers else _limit(numbers)
     claims.close(
         "ergodic energy",
-        "The mean of H over the Gibbs measure is 0.471705.",
-        potential + float(weights @ v**2 / weights.sum()) / 2,
-        0.471705,
+        f"The mean of H over the Gibbs measure is {printed:.6g}.",
+        potential + _temperature(numbers) * float(weights @ v**2 / weights.sum()) / 2,
+        printed,
         5e-7,
         "quadrature over the Gibbs measure; half a unit of the last printed digit",
     )
@@ -286,8 +352,9 @@ def _claims_about_the_process(claims: ClaimList, run: Run) -> None:
     )
 
 
-def _claims_about_the_limit(claims: ClaimList, label: str, run: Run, share: float) -> None:
-    limit = float(ergodic_energy())
+def _claims_about_the_limit(
+    claims: ClaimList, limit: float, label: str, run: Run, share: float
+) -> None:
     measured, error = at_time(run, T_END)
     claims.close(
         f"limit {label}",
@@ -301,12 +368,12 @@ def _claims_about_the_limit(claims: ClaimList, label: str, run: Run, share: floa
     claim_stays_near(claims, label, run, limit, 500.0, share)
 
 
-def _claim_gibbs(claims: ClaimList, axis: str, label: str, run: Run) -> None:
+def _claim_gibbs(claims: ClaimList, exact: Any, axis: str, label: str, run: Run) -> None:
     binned = run.histograms[axis]
     claims.below(
         f"density {axis} {label}",
         f"The density of {axis} with {label} overlaps with that of the Gibbs measure.",
-        density_distance(binned, GIBBS[axis]),
+        density_distance(binned, exact),
         STEP_DISTANCE + 2 * expected_distance(binned),
         f"total variation distance: {STEP_DISTANCE} for the step size and twice what sampling "
         "alone shows",

@@ -422,7 +422,25 @@
     return html("div", { class: "legend", role: "group", "aria-label": "Curves" }, ...entries.values(), all);
   }
 
+  /** All numbers of a figure as a table: a row for every point of a curve or cell of an image. */
+  function csv(data) {
+    const cell = (v) => (typeof v === "string" ? `"${v.replaceAll('"', '""')}"` : v ?? "");
+    const middles = (edges) => edges.slice(1).map((v, i) => (v + edges[i]) / 2);
+    const rows = data.panels.flatMap(({ title, xlabel, ylabel, lines, image }, k) => {
+      const name = title || `${k + 1}: ${ylabel} over ${xlabel}`;
+      const points = lines.flatMap((line) =>
+        line.x.map((x, i) => [name, line.label, x, line.y[i], line.band?.[i]]));
+      const cells = image ? middles(image.x).flatMap((x, i) =>
+        middles(image.y).map((y, j) => [name, image.label, x, y, image.values[i][j]])) : [];
+      return [...points, ...cells];
+    });
+    return [["panel", "curve", "x", "y", "band or value"], ...rows].map((row) => row.map(cell).join()).join("\r\n");
+  }
+
   function build(figure, data) {
+    const file = html("a", { href: "", download: `${data.name}.csv` }, "CSV");
+    file.addEventListener("click", () => (file.href = URL.createObjectURL(new Blob([csv(data)], { type: "text/csv" }))));
+    figure.querySelector(".files").append(file);
     const live = html("div", { class: "unseen", "aria-live": "polite" });
     data.panels.flatMap((panel) => panel.lines)
       .forEach((line) => (line.key = `${line.label} (${line.light} ${line.variant})`));
@@ -446,5 +464,4 @@
 
   const figures = JSON.parse(document.getElementById("figures").textContent);
   document.querySelectorAll("figure[data-figure]").forEach((figure) => build(figure, figures[figure.dataset.figure]));
-  addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((part) => (part.open = true)));
 })();

@@ -8,14 +8,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import dalembert
+from dalembert.ensemble import archive
 from dalembert.studies.claims import Claim, read_claims
-from dalembert.studies.draw import DASHES, styles_of
+from dalembert.studies.draw import DASHES, drawn, styles_of
 from dalembert.studies.figures import Figure, figures_from_json, figures_to_json
-from dalembert.studies.study import Result, Study, load_result
+from dalembert.studies.study import KIND, Result, Study, load_result
 
 __all__ = ["Chapter", "to_html", "write_report", "write_study"]
 
@@ -75,7 +77,7 @@ def write_report(folder: Any) -> Path:
     """
     folder = Path(folder)
     claims = _read(folder / "claims.json", read_claims)
-    found = sorted(p.stem for p in folder.glob("*.npz"))
+    found = sorted(p.stem for p in folder.glob("*.npz") if archive.is_marked(p, KIND))
     names = dict.fromkeys([claim.experiment for claim in claims] + found)
     chapters = []
     for name in names:
@@ -113,6 +115,7 @@ def to_html(chapters: Sequence[Chapter], claims: Sequence[Claim]) -> str:
     page, css, js = ((own / f"report.{x}").read_text("utf-8") for x in ("html", "css", "js"))
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     environment.filters |= {"number": _number, "measured": _measured, "state": _state}
+    environment.filters["downloads"] = _downloads
     return environment.from_string(page).render(
         chapters=chapters,
         claims=claims,
@@ -122,8 +125,26 @@ def to_html(chapters: Sequence[Chapter], claims: Sequence[Claim]) -> str:
         version=dalembert.__version__,
         css=css,
         js=js,
-        js_hash="sha256-" + base64.b64encode(hashlib.sha256(js.encode()).digest()).decode(),
+        js_hash="sha256-" + _base64(hashlib.sha256(js.encode()).digest()),
     )
+
+
+def _downloads(figure: Figure) -> list[tuple[str, str, str]]:
+    """Pictures of a figure inside the page: format, file name and address of each.
+
+    None without matplotlib, which draws them; the script of the page writes the numbers.
+    """
+    if not figure.panels or find_spec("matplotlib") is None:
+        return []
+    kinds = {"svg": "image/svg+xml", "pdf": "application/pdf"}
+    return [
+        (form.upper(), f"{figure.name}.{form}", f"data:{kinds[form]};base64,{_base64(data)}")
+        for form, data in drawn(figure, kinds).items()
+    ]
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
 
 
 def _styled(figure: Figure) -> dict[str, Any]:

@@ -80,7 +80,8 @@ def reproduce(
     result = study.run(unfinished if checkpoints else None, on_done, progress)
     if jax.process_index() == 0:
         result.save(out / f"{study.name}.npz")
-    claims = list(study.claims(result))
+    # A study that was renamed makes its claims under its new name.
+    claims = [replace(claim, experiment=study.name) for claim in study.claims(result)]
     figures = overview(study, result) if study.figures is None else list(study.figures(result))
     if jax.process_index() == 0:
         write_study(out, study, figures)

@@ -19,7 +19,7 @@ def friction(q: Any, p: Any, params: Params) -> Any:
 
 
 def kicks(q: Any, p: Any, w: Any, params: Params) -> Any:
-    """The noise Hamiltonian −√(2γmT) Σ q_i w_i; the mass is 1 where the system has none."""
+    """The noise Hamiltonian −Σ √(2γmT) q_i w_i; the mass is 1 where the system has none."""
     strength = 2 * params["gamma"] * params.get("mass", 1.0) * params["temperature"]
     if jnp.ndim(strength):
         return -jnp.sum(jnp.sqrt(strength) * q * w)

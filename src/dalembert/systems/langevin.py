@@ -4,8 +4,10 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from dalembert.caches import bounded
+from dalembert.precision import is_traced
 from dalembert.system import System
 from dalembert.systems._parameters import Params, exact, parameters, require
 from dalembert.systems._thermal import friction, kicks
@@ -30,7 +32,10 @@ def _hamiltonian(potential: Potential) -> Callable[..., Any]:
 @bounded(64)
 def _new_hamiltonian(potential: Potential) -> Callable[..., Any]:
     def H(q: Any, p: Any, params: Params) -> Any:
-        return jnp.vdot(p, p) / (2 * params["mass"]) + potential(q)
+        mass = params["mass"]
+        if jnp.ndim(mass):
+            return jnp.sum(p * p / mass) / 2 + potential(q)
+        return jnp.vdot(p, p) / (2 * mass) + potential(q)
 
     return H
 
@@ -52,13 +57,14 @@ def langevin(
     Args:
         potential: U(q) -> scalar, an energy, written with jax.numpy; harmonic by default.
         dim: number of degrees of freedom, or the shape of q and p, such as (N, 3).
-        gamma: friction γ ≥ 0, a rate.
+        gamma: friction γ ≥ 0, a rate; a number, or an array with one for each degree of freedom.
         temperature: T ≥ 0, an energy (Boltzmann's constant is 1).
-        mass: m > 0.
+        mass: m > 0, a number, or an array with one for each degree of freedom. Arrays have the
+            shape of q or one that is stretched to it, as masses (N, 1) of particles (N, 3).
 
     Invariants: none.
     Exact results: for γ, T > 0 the density exp(−H/T)/Z is stationary (`gibbs_weight`), so
-    ⟨p_i²⟩ = m T and ⟨p_i p_j⟩ = ⟨p_i q_j⟩ = 0 in every potential, and ⟨q_i²⟩ = T in the
+    ⟨p_i²⟩ = m_i T and ⟨p_i p_j⟩ = ⟨p_i q_j⟩ = 0 in every potential, and ⟨q_i²⟩ = T in the
     harmonic one.
     Source: `MilsteinTretyakov2003`; with this friction it is conformally symplectic,
     `KrausTyranowski2021`, section 2.4.
@@ -77,9 +83,29 @@ def langevin(
         h=kicks,
         dim=dim,
         noises=dim,
-        params=parameters(gamma=gamma, temperature=temperature, mass=mass),
+        params=parameters(
+            gamma=_stretched("gamma", gamma, dim),
+            temperature=temperature,
+            mass=_stretched("mass", mass, dim),
+        ),
         name="langevin",
     )
+
+
+def _stretched(name: str, value: Any, dim: Any) -> Any:
+    """A number as it is, an array in the shape of q."""
+    if not np.ndim(value):
+        return value
+    shape = (dim,) if np.ndim(dim) == 0 else tuple(dim)
+    try:
+        if is_traced(value):
+            return jnp.broadcast_to(value, shape)
+        return np.array(np.broadcast_to(value, shape), np.float64)
+    except ValueError as error:
+        raise ValueError(
+            f"{name} has the shape {np.shape(value)}, which does not stretch to {shape}, the shape "
+            "of q: give a number, or one for each degree of freedom."
+        ) from error
 
 
 def gibbs_weight(

@@ -46,11 +46,13 @@ from dalembert.theory.variational import (
     generating_residual,
     mixed_step,
 )
+from dalembert.theory.work import WorkPrecision, work_precision
 
 __all__ = [
     "Certificate",
     "Diagnosis",
     "TangentPairs",
+    "WorkPrecision",
     "action",
     "balance_residual",
     "certify",
@@ -92,4 +94,5 @@ __all__ = [
     "volume_factor",
     "weak_order",
     "without_forces",
+    "work_precision",
 ]

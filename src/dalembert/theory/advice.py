@@ -15,6 +15,9 @@ from dalembert.theory.certify import certify
 from dalembert.theory.elementary_weights import treats_all_alike
 from dalembert.theory.expected import expected_orders
 
+WRITTEN_OUT = 8
+"""Degrees of freedom up to which a step is written out in scalars."""
+
 if TYPE_CHECKING:
     from dalembert.theory.diagnose import Diagnosis
 
@@ -32,6 +35,9 @@ class Verdict:
         keeps_quadratic: whether it keeps every quadratic invariant, for which a structured method
             must treat q and p, gradients and forces alike.
         equations: the systems solved in each step: number of equations, and whether linear.
+        coupled: how many of these equations depend on each other across degrees of freedom or
+            particles; the others are solved one by one, which costs next to nothing. Where a step
+            is written out that makes no difference, and all count.
     """
 
     method: Method
@@ -41,6 +47,7 @@ class Verdict:
     lagrange_dalembert: bool
     keeps_quadratic: bool
     equations: tuple[tuple[int, bool], ...]
+    coupled: int = 0
 
     @property
     def name(self) -> str:
@@ -52,22 +59,25 @@ class Verdict:
         return sum(count for count, _ in self.equations)
 
     @property
-    def price(self) -> tuple[int, bool]:
-        """Fewer equations come first, then linear ones."""
-        return self.unknowns, not all(linear for _, linear in self.equations)
+    def price(self) -> tuple[int, bool, int]:
+        """Fewer coupled equations come first, then linear ones, then fewer that are not coupled."""
+        return self.coupled, not all(linear for _, linear in self.equations), self.unknowns
 
     @property
     def cost(self) -> str:
         """The equations of a step in words: "2 + 2 linear", "6 nonlinear", "explicit"."""
         counts = " + ".join(str(count) for count, _ in self.equations)
         kind = "nonlinear" if self.price[1] else "linear"
-        return f"{counts} {kind}" if self.equations else "explicit"
+        one_by_one = "" if self.coupled or self.unknowns < 2 else ", one by one"
+        return f"{counts} {kind}{one_by_one}" if self.equations else "explicit"
 
     @property
     def solves(self) -> str:
         """The same as a reason."""
         noun = "equation" if self.unknowns == 1 else "equations"
-        return f"{self.cost} {noun} a step" if self.equations else self.cost
+        counts, _, one_by_one = self.cost.partition(", ")
+        apart = ", solved one by one" if one_by_one else ""
+        return f"{counts} {noun} a step{apart}" if self.equations else self.cost
 
 
 @dataclass(frozen=True)
@@ -99,7 +109,10 @@ def judge(d: "Diagnosis", method: Method) -> Verdict:
     if isinstance(stepper, ConstrainedStepper):
         moves = sum(part.repeats for part in stepper.parts if part.moves)
         equations += ((d.system.constraint_count, False),) * moves
-    return Verdict(method, None, strong, weak, kept, quadratic, equations)
+    few = d.system.dim <= WRITTEN_OUT
+    unknowns = (len(s.block.unknowns) for s in stepper.solvers if few or not s.width)
+    coupled = d.system.dim * sum(unknowns)
+    return Verdict(method, None, strong, weak, kept, quadratic, equations, coupled)
 
 
 def advise(d: "Diagnosis") -> tuple[Advice, ...]:
@@ -147,6 +160,28 @@ def advise_special(d: "Diagnosis") -> list[tuple[Advice, Verdict]]:
         if not verdict.refused:
             found.append((Advice(purpose, name, (_offer(d, purpose, verdict),)), verdict))
     return found
+
+
+def weighed(d: "Diagnosis") -> tuple[Advice, ...]:
+    """The recommendation, with explicit splittings for expectations where equations are dear.
+
+    Up to eight degrees of freedom equations are written out, and cost about as much as forces.
+    """
+    known = {v.name.partition("(")[0]: v for v in d.methods}
+    splitting = known.get("baoab")
+    if splitting is None or splitting.refused or d.system.dim <= WRITTEN_OUT:
+        return d.recommendation
+
+    def weigh(advice: Advice) -> Advice:
+        best = known[advice.method]
+        is_dear = bool(best.equations) and (splitting.weak or 0) >= (best.weak or 0)
+        if advice.purpose != "expectations" or not is_dear:
+            return advice
+        why = f"weak order {number_text(splitting.weak or 0)} without equations to solve"
+        other = f"with the structure kept: {best.name}, several times as dear, {best.solves}"
+        return Advice(advice.purpose, "baoab", (why, other))
+
+    return tuple(map(weigh, d.recommendation))
 
 
 def _offer(d: "Diagnosis", purpose: str, v: Verdict) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from math import ceil, isfinite, lcm
+from math import isfinite, lcm
 from typing import Any, NamedTuple
 
 import jax
@@ -21,7 +21,7 @@ from dalembert.theory.enumeration import (
 from dalembert.theory.generator import expectation_series
 from dalembert.theory.paths import Ends, run_coupled
 from dalembert.theory.references import extrapolated_reference
-from dalembert.theory.slopes import BENT, FAILED, MIN_POINTS, SIGN, Measured
+from dalembert.theory.slopes import BENT, FAILED, MIN_POINTS, SIGN, Measured, rounded_up
 
 Observables = Mapping[str, Callable[..., Any]]
 
@@ -125,8 +125,9 @@ def coupled_errors(
                 dts=task.dts,
                 errors=np.mean(differences, axis=1),
                 influence=_relative(differences),
-                floors=task.floors(doubt, np.max(np.abs(limit)), ABOVE_REFERENCE)
-                | {STANDARD_ERROR: ABOVE_SAMPLING * stderrs},
+                # First: what noise hides, a finer reference does not show.
+                floors={STANDARD_ERROR: ABOVE_SAMPLING * stderrs}
+                | task.floors(doubt, np.max(np.abs(limit)), ABOVE_REFERENCE),
                 failed=[_failures(end, checks[-1] if checks else end) for end in ends],
                 reference=words if exact is None else _value(exact[name]),
                 remedies=task.remedies_on_paths(sampling)
@@ -276,9 +277,7 @@ def _more_paths(sampling: Sampling, errors: np.ndarray, stderrs: np.ndarray) -> 
     factor = float(factors[min(MIN_POINTS, len(factors)) - 1])
     if not isfinite(factor):
         return "an observable with an error that can be seen"
-    paths = 2 * max(1.0, factor) * sampling.paths
-    digits = 10 ** (len(str(ceil(paths))) - 1)
-    return f"more paths, paths={ceil(paths / digits) * digits:_} or so"
+    return f"more paths, paths={rounded_up(2 * max(1.0, factor) * sampling.paths):_} or so"
 
 
 def _relative(samples: np.ndarray) -> np.ndarray:

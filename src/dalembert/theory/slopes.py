@@ -26,12 +26,13 @@ every extrapolation.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import hypot, sqrt
+from math import ceil, hypot, sqrt
 from statistics import NormalDist
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from dalembert.pictures import make_axes, tidy_log_axes
 from dalembert.theory.text import table
 
 MIN_POINTS = 3
@@ -42,6 +43,8 @@ CLEAR = 2.0
 """Standard errors by which two slopes must differ to count as different."""
 FAILED, SIGN, BENT = "a failure", "a change of sign", "a bend"
 """Reasons to drop points besides the floors."""
+WIDE = 0.25
+"""Half the width of an interval that does not tell order one from three halves."""
 LEAST = 0.03
 """Half the width of the narrowest interval: no order is known better from a few step sizes."""
 
@@ -64,7 +67,7 @@ class OrderEstimate:
         reference: what the error was measured against.
         notes: which points were dropped and why, and other doubts.
         dropped: the reasons for which points were dropped.
-        remedy: what to change if no order was found.
+        remedy: what to change if no order was found, or if its interval is wide.
     """
 
     order: float
@@ -106,13 +109,7 @@ class OrderEstimate:
 
     def plot(self, ax: Any = None) -> Any:
         """Draw errors against step sizes, both logarithmic, with the fitted line; give the axes."""
-        try:
-            from matplotlib import pyplot
-        except ImportError as error:
-            raise ImportError(
-                "plotting needs matplotlib: install the extra dalembert[plot]"
-            ) from error
-        axes = pyplot.subplots()[1] if ax is None else ax
+        axes = make_axes(ax)
         seen, used = self.errors > 0, self.used
         (points,) = axes.loglog(self.dts[seen], self.errors[seen], "o", mfc="none")
         colour = points.get_color()
@@ -126,10 +123,13 @@ class OrderEstimate:
             line = np.polyfit(np.log(self.dts[used]), np.log(self.errors[used]), 1)
             axes.loglog(self.dts, np.exp(np.polyval(line, np.log(self.dts))), "-", color=colour)
         if np.all(np.isfinite(self.floor)) and self.floor.any():
-            axes.loglog(self.dts, self.floor, ":", color="grey", label="floor")
+            is_named = "floor" in axes.get_legend_handles_labels()[1]
+            label = "_floor" if is_named else "floor"
+            axes.loglog(self.dts, self.floor, ":", color="grey", label=label)
         axes.set(xlabel="dt", ylabel="error")
         if axes.get_legend_handles_labels()[1]:
             axes.legend()
+        tidy_log_axes(axes)
         return axes
 
 
@@ -237,6 +237,9 @@ def estimate(
         remedy = f"take {what}"
     else:
         order, half = measured.fit(points, confidence)
+        if measured.sampled and half > WIDE:
+            paths = measured.influence.shape[1] * (half / WIDE) ** 2
+            remedy = f"for an interval of ± {WIDE:g} take more paths, paths={rounded_up(paths):_}"
     errors = np.abs(measured.errors)
     with np.errstate(invalid="ignore"):
         stderrs = errors * np.array([_stderr(row) for row in measured.influence])
@@ -314,6 +317,12 @@ def _drop_coarse(measured: Measured, points: np.ndarray) -> tuple[np.ndarray, Dr
 def _stderr(samples: np.ndarray) -> float:
     """Standard error of the mean; zero where nothing was sampled."""
     return float(np.std(samples, ddof=1)) / sqrt(len(samples)) if len(samples) > 1 else 0.0
+
+
+def rounded_up(number: float) -> int:
+    """The next whole number with one digit that is not zero."""
+    digits = 10 ** (len(str(ceil(number))) - 1)
+    return ceil(number / digits) * digits
 
 
 def slope(dts: np.ndarray, errors: np.ndarray) -> float:
