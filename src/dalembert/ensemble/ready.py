@@ -21,6 +21,7 @@ from dalembert.ensemble.settings import Settings
 from dalembert.precision import cast
 from dalembert.statistics.observing import Observing
 from dalembert.stepping.newton import Report
+from dalembert.stepping.pair import PairMethod, make_pair_stepper
 from dalembert.stepping.propagator import Maps, make_maps
 from dalembert.stepping.stepper import make_stepper
 
@@ -85,7 +86,8 @@ def _make_kernel(
     settings: Settings, description: Description, observing: Observing
 ) -> tuple[Kernel, Maps | None, Report]:
     """The kernel, the maps that its steps are if they are that, and a report on them."""
-    stepper = make_stepper(
+    make: Any = make_pair_stepper if isinstance(settings.method, PairMethod) else make_stepper
+    stepper = make(
         settings.system, settings.method, settings.dtype, known_by=description.functions
     )
     like = arguments_like(settings.system, settings.dtype)
