@@ -117,11 +117,10 @@ def _storable(numbers: Any) -> Any:
 
 def plot(run: Run, observable: str | None, ax: Any) -> Any:
     """The mean of one observable with a band of two standard errors."""
-    pyplot = _require("matplotlib.pyplot")
     name = next(iter(run.moments)) if observable is None else observable
     mean = run.mean[name]
     band = 2 * run.stderr[name] if run.count.min() > 1 else 0 * mean
-    axes = pyplot.subplots(layout="constrained")[1] if ax is None else ax
+    axes = new_axes() if ax is None else ax
     for place in np.ndindex(mean.shape[1:]):
         at = (slice(None), *place)
         label = f"{name}{list(place)}" if place else run.provenance["method"]["name"]
@@ -134,6 +133,11 @@ def plot(run: Run, observable: str | None, ax: Any) -> Any:
     axes.set_ylabel(f"mean of {name}")
     axes.set_title(run.provenance["system"]["name"])
     return axes
+
+
+def new_axes() -> Any:
+    """Axes of a new figure."""
+    return _require("matplotlib.pyplot").subplots(layout="constrained")[1]
 
 
 def _require(module: str) -> ModuleType:

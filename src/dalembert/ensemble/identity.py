@@ -17,7 +17,7 @@ import numpy as np
 from dalembert.digest import ORDERS, digest_or_reason
 from dalembert.ensemble.initial import example_key
 from dalembert.ensemble.settings import Settings
-from dalembert.noise import Gaussian, Increments, Recorded, ThreePoint, Zero, seed_words
+from dalembert.noise import Gaussian, Halves, Increments, Recorded, ThreePoint, Zero, seed_words
 from dalembert.precision import cast
 from dalembert.statistics.observing import Observing, at_door, in_words
 from dalembert.statistics.statistic import Statistic, recorded
@@ -234,7 +234,7 @@ def _noise(settings: Settings, unknown: dict[str, str]) -> str:
         given = noise.increments._asdict().items()
         recorded = [(name, x) for name, x in given if x is not None]
         return f"{text} {', '.join(name for name, _ in recorded)} {_arrays(x for _, x in recorded)}"
-    if type(noise) in (Gaussian, ThreePoint, Zero):
+    if type(noise.of if isinstance(noise, Halves) else noise) in (Gaussian, ThreePoint, Zero):
         return text
 
     def draw(seed: Any, path: Any, step: Any, dt: Any) -> Any:

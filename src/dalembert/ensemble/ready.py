@@ -87,9 +87,7 @@ def _make_kernel(
 ) -> tuple[Kernel, Maps | None, Report]:
     """The kernel, the maps that its steps are if they are that, and a report on them."""
     make: Any = make_pair_stepper if isinstance(settings.method, PairMethod) else make_stepper
-    stepper = make(
-        settings.system, settings.method, settings.dtype, known_by=description.functions
-    )
+    stepper = make(settings.system, settings.method, settings.dtype, known_by=description.functions)
     like = arguments_like(settings.system, settings.dtype)
     reads = [captured(fun, partial(traced_key, fun, *like)) for *_, fun in settings.functions]
     dt, params = cast((np.asarray(settings.dt), settings.system.params), settings.dtype)

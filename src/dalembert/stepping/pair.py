@@ -43,7 +43,9 @@ def pair_of(system: System) -> PairSystem:
 
     def stacked(fun: Callable[..., Any] | None) -> Callable[..., Any] | None:
         return fun and (
-            lambda q, p, *rest: jnp.stack([fun(q[i], p[i], *rest) for i in range(2)]).astype(q.dtype)
+            lambda q, p, *rest: jnp.stack([fun(q[i], p[i], *rest) for i in range(2)]).astype(
+                q.dtype
+            )
         )
 
     if system.is_joint:
