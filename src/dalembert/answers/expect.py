@@ -109,8 +109,7 @@ def expect(
             "a time average needs every=, the time between the saves it is taken over."
         )
     _check_initial(system, initial)
-    alpha, beta = expected_exponents(system, method)
-    estimator, is_coupled = _estimator(system, method, estimator, alpha)
+    estimator, is_coupled = _estimator(system, method, estimator)
     saves = 1 if every is None else _whole_number("every", every, t_end)
     steps = None if dt is None else _whole_number("dt", dt, t_end)
     if steps is not None and steps % saves:
@@ -127,6 +126,12 @@ def expect(
         {"progress": progress, "workers": workers, "engine": engine, "executor": executor},
     )
     halvings = whole("halvings", halvings, LEAST_HALVINGS)
+    alpha, beta = expected_exponents(system, method)
+    if estimator == "richardson" and alpha is None:
+        raise ValueError(
+            f"the weak order of {method.name} on {system.name!r} is not known, and Richardson's "
+            'extrapolation needs it: take estimator="plain".'
+        )
     quantile = NormalDist().inv_cdf((1 + confidence) / 2)
     goal = Goal(float(tolerance), relative, quantile, inf if budget is None else float(budget))
     search = Search(sampler, goal, SCHEMES[estimator], is_coupled, alpha or 1.0)
@@ -190,9 +195,7 @@ def _observables(
     return named, tuple(shapes)
 
 
-def _estimator(
-    system: System, method: Method, given: str | None, alpha: float | None
-) -> tuple[str, bool]:
+def _estimator(system: System, method: Method, given: str | None) -> tuple[str, bool]:
     """The estimator, and whether paths of two step sizes can be coupled."""
     extra = method.needs(system.noises) - COUPLED
     is_weak = method.convergence == "weak"
@@ -203,11 +206,6 @@ def _estimator(
         raise ValueError(
             f"{method.name} reads the increments {sorted(extra)}, of which those of two steps do "
             f'not make those of one: take estimator="{usual}", or another method.'
-        )
-    if chosen == "richardson" and alpha is None:
-        raise ValueError(
-            f"the weak order of {method.name} on {system.name!r} is not known, and Richardson's "
-            'extrapolation needs it: take estimator="plain".'
         )
     return chosen, not extra and (chosen == "multilevel" or not is_weak)
 

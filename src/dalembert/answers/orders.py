@@ -1,7 +1,6 @@
 """How means and variances of level differences fall with the step size: α and β."""
 
 from collections.abc import Iterable, Sequence
-
 from typing import NamedTuple
 
 import numpy as np

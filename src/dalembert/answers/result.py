@@ -31,7 +31,8 @@ class Expectation:
         confidence: with which probability the interval is to hold the expectation.
         quantile: standard errors that it stands for.
         is_met: whether the error is within the tolerance.
-        levels: the samples that count, from coarse to fine: `dt`, `paths`, `mean`, `variance`, `steps`, ….
+        levels: the samples that count, from coarse to fine, with `dt`, `paths`, `mean`, `variance`,
+            `stderr` and `steps`.
         expected_alpha: the exponent to expect of means of level differences, the weak order of the
             method on this system; None where it is not known.
         expected_beta: that of variances for smooth observables, twice the mean-square order.
@@ -122,10 +123,10 @@ class Expectation:
             name: part.reshape(shape) if shape else float(part[0])
             for (name, shape), part in zip(self.shapes, parts, strict=True)
         }
-        return found[None] if None in found else found
+        return found.get(None, found)
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw what the levels contribute against the step size; returns the axes (extra `plot`)."""
+        """Draw levels against the step size; returns the axes (extra `plot`)."""
         from dalembert.answers.page import plot
 
         return plot(self, ax)

@@ -10,7 +10,7 @@ import numpy as np
 
 from dalembert.caches import bounded
 from dalembert.ensemble.checkpoint import Checkpoint
-from dalembert.ensemble.settings import Settings, make_settings
+from dalembert.ensemble.settings import USUAL_DIM, Settings, make_settings
 from dalembert.ensemble.simulate import prepare
 from dalembert.methods import Method
 from dalembert.noise import Gaussian, Halves
@@ -23,8 +23,11 @@ __all__ = ["Level", "Row", "Sampler"]
 
 FINE = " of the fine path"
 
-SHORT, MOST_LARGER = 64, 8
-"""Blocks of paths of fewer steps than this are larger, up to so many times."""
+SMALL, FEW = 512, 64
+"""Paths of a small block; more paths than so many blocks take run in large ones."""
+
+SHORT, LARGER = 64, 8
+"""Blocks of paths of fewer steps than this are so many times larger."""
 
 
 class Row(NamedTuple):
@@ -165,11 +168,14 @@ class Sampler:
 
 
 def _block_paths(settings: Settings) -> int:
-    """Larger blocks of many short paths: what there is to do around each takes time as well."""
-    usual = settings.block_paths
-    if usual < settings.grain.block_paths or settings.backend != "cpu":
-        return usual
-    return usual * max(1, min(MOST_LARGER, SHORT // settings.steps))
+    """One of three sizes on a CPU, each of which is compiled for once, however many paths."""
+    most = settings.grain.block_paths
+    if settings.backend != "cpu" or settings.system.dim > USUAL_DIM:
+        return settings.block_paths
+    if settings.paths <= FEW * SMALL:
+        return SMALL
+    # What there is to do around a block takes time as well: those of short paths are larger.
+    return LARGER * most if settings.steps < SHORT else most
 
 
 def _observing(observables: Mapping[str, Mean], is_pair: bool) -> dict[str, Any]:
@@ -208,7 +214,12 @@ def _doubled(initial: Any) -> Any:
 
     if not callable(initial):
         return tuple(np.stack([np.asarray(x)] * 2) for x in initial)
-    return lambda key: tuple(map(both, initial(key)))
+
+    def sampler(key: Any) -> tuple[Any, ...]:
+        q, p = initial(key)
+        return both(q), both(p)
+
+    return sampler
 
 
 def _together(run: Any, observables: Mapping[str, Mean], suffix: str) -> SampleMean:
@@ -219,5 +230,6 @@ def _together(run: Any, observables: Mapping[str, Mean], suffix: str) -> SampleM
         sample = run.statistics[name + suffix] if at_end else run.moments[name + suffix]
         samples.append(sample if at_end else SampleMean(*(x[-1] for x in sample)))
     count = np.asarray(samples[0].count)
-    rest = (np.concatenate([np.ravel(x) for x in column]) for column in list(zip(*samples))[1:])
+    columns = list(zip(*samples, strict=True))[1:]
+    rest = (np.concatenate([np.ravel(x) for x in column]) for column in columns)
     return SampleMean(count, *rest)

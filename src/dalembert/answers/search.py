@@ -162,7 +162,7 @@ class Search:
                 )
 
     def _at(self, coarsest: int, halvings: int) -> tuple[Scheme, Estimate]:
-        """The value at so many halvings, as exact as it must be, or with a bias that is too large."""
+        """The value at so many halvings, as exact as it must be, or with too large a bias."""
         scheme = self.scheme(coarsest, halvings, self.alpha(), self.coupled)
         for row in scheme.rows:
             self.sample(row, PILOT)

@@ -49,7 +49,11 @@ def pair_of(system: System) -> PairSystem:
         )
 
     if system.is_joint:
-        noise = {"h": added(system.h.fun), "f": stacked(system.f.fun), "noises": system.noise_shape}
+        noise: dict[str, Any] = {
+            "h": added(system.h.fun),
+            "f": stacked(system.f.fun),
+            "noises": system.noise_shape,
+        }
     else:
         noise = {"h": list(map(added, system.h)), "f": list(map(stacked, system.f))}
     return PairSystem(
@@ -151,8 +155,8 @@ class PairStepper:
         at_fine, at_coarse = at_start or (None, None)
 
         def taken(state: Any, h: Any, noise: Increments, known: Any) -> tuple[Any, StepInfo]:
-            *after, info = self.one.advance(*state, h, noise, params, solver, known)
-            return after, info
+            q, p, info = self.one.advance(state[0], state[1], h, noise, params, solver, known)
+            return (q, p), info
 
         fine, report = taken(fine, dt / 2, first, at_fine)
         fine, then = taken(fine, dt / 2, second, self.one.terms_at(*fine, params))

@@ -1,5 +1,6 @@
 """What to expect of each method on one system, and which to take for what."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -136,6 +137,23 @@ def advise_special(d: "Diagnosis") -> list[tuple[Advice, Verdict]]:
         if not verdict.refused:
             found.append((Advice(purpose, name, (_offer(d, purpose, verdict),)), verdict))
     return found
+
+
+def advise_levels(d: "Diagnosis", judged: Sequence[Verdict]) -> list[Advice]:
+    """The method whose levels are the cheapest for `da.expect`: variances fall as dt^(2 order)."""
+    coupled = [
+        v
+        for v in judged
+        if v.strong and not v.refused and v.method.needs(d.system.noises) <= {"dW", "dZ"}
+    ]
+    if d.noise_kind == "none" or not coupled:
+        return []
+    best = min(coupled, key=lambda v: (-(v.strong or 0), not v.lagrange_dalembert, v.price))
+    exponent = 2 * (best.strong or 0)
+    reasons = [f"variances of level differences fall as dt^{number_text(exponent)}, {best.solves}"]
+    if exponent <= 1:
+        reasons.append('no faster than steps grow in number: estimator="plain" may do as well')
+    return [Advice("da.expect", best.name.partition("(")[0], tuple(reasons))]
 
 
 def _offer(d: "Diagnosis", purpose: str, v: Verdict) -> str:

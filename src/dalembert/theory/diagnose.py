@@ -10,7 +10,7 @@ import numpy as np
 from dalembert.methods import METHODS, Method
 from dalembert.methods.coefficients import Array
 from dalembert.system import System
-from dalembert.theory.advice import Advice, Verdict, advise, advise_special, judge
+from dalembert.theory.advice import Advice, Verdict, advise, advise_levels, advise_special, judge
 from dalembert.theory.diagnosis_text import KIND_IN_WORDS, page
 from dalembert.theory.facts import (
     DIRECTIONS,
@@ -131,11 +131,9 @@ def diagnose(
     found = replace(found, methods=tuple(judge(found, method) for method in chosen))
     found = replace(found, recommendation=advise(found))
     special = advise_special(found) if methods is None else []
-    return replace(
-        found,
-        methods=(*found.methods, *(verdict for _, verdict in special)),
-        recommendation=(*found.recommendation, *(advice for advice, _ in special)),
-    )
+    judged = (*found.methods, *(verdict for _, verdict in special))
+    advice = (*found.recommendation, *(advice for advice, _ in special))
+    return replace(found, methods=judged, recommendation=(*advice, *advise_levels(found, judged)))
 
 
 def _facts(system: System, probe: Probe) -> Diagnosis:
