@@ -187,9 +187,10 @@ class Search:
                 self.sample(row, count)
 
     def estimate(self, scheme: Scheme) -> Estimate:
-        """What the samples so far give."""
+        """What the samples so far give; the bias may be larger than it looks by its own error."""
         means = np.stack([self.levels[row].mean for row in scheme.rows])
-        bias = np.max(np.abs(scheme.biases @ means), axis=0)
+        doubts = np.stack([self._spread(scheme, weights) for weights in scheme.biases])
+        bias = np.max(np.abs(scheme.biases @ means) + doubts, axis=0)
         return Estimate(scheme.value @ means, self._spread(scheme, scheme.value), bias)
 
     def plain_steps(self, scheme: Scheme) -> float:

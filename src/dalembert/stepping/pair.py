@@ -4,7 +4,6 @@ The pair is a system of its own, with states of shape (2, …), fine first, so t
 runs and observes paths runs and observes pairs of them.
 """
 
-from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import reduce
 from operator import itemgetter
@@ -12,132 +11,52 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from dalembert.caches import kept
-from dalembert.captured import Keyed
-from dalembert.methods import Method
-from dalembert.methods.stages import StageSystem
 from dalembert.noise import Increments
 from dalembert.stepping.block_solver import Solver
+from dalembert.stepping.derived import (
+    DerivedMethod,
+    DerivedStepper,
+    DerivedSystem,
+    Function,
+    derived_system,
+)
 from dalembert.stepping.newton import worse
-from dalembert.stepping.stepper import StepInfo, Stepper, make_stepper
+from dalembert.stepping.stepper import StepInfo, Stepper
 from dalembert.system import System
 
-__all__ = ["PairMethod", "PairStepper", "PairSystem", "make_pair_stepper", "pair_of"]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class PairSystem(System):
-    """Two copies of a system, driven by the same noises."""
-
-    one: System | None = None
+__all__ = ["PairMethod", "PairStepper", "pair_of"]
 
 
 @kept
-def pair_of(system: System) -> PairSystem:
+def pair_of(system: System) -> DerivedSystem:
     """The system whose states are a fine and a coarse one, shape (2, …)."""
 
-    def added(fun: Callable[..., Any] | None) -> Callable[..., Any] | None:
-        return fun and (lambda q, p, *rest: fun(q[0], p[0], *rest) + fun(q[1], p[1], *rest))
+    def added(fun: Function) -> Function:
+        return lambda q, p, *rest: fun(q[0], p[0], *rest) + fun(q[1], p[1], *rest)
 
-    def stacked(fun: Callable[..., Any] | None) -> Callable[..., Any] | None:
-        return fun and (
-            lambda q, p, *rest: jnp.stack([fun(q[i], p[i], *rest) for i in range(2)]).astype(
-                q.dtype
-            )
-        )
+    def stacked(fun: Function) -> Function:
+        return lambda q, p, *rest: jnp.stack([fun(q[i], p[i], *rest) for i in range(2)])
 
-    if system.is_joint:
-        noise: dict[str, Any] = {
-            "h": added(system.h.fun),
-            "f": stacked(system.f.fun),
-            "noises": system.noise_shape,
-        }
-    else:
-        noise = {"h": list(map(added, system.h)), "f": list(map(stacked, system.f))}
-    return PairSystem(
-        H=added(system.H),  # pyright: ignore[reportArgumentType]
-        F=stacked(system.F),
-        dim=(2, *system.shape),
-        params=system.params,
-        name=system.name,
-        one=system,
-        **noise,
-    )
+    return derived_system(system, (2, *system.shape), added, stacked)
 
 
 @dataclass(frozen=True)
-class PairMethod(Method):
+class PairMethod(DerivedMethod):
     """Two half steps of a method with the fine path, and one step with the coarse path."""
 
-    of: Method
+    family: ClassVar[str] = "pairs of paths"
 
-    family: ClassVar[str] = "two half steps beside one step"
-    convergence: ClassVar[Any] = "mean-square"
-
-    @property
-    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.of.name
-
-    @property
-    def stages(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.of.stages
-
-    def rows(self, noises: int) -> StageSystem:
-        """A pair has no stage equations of its own, but those of its three steps."""
-        raise TypeError(f"the pair of {self.name} has no rows: its steps are those of {self.name}.")
-
-    def needs(self, noises: int = 1) -> frozenset[str]:
-        return self.of.needs(noises)
-
-    def check_noises(self, noises: int) -> None:
-        self.of.check_noises(noises)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"family": self.family, "of": self.of.to_dict()}
+    def stepper(self, one: Stepper, system: System) -> DerivedStepper:
+        return PairStepper(one, system, self)
 
 
 @dataclass(frozen=True, eq=False)
-class PairStepper:
+class PairStepper(DerivedStepper):
     """A stepper of pairs, made of the stepper of one path; its noise is `Halves`."""
 
-    one: Stepper
-    system: System
-    method: Method
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.one.dtype
-
-    @property
-    def notice(self) -> str:
-        return self.one.notice
-
-    @property
-    def is_scalar(self) -> bool:
-        return self.one.is_scalar
-
-    @property
-    def is_implicit(self) -> bool:
-        return self.one.is_implicit
-
-    @property
-    def is_nonlinear(self) -> bool:
-        return self.one.is_nonlinear
-
-    @property
-    def size(self) -> int:
-        """About how many operations on scalars there are in a step."""
-        return 3 * self.one.size
-
-    @property
-    def _kept(self) -> Any:
-        return self.one._kept
-
-    def is_finite(self, q: Any, p: Any) -> Any:
-        """Whether both states of a pair are finite."""
-        return self.one.is_finite(q, p)
+    steps = 3
 
     def advance(
         self,
@@ -181,18 +100,3 @@ class PairStepper:
 
     def _joined(self, fine: Any, coarse: Any) -> Any:
         return (*fine, *coarse) if self.is_scalar else jnp.concatenate([fine, coarse])
-
-
-def make_pair_stepper(
-    system: PairSystem, method: PairMethod, dtype: Any, known_by: Hashable = None
-) -> PairStepper:
-    """The step of a method on pairs; made once for the same functions and types."""
-    assert system.one is not None, "pairs are made by pair_of"
-    one = make_stepper(system.one, method.of, dtype, known_by=known_by)
-    # The stepper of one path already tells all functions apart: any pair of them will do.
-    return _pair_stepper(one, method, Keyed(system.typed(one.system.params), ()))
-
-
-@kept
-def _pair_stepper(one: Stepper, method: PairMethod, system: Keyed) -> PairStepper:
-    return PairStepper(one, system.value, method)
