@@ -215,8 +215,10 @@ def _doubled(initial: Any) -> Any:
     if not callable(initial):
         return tuple(np.stack([np.asarray(x)] * 2) for x in initial)
 
+    draw: Callable[..., Any] = initial
+
     def sampler(key: Any) -> tuple[Any, ...]:
-        q, p = initial(key)
+        q, p = draw(key)
         return both(q), both(p)
 
     return sampler

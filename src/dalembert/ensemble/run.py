@@ -12,10 +12,14 @@ from dalembert.ensemble import archive
 from dalembert.statistics import Axis, Binned, Histogram, Mean, SampleMean, Statistic
 from dalembert.statistics.observing import at_door, data_from_record, data_to_record
 from dalembert.statistics.statistic import Data, not_saved, restored
+from dalembert.statistics.stop_times import Stopped
 
 __all__ = ["Failures", "Observed", "Run", "load"]
 
 KIND, SCHEMA = "dalembert run", 3
+
+KEPT = ("q", "p", "stop_times")
+"""Arrays of a run that need not be there."""
 
 AXIS_FIELDS = ("low", "high", "bins", "periodic")
 
@@ -109,6 +113,7 @@ class Run:
             a system has a shape, it stands in the place of dim.
         p: kept momenta, likewise. From its failure on, a path is NaN in both.
         provenance: everything needed to repeat the run.
+        stop_times: of kept paths that stop at an event, see `stopped`.
 
     Statistics are NumPy float64, kept states have the type of the run; time units are those of the
     system.
@@ -123,6 +128,7 @@ class Run:
     q: np.ndarray | None
     p: np.ndarray | None
     provenance: Mapping[str, Any]
+    stop_times: np.ndarray | None = None
 
     def _results(self, door: str) -> dict[str, Any]:
         """The results of the statistics that came through one argument of `simulate`."""
@@ -133,6 +139,14 @@ class Run:
     def statistics(self) -> dict[str, Any]:
         """What came of the statistics that were asked for by `statistics=`."""
         return self._results("statistics")
+
+    @property
+    def stopped(self) -> Stopped:
+        """When and where paths have stopped, for runs with `stop=`."""
+        found = self.statistics.get("stopped")
+        if not isinstance(found, Stopped):
+            raise AttributeError("no path of this run stops: give simulate(…, stop=event).")
+        return found._replace(t=self.stop_times)
 
     @property
     def moments(self) -> dict[str, SampleMean]:
@@ -204,7 +218,7 @@ class Run:
         names, arrays = data_to_record({key: data for key, (_, data) in self.observed.items()})
         header = {
             "statistics": names,
-            "kept": [name for name in ("q", "p") if getattr(self, name) is not None],
+            "kept": [name for name in KEPT if getattr(self, name) is not None],
             "failures": vars(self.failures),
             "truncated": self.truncated,
             "residual": self.residual,
@@ -233,6 +247,7 @@ class Run:
             kept.get("q"),
             kept.get("p"),
             header["provenance"],
+            kept.get("stop_times"),
         )
 
     def to_xarray(self) -> Any:

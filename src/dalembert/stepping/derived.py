@@ -60,7 +60,9 @@ class DerivedMethod(Method):
 
     of: Method
 
-    convergence: ClassVar[Any] = "mean-square"
+    @property
+    def convergence(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.of.convergence
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -82,6 +84,10 @@ class DerivedMethod(Method):
 
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, "family": self.family, "of": self.of.to_dict()}
+
+    def functions(self) -> dict[str, Function]:
+        """Functions of the state of one path that it reads besides those of the system, by name."""
+        return {}
 
     @abstractmethod
     def stepper(self, one: Stepper, system: System) -> "DerivedStepper":
@@ -127,6 +133,10 @@ class DerivedStepper:
     @property
     def _kept(self) -> Any:
         return self.one._kept
+
+    def seen(self, q: Any, p: Any, dt: Any, params: Any) -> tuple[Any, Any]:
+        """What statistics see of paths, shape (paths, dim): their states."""
+        return q, p
 
     def is_finite(self, q: Any, p: Any) -> Any:
         """Whether all numbers of a state are finite."""

@@ -12,7 +12,7 @@ found when the path is observed.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,7 @@ from dalembert.stepping.scalarise import scalarise
 from dalembert.stepping.stepper import StepInfo, Stepper
 from dalembert.system import System
 
-__all__ = ["Place", "StoppingMethod", "at_place", "begun", "located", "stopping_system"]
+__all__ = ["StoppingMethod", "at_place", "begun", "located", "stopped_after", "stopping_system"]
 
 HALVINGS = 54
 """Of the step in which the sign changes: its length to rounding."""
@@ -68,6 +68,9 @@ class StoppingMethod(DerivedMethod):
     event: Keyed
 
     family: ClassVar[str] = "paths that stop"
+
+    def functions(self) -> dict[str, Function]:
+        return {"stop": self.event.value}
 
     def stepper(self, one: Stepper, system: System) -> DerivedStepper:
         return StoppingStepper(one, system, self, _event_on(one, self.event.value))
@@ -126,6 +129,12 @@ class StoppingStepper(DerivedStepper):
             ),
         )
 
+    def seen(self, q: Any, p: Any, dt: Any, params: Any) -> tuple[Any, Any]:
+        """Paths at the places where they are or have stopped."""
+        event = self.method.event.value  # pyright: ignore[reportAttributeAccessIssue]
+        place = partial(located, self.one.system, event, dt)
+        return jax.vmap(lambda q, p: place(q, p, params))(q, p)
+
     def terms_at(self, q: Any, p: Any, params: Any) -> Any:
         dim = self.one.system.dim
         return self.one.terms_at(q[dim:-1], p[dim:-1], params)
@@ -144,21 +153,10 @@ def begun(system: System, event: Function, q: Any, p: Any) -> tuple[Any, Any]:
     return jnp.concatenate([q, q, jnp.zeros_like(q[:1])]), jnp.concatenate([p, p, last])
 
 
-class Place(NamedTuple):
-    """Where a path is, or where it has stopped: its state, whether it has, and after how many steps
-    (with a fraction; NaN if it has not)."""
+def located(system: System, event: Function, dt: Any, q: Any, p: Any, params: Any) -> Any:
+    """The state of a path that stops with its place in the place of the last state.
 
-    q: Any
-    p: Any
-    has_stopped: Any
-    steps: Any
-
-
-def located(
-    system: System, event: Function, dt: float, q: Any, p: Any, params: Any
-) -> Place:
-    """The place of a path, from the flat state of one that stops.
-
+    That is where it is, or where the sign has changed, if it has; steps then have a fraction.
     Between the states before and after the last step z(θ) = z₀ + θΔ + θ(1 − θ)[(1 − θ)a − θb] with
     Δ = z₁ − z₀, a = h f(z₀) − Δ and b = h f(z₁) − Δ for the drift f: Hermite's cubic. Noise has no
     derivative: of what it adds to Δ nothing is known but its sum, which is taken to grow evenly, so
@@ -190,19 +188,26 @@ def located(
     _, share = lax.fori_loop(0, HALVINGS, halve, (jnp.zeros_like(q[0]), jnp.ones_like(q[0])))
     has_stopped = q[-1] < 0
     z = jnp.where(has_stopped, at(share), now)
-    steps = jnp.where(has_stopped, -q[-1] - 1 + share, jnp.nan)
-    return Place(system.shaped(z[:dim]), system.shaped(z[dim:]), has_stopped, steps)
+    steps = jnp.where(has_stopped, q[-1] + 1 - share, q[-1])
+    return (
+        jnp.concatenate([q[:dim], z[:dim], steps[None]]),
+        jnp.concatenate([p[:dim], z[dim:], p[-1:]]),
+    )
 
 
 # Compiled code is found again by the identity of functions: equal arguments give the same ones.
 @bounded(256)
-def at_place(system: System, event: Keyed, dt: float, fun: Function) -> Function:
-    """A function of the state at which a path is or has stopped, as one of its whole state."""
+def at_place(system: System, fun: Function) -> Function:
+    """A function of the place of a path, as one of the state of a path that stops."""
+    dim = int(system.dim)
 
     def of_state(q: Any, p: Any, *params: Any) -> Any:
-        place = located(system, event.value, dt, q, p, *(params or (None,)))
-        return fun(place, *params)
+        place = (system.shaped(x[dim : 2 * dim]) for x in (q, p))
+        return fun(*place, *params)
 
     return of_state
 
 
+def stopped_after(q: Any, p: Any, *params: Any) -> Any:
+    """Steps after which a path has stopped, −1 if it has not."""
+    return jnp.where(q[-1] < 0, -q[-1], -jnp.ones_like(q[-1]))

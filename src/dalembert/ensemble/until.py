@@ -1,0 +1,123 @@
+"""Runs whose paths stop at an event: what `simulate` is asked for in terms of such paths, and what
+comes of it in terms of those that were asked for."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from dalembert.captured import Keyed
+from dalembert.ensemble.run import Run
+from dalembert.functions import check_function
+from dalembert.methods import Method
+from dalembert.statistics.stop_times import StopTimes
+from dalembert.stepping.step import check_method
+from dalembert.stepping.stopping import (
+    StoppingMethod,
+    at_place,
+    begun,
+    located,
+    stopped_after,
+    stopping_system,
+)
+from dalembert.system import System
+
+__all__ = ["Until"]
+
+NAME = "stopped"
+"""Of the statistic of the event among the others."""
+
+
+@dataclass(frozen=True)
+class Until:
+    """A run until an event."""
+
+    system: System
+    event: Keyed
+    dt: float
+    t_end: float
+
+    @classmethod
+    def checked(cls, system: System, method: Method, stop: Any, dt: Any, t_end: Any) -> "Until":
+        """The event of a run, or an error about what is none."""
+        check_method(system, method)
+        if not callable(stop):
+            raise TypeError(f"stop must be a function of (q, p) that changes sign, not {stop!r}.")
+        given = (system.shape, system.params)
+        z = jax.ShapeDtypeStruct(system.shape, np.float32)
+        like = (z, z) if system.params is None else (z, z, system.params)
+        kind = getattr(jax.eval_shape(stop, *like), "dtype", None)
+        if kind == np.bool_:
+            raise ValueError(
+                "stop gives true or false: it must give a number that changes its sign at the "
+                "event, such as q[0] - 1 instead of q[0] > 1."
+            )
+        check_function("stop", stop, *given, ())
+        return cls(system, system.known(stop), float(dt), float(t_end))
+
+    def arguments(
+        self, method: Method, initial: Any, observe: Any, histograms: Any, statistics: Any
+    ) -> dict[str, Any]:
+        """What to simulate instead: paths that stop, observed where they are or have stopped."""
+        if NAME in (statistics or {}):
+            raise ValueError(f"with stop= the name {NAME!r} is taken: give statistics another one.")
+        observe = {"energy": self.system.H} if observe is None else observe
+        seen = {name: self._observed(fun) for name, fun in observe.items()}
+        times = StopTimes(stopped_after, tuple(seen.items()), self.dt, self.t_end)
+        others = {name: self._changed(one) for name, one in (statistics or {}).items()}
+        return {
+            "system": stopping_system(self.system),
+            "method": StoppingMethod(method, self.event),
+            "initial": self._initial(initial),
+            "observe": seen,
+            "histograms": {name: self._changed(one) for name, one in (histograms or {}).items()},
+            "statistics": others | {NAME: times},
+        }
+
+    def _observed(self, fun: Any) -> Any:
+        return at_place(self.system, fun) if callable(fun) else fun
+
+    def _changed(self, value: Any) -> Any:
+        """A statistic, or a part of one, with functions of paths that stop."""
+        if isinstance(value, tuple):
+            return tuple(map(self._changed, value))
+        if is_dataclass(value) and not isinstance(value, type):
+            parts = {f.name: self._changed(getattr(value, f.name)) for f in fields(value)}
+            return replace(value, **parts)
+        return self._observed(value)
+
+    def _initial(self, initial: Any) -> Any:
+        start = partial(begun, self.system, self.event.value)
+        if callable(initial):
+            sampler: Callable[..., Any] = initial
+            return lambda key: start(*sampler(key))
+        q, p = (np.asarray(x) for x in initial)
+        if not np.all([np.issubdtype(x.dtype, np.number) for x in (q, p)]):
+            raise TypeError(f"the initial state must be numbers, not {initial!r}.")
+        shape, axes = self.system.shape, q.ndim - len(self.system.shape)
+        if axes not in (0, 1) or q.shape[axes:] != shape or p.shape != q.shape:
+            raise ValueError(
+                f"q0 and p0 must have the shape {shape}, or (paths, …), with stop= both the same; "
+                f"they have {q.shape} and {p.shape}."
+            )
+        with jax.enable_x64(True):
+            begin = jax.vmap(start) if axes else start
+            return tuple(np.asarray(x) for x in begin(q.astype(float), p.astype(float)))
+
+    def told(self, run: Run) -> Run:
+        """The run with states of the paths that were asked for, and the times of all of them."""
+        if run.q is None or run.p is None:
+            return run
+        q, p, dim = run.q, run.p, int(self.system.dim)
+        if q.ndim == 2:  # the last states as they are, not as statistics have seen them
+            with jax.enable_x64(q.dtype == np.float64):
+                place = partial(located, self.system, self.event.value, self.dt)
+                of_paths = jax.jit(jax.vmap(place, in_axes=(0, 0, None)))
+                q, p = map(np.asarray, of_paths(q, p, self.system.params))
+        steps = q[..., -1] if q.ndim == 2 else q[-1, :, -1]
+        times = np.where(steps < 0, -steps, np.nan) * self.dt
+        q, p = (self.system.shaped(x[..., dim : 2 * dim]) for x in (q, p))
+        return replace(run, q=q, p=p, stop_times=times)
