@@ -105,7 +105,7 @@ def simulate(
         `jax.jit`, `jax.vmap` or `jax.grad`, with traced parameters or initial states, a
         `TracedRun` with the same numbers as JAX arrays, in the type of what is traced.
     """
-    until = None if stop is None else Until.checked(system, method, stop, dt, t_end)
+    until = None if stop is None else Until.checked(system, method, initial, stop, dt, t_end)
     what = {
         "system": system,
         "method": method,
@@ -132,7 +132,7 @@ def simulate(
     if is_traced(given):
         usual = None if on_failure == "warn" else on_failure
         unusual = {"checkpoint": checkpoint, "on_failure": usual, "shard": shard or None}
-        unusual |= {"executor": executor, "stop": stop}
+        unusual["executor"] = executor
         for name, value in unusual.items():
             if value is not None:
                 raise ValueError(f"{name} cannot be had inside jit, vmap or grad: leave it out.")

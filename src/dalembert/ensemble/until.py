@@ -13,6 +13,7 @@ from dalembert.captured import Keyed
 from dalembert.ensemble.run import Run
 from dalembert.functions import check_function
 from dalembert.methods import Method
+from dalembert.precision import is_traced
 from dalembert.statistics.stop_times import StopTimes
 from dalembert.stepping.step import check_method
 from dalembert.stepping.stopping import (
@@ -41,9 +42,13 @@ class Until:
     t_end: float
 
     @classmethod
-    def checked(cls, system: System, method: Method, stop: Any, dt: Any, t_end: Any) -> "Until":
+    def checked(
+        cls, system: System, method: Method, initial: Any, stop: Any, dt: Any, t_end: Any
+    ) -> "Until":
         """The event of a run, or an error about what is none."""
         check_method(system, method)
+        if is_traced((system.params, None if callable(initial) else initial)):
+            raise ValueError("stop cannot be had inside jit, vmap or grad: leave it out.")
         if not callable(stop):
             raise TypeError(f"stop must be a function of (q, p) that changes sign, not {stop!r}.")
         given = (system.shape, system.params)
