@@ -193,12 +193,15 @@ def test_what_cannot_be_asked():
         ({"observable": {}}, "no observable"),
         ({"observable": da.TimeAverage(energy)}, "needs every="),
         ({"on_failure": "ignore"}, "on_failure must be one of"),
+        ({"budget": float("inf")}, "budget must be a positive number"),
         ({"halvings": 1}, "halvings must be a whole number ≥ 2"),
     ):
         with pytest.raises(ValueError, match=message):
             ask(**options)
     with pytest.raises(TypeError, match="must be a function of"):
         ask(da.Covariance({"q": position}))
+    with pytest.raises(TypeError, match="initial must be"):
+        da.expect(system, da.midpoint(), [1.0], energy, t_end=1.0, tolerance=1.0)
     with pytest.raises(ValueError, match="how many paths there will be is not known"):
         da.expect(system, da.midpoint(), (np.ones((9, 1)),) * 2, energy, t_end=1, tolerance=1)
     with pytest.raises(ValueError, match="of which those of two steps do not make those of one"):
@@ -218,3 +221,13 @@ def test_diagnose_recommends_methods_whose_levels_are_cheap():
     advice = {x.purpose: x for x in da.diagnose(pendulum()).recommendation}
     assert advice["da.expect"].method == "additive_midpoint"
     assert "dt^4" in advice["da.expect"].reasons[0]
+
+
+def test_without_noise_only_the_bias_is_left():
+    system = da.System(H=lambda q, p: (q @ q + p @ p) / 2, dim=1, name="oscillator")
+    found = da.expect(
+        system, da.midpoint(), ([1.0], [0.0]), lambda q, p: q[0],
+        t_end=2.0, tolerance=1e-3, progress=False,
+    )  # fmt: skip
+    assert found.stderr == 0 and abs(found.value - np.cos(2.0)) <= found.error <= 1e-3
+    assert abs(found.alpha - 2) < 0.2

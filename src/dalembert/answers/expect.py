@@ -3,7 +3,6 @@
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from math import inf
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -47,7 +46,7 @@ def expect(
     dt: float | None = None,
     halvings: int = LEAST_HALVINGS,
     every: float | None = None,
-    budget: float | None = None,
+    budget: float = 1e12,
     seed: int = 0,
     on_failure: str = "raise",
     checkpoint: Any = None,
@@ -133,7 +132,7 @@ def expect(
             'extrapolation needs it: take estimator="plain".'
         )
     quantile = NormalDist().inv_cdf((1 + confidence) / 2)
-    goal = Goal(float(tolerance), relative, quantile, inf if budget is None else float(budget))
+    goal = Goal(float(tolerance), relative, quantile, float(budget))
     search = Search(sampler, goal, SCHEMES[estimator], is_coupled, alpha or 1.0)
     reason = None
     try:
@@ -213,6 +212,8 @@ def _estimator(system: System, method: Method, given: str | None) -> tuple[str, 
 def _check_initial(system: System, initial: Any) -> None:
     if callable(initial):
         return
+    if not isinstance(initial, tuple | list) or len(initial) != 2:
+        raise TypeError(f"initial must be (q0, p0) or a sampler(key), not {initial!r}.")
     for name, x in zip(("q0", "p0"), initial, strict=True):
         if np.shape(x) != system.shape:
             raise ValueError(

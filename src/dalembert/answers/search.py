@@ -196,9 +196,9 @@ class Search:
     def plain_steps(self, scheme: Scheme) -> float:
         """Path-steps of plain Monte Carlo at the finest step, for the errors of a scheme."""
         finest = max(scheme.rows, key=lambda row: row.finest)
-        error = np.maximum(self.estimate(scheme).stderr, np.finfo(float).tiny)
-        paths = np.max(self.levels[finest].itself.variance / error**2)
-        return float(max(paths, 1) * finest.finest)
+        variance, error = self.levels[finest].itself.variance, self.estimate(scheme).stderr
+        squares = np.maximum(np.square(error), np.finfo(float).tiny)
+        return float(max(np.max(variance / squares), 1) * finest.finest)
 
     def _spread(self, scheme: Scheme, weights: np.ndarray) -> np.ndarray:
         """The standard error of a weighted sum of means."""

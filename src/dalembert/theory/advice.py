@@ -148,7 +148,11 @@ def advise_levels(d: "Diagnosis", judged: Sequence[Verdict]) -> list[Advice]:
     ]
     if d.noise_kind == "none" or not coupled:
         return []
-    best = min(coupled, key=lambda v: (-(v.strong or 0), not v.lagrange_dalembert, v.price))
+    # From order one on the largest steps cost the most, and structure allows larger ones.
+    best = min(
+        coupled,
+        key=lambda v: ((v.strong or 0) < 1, not v.lagrange_dalembert, -(v.strong or 0), v.price),
+    )
     exponent = 2 * (best.strong or 0)
     reasons = [f"variances of level differences fall as dt^{number_text(exponent)}, {best.solves}"]
     if exponent <= 1:
