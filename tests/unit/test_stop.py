@@ -132,6 +132,18 @@ def test_engines_agree():
 
 
 @pytest.mark.slow
+def test_events_that_cannot_be_written_out_take_a_slower_engine():
+    def rounds(q, p, params):
+        return jax.lax.while_loop(lambda x: jnp.abs(x) > 10, lambda x: x / 2, q[0])
+
+    found = escape(rounds, keep="final")
+    assert found.provenance["code"] == "arrays (XLA)"
+    reason = found.provenance["refused_engines"]["vector code (LLVM)"]
+    assert "no straight-line form for stop" in reason
+    np.testing.assert_allclose(found.stopped.t, escape(keep="final").stopped.t, rtol=1e-9)
+
+
+@pytest.mark.slow
 def test_weak_methods_and_large_systems_stop_too():
     weak = da.simulate(
         well(), da.srkw1(), START, dt=0.1, t_end=10.0, paths=300, stop=top, progress=False
@@ -152,6 +164,10 @@ def test_weak_methods_and_large_systems_stop_too():
 def test_what_is_no_event():
     with pytest.raises(ValueError, match=r"must give a number that changes its sign"):
         escape(lambda q, p, params: q[0] > 0)
+    with pytest.raises(ValueError, match="float32 does not tell the times"):
+        escape(dtype=np.float32, t_end=1e5)
+    with pytest.raises(TypeError, match="observe must map names to functions"):
+        escape(observe=top)
     with pytest.raises(TypeError, match="stop must be a function"):
         escape(0.5)
     with pytest.raises((TypeError, ValueError), match="stop"):

@@ -11,7 +11,7 @@ from dalembert.answers.schemes import Scheme
 
 __all__ = ["Estimate", "Goal", "Search", "StoppedError"]
 
-PILOT = 1024
+PILOT = 512
 """Paths of the first batch of a level, which say how large its variance is."""
 
 MOST_STEPS = 2**22
@@ -19,6 +19,9 @@ MOST_STEPS = 2**22
 
 SHARE_OF_BIAS = 0.5
 """Of the tolerance, for the bias."""
+
+MORE = 1.1
+"""For the powers of dt beyond the first, which estimates of the bias leave out."""
 
 SEEN = 0.25
 """Of the tolerance: how well the bias must be known."""
@@ -190,7 +193,7 @@ class Search:
         """What the samples so far give; the bias may be larger than it looks by its own error."""
         means = np.stack([self.levels[row].mean for row in scheme.rows])
         doubts = np.stack([self._spread(scheme, weights) for weights in scheme.biases])
-        bias = np.max(np.abs(scheme.biases @ means) + doubts, axis=0)
+        bias = MORE * np.max(np.abs(scheme.biases @ means) + doubts, axis=0)
         return Estimate(scheme.value @ means, self._spread(scheme, scheme.value), bias)
 
     def plain_steps(self, scheme: Scheme) -> float:

@@ -105,7 +105,7 @@ def simulate(
         `jax.jit`, `jax.vmap` or `jax.grad`, with traced parameters or initial states, a
         `TracedRun` with the same numbers as JAX arrays, in the type of what is traced.
     """
-    until = None if stop is None else Until.checked(system, method, initial, stop, dt, t_end)
+    until = None if stop is None else Until.checked(system, method, initial, stop, dt, t_end, dtype)
     what = {
         "system": system,
         "method": method,

@@ -1,7 +1,7 @@
 """Runs whose paths stop at an event: what `simulate` is asked for in terms of such paths, and what
 comes of it in terms of those that were asked for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from typing import Any
@@ -11,9 +11,10 @@ import numpy as np
 
 from dalembert.captured import Keyed
 from dalembert.ensemble.run import Run
+from dalembert.ensemble.settings import _number
 from dalembert.functions import check_function
 from dalembert.methods import Method
-from dalembert.precision import is_traced
+from dalembert.precision import as_dtype, is_traced
 from dalembert.statistics.stop_times import StopTimes
 from dalembert.stepping.step import check_method
 from dalembert.stepping.stopping import (
@@ -31,6 +32,9 @@ __all__ = ["Until"]
 NAME = "stopped"
 """Of the statistic of the event among the others."""
 
+MOST_FLOAT32 = 2**14
+"""Steps of float32 runs, which then know times to a thousandth of a step."""
+
 
 @dataclass(frozen=True)
 class Until:
@@ -43,7 +47,14 @@ class Until:
 
     @classmethod
     def checked(
-        cls, system: System, method: Method, initial: Any, stop: Any, dt: Any, t_end: Any
+        cls,
+        system: System,
+        method: Method,
+        initial: Any,
+        stop: Any,
+        dt: Any,
+        t_end: Any,
+        dtype: Any,
     ) -> "Until":
         """The event of a run, or an error about what is none."""
         check_method(system, method)
@@ -61,7 +72,13 @@ class Until:
                 "event, such as q[0] - 1 instead of q[0] > 1."
             )
         check_function("stop", stop, *given, ())
-        return cls(system, system.known(stop), float(dt), float(t_end))
+        dt, t_end = _number("dt", dt), _number("t_end", t_end)
+        if as_dtype(dtype) == np.float32 and t_end / dt > MOST_FLOAT32:
+            raise ValueError(
+                f"float32 does not tell the times of {t_end / dt:.3g} steps apart: with stop= take "
+                "dtype=float64, or fewer steps."
+            )
+        return cls(system, system.known(stop), dt, t_end)
 
     def arguments(
         self, method: Method, initial: Any, observe: Any, histograms: Any, statistics: Any
@@ -69,21 +86,24 @@ class Until:
         """What to simulate instead: paths that stop, observed where they are or have stopped."""
         if NAME in (statistics or {}):
             raise ValueError(f"with stop= the name {NAME!r} is taken: give statistics another one.")
-        observe = {"energy": self.system.H} if observe is None else observe
-        seen = {name: self._observed(fun) for name, fun in observe.items()}
-        times = StopTimes(stopped_after, tuple(seen.items()), self.dt, self.t_end)
-        others = {name: self._changed(one) for name, one in (statistics or {}).items()}
+        seen = self._all_changed({"energy": self.system.H} if observe is None else observe)
+        at_event = tuple(seen.items()) if isinstance(seen, Mapping) else ()
+        times = StopTimes(stopped_after, at_event, self.dt, self.t_end)
+        others = self._all_changed(statistics or {})
         return {
             "system": stopping_system(self.system),
             "method": StoppingMethod(method, self.event),
             "initial": self._initial(initial),
             "observe": seen,
-            "histograms": {name: self._changed(one) for name, one in (histograms or {}).items()},
-            "statistics": others | {NAME: times},
+            "histograms": self._all_changed(histograms or {}),
+            "statistics": others | {NAME: times} if isinstance(others, Mapping) else others,
         }
 
-    def _observed(self, fun: Any) -> Any:
-        return at_place(self.system, fun) if callable(fun) else fun
+    def _all_changed(self, given: Any) -> Any:
+        """What is observed by name; what is not by name is refused later."""
+        if not isinstance(given, Mapping):
+            return given
+        return {name: self._changed(one) for name, one in given.items()}
 
     def _changed(self, value: Any) -> Any:
         """A statistic, or a part of one, with functions of paths that stop."""
@@ -92,7 +112,7 @@ class Until:
         if is_dataclass(value) and not isinstance(value, type):
             parts = {f.name: self._changed(getattr(value, f.name)) for f in fields(value)}
             return replace(value, **parts)
-        return self._observed(value)
+        return at_place(self.system, value) if callable(value) else value
 
     def _initial(self, initial: Any) -> Any:
         start = partial(begun, self.system, self.event.value)

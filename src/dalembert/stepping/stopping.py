@@ -10,7 +10,7 @@ found when the path is observed.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -30,8 +30,8 @@ from dalembert.stepping.derived import (
     derived_system,
 )
 from dalembert.stepping.expressions import components, vector
-from dalembert.stepping.scalarise import scalarise
-from dalembert.stepping.stepper import StepInfo, Stepper
+from dalembert.stepping.scalarise import NotScalarError, scalarise
+from dalembert.stepping.stepper import StepInfo, Stepper, make_stepper
 from dalembert.system import System
 
 __all__ = ["StoppingMethod", "at_place", "begun", "located", "stopped_after", "stopping_system"]
@@ -73,7 +73,13 @@ class StoppingMethod(DerivedMethod):
         return {"stop": self.event.value}
 
     def stepper(self, one: Stepper, system: System) -> DerivedStepper:
-        return StoppingStepper(one, system, self, _event_on(one, self.event.value))
+        try:
+            event = _event_on(one, self.event.value)
+        except NotScalarError as error:
+            arrays = make_stepper(one.system, self.of, one.dtype, most=0)
+            one = replace(arrays, notice=f"no straight-line form for stop: {error}")
+            event = _event_on(one, self.event.value)
+        return StoppingStepper(one, system, self, event)
 
 
 def _event_on(one: Stepper, event: Function) -> Callable[..., Any]:
