@@ -62,16 +62,13 @@ class Until:
             raise ValueError("stop cannot be had inside jit, vmap or grad: leave it out.")
         if not callable(stop):
             raise TypeError(f"stop must be a function of (q, p) that changes sign, not {stop!r}.")
-        given = (system.shape, system.params)
-        z = jax.ShapeDtypeStruct(system.shape, np.float32)
-        like = (z, z) if system.params is None else (z, z, system.params)
-        kind = getattr(jax.eval_shape(stop, *like), "dtype", None)
-        if kind == np.bool_:
-            raise ValueError(
-                "stop gives true or false: it must give a number that changes its sign at the "
-                "event, such as q[0] - 1 instead of q[0] > 1."
-            )
-        check_function("stop", stop, *given, ())
+        try:
+            shape = check_function("stop", stop, system.shape, system.params, None).shape
+        except TypeError as error:
+            hint = " It must change its sign at the event: q[0] - 1, not q[0] > 1."
+            raise TypeError(f"{error}{hint if 'bool' in str(error) else ''}") from error
+        if shape:
+            raise ValueError(f"stop must give one number, not an array of shape {shape}.")
         dt, t_end = _number("dt", dt), _number("t_end", t_end)
         if as_dtype(dtype) == np.float32 and t_end / dt > MOST_FLOAT32:
             raise ValueError(
