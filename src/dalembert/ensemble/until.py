@@ -93,7 +93,7 @@ class Until:
             "initial": self._initial(initial),
             "observe": seen,
             "histograms": self._all_changed(histograms or {}),
-            "statistics": others | {NAME: times} if isinstance(others, Mapping) else others,
+            "statistics": {**others, NAME: times} if isinstance(others, Mapping) else others,
         }
 
     def _all_changed(self, given: Any) -> Any:
