@@ -38,6 +38,7 @@ SECTIONS = (
         ("statistics", "observables"),
         ("Statistic", "Mean", "SampleMean", "Histogram", "Axis", "Binned"),
     ),
+    ("Answers", ("answers",), ("expect", "Expectation", "ToleranceError")),
     ("Methods", ("methods",), tuple(da.METHODS)),
     ("Noise", ("noise",), ()),
     ("Systems and their exact results", ("systems",), ()),

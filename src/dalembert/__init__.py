@@ -50,7 +50,8 @@ from dalembert.system import System
 from dalembert.systems import SYSTEMS
 
 if TYPE_CHECKING:
-    from dalembert import plasma, theory
+    from dalembert import answers, plasma, theory
+    from dalembert.answers import Expectation, ToleranceError, expect
     from dalembert.theory import (
         Certificate,
         Diagnosis,
@@ -74,6 +75,7 @@ __all__ = [
     "Checkpoint",
     "Covariance",
     "Diagnosis",
+    "Expectation",
     "Flow",
     "Gaussian",
     "Histogram",
@@ -90,9 +92,11 @@ __all__ = [
     "System",
     "ThreePoint",
     "TimeAverage",
+    "ToleranceError",
     "TracedRun",
     "Zero",
     "__version__",
+    "answers",
     "brownian_path",
     "certify",
     "clear_caches",
@@ -103,6 +107,7 @@ __all__ = [
     "discrete_hamiltonian",
     "enumerate_three_point",
     "exact_moments",
+    "expect",
     "explain",
     "inverse_cdf_sampler",
     "load",
@@ -124,11 +129,13 @@ __all__ += methods.__all__
 
 
 def __getattr__(name: str) -> Any:
-    """Theory and plasmas are loaded when they are first used: a simulation does not need them."""
+    """Rooms that a simulation does not need are loaded when they are first used."""
     if name not in __all__:
         raise AttributeError(f"module 'dalembert' has no attribute {name!r}")
-    if name == "plasma":
-        return import_module("dalembert.plasma")
+    if name in ("answers", "plasma"):
+        return import_module(f"dalembert.{name}")
+    if name in ("Expectation", "ToleranceError", "expect"):
+        return getattr(import_module("dalembert.answers"), name)
     theory = import_module("dalembert.theory")
     return theory if name == "theory" else getattr(theory, name)
 

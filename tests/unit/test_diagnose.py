@@ -461,6 +461,7 @@ def test_recommendations():
         "large steps": "dirk",
         "expectations": "srkw2",
         "accurate paths": "bracket_gauss",
+        "da.expect": "midpoint",
     }
     assert advice("van_der_pol")["paths, long runs"] == "stormer_verlet"
     assert advice("langevin") == {
@@ -468,7 +469,9 @@ def test_recommendations():
         "expectations": "srkw1",
         "accurate paths": "additive_midpoint",
         "sampling": "baoab",
+        "da.expect": "additive_midpoint",
     }
+    assert "no faster than steps grow in number" in str(of("two_noise"))
     assert advice("two_noise")["expectations"] == "srkw1"
     assert advice("two_noise")["accurate paths"] == "bracket_midpoint"
     assert advice("two_noise")["accurate expectations"] == "ninomiya_victoir"

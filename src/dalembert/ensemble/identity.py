@@ -17,10 +17,11 @@ import numpy as np
 from dalembert.digest import ORDERS, digest_or_reason
 from dalembert.ensemble.initial import example_key
 from dalembert.ensemble.settings import Settings
-from dalembert.noise import Gaussian, Increments, Recorded, ThreePoint, Zero, seed_words
+from dalembert.noise import Gaussian, Halves, Increments, Recorded, ThreePoint, Zero, seed_words
 from dalembert.precision import cast
 from dalembert.statistics.observing import Observing, at_door, in_words
 from dalembert.statistics.statistic import Statistic, recorded
+from dalembert.stepping.derived import DerivedMethod, DerivedSystem
 from dalembert.system import System
 
 __all__ = ["Description", "arguments_like", "describe", "describe_functions", "versions"]
@@ -83,7 +84,7 @@ def describe(settings: Settings, exactly: bool) -> Description:
                 "params": _plain(system.params),
                 "functions": functions,
             },
-            "method": _method(settings, unknown),
+            "method": _method(settings.method, system, settings, unknown),
             "initial": _initial(settings, unknown),
             "dt": float(settings.dt),
             "t_end": float(settings.t_end),
@@ -104,9 +105,16 @@ def describe(settings: Settings, exactly: bool) -> Description:
     return Description(record, unknown)
 
 
-def _method(settings: Settings, unknown: dict[str, str]) -> dict[str, Any]:
+def _method(
+    method: Any, system: System, settings: Settings, unknown: dict[str, str]
+) -> dict[str, Any]:
     """The coefficients; a method from outside the package also by what its steps compute."""
-    method, system, dtype = settings.method, settings.system, settings.dtype
+    dtype = settings.dtype
+    if isinstance(method, DerivedMethod) and isinstance(system, DerivedSystem) and system.one:
+        like = arguments_like(system.one, dtype)
+        read = {k: _traced(unknown, k, fun, *like) for k, fun in method.functions().items()}
+        of = _method(method.of, system.one, settings, unknown)
+        return of | {"family": method.family, "of": of["family"], "functions": read}
     if type(method).__module__.startswith("dalembert."):
         return method.to_dict()
     rows = method.rows(system.noises)
@@ -240,7 +248,7 @@ def _noise(settings: Settings, unknown: dict[str, str]) -> str:
         given = noise.increments._asdict().items()
         recorded = [(name, x) for name, x in given if x is not None]
         return f"{text} {', '.join(name for name, _ in recorded)} {_arrays(x for _, x in recorded)}"
-    if type(noise) in (Gaussian, ThreePoint, Zero):
+    if type(noise.of if isinstance(noise, Halves) else noise) in (Gaussian, ThreePoint, Zero):
         return text
 
     def draw(seed: Any, path: Any, step: Any, dt: Any) -> Any:

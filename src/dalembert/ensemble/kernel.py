@@ -116,7 +116,7 @@ class Kernel:
         self, state: PathState, memory: Any, block: Block, step: Any
     ) -> tuple[PathState, Any, Saves]:
         """Observe all paths; one whose observables are not finite has failed by now."""
-        q, p = self.leave(state)
+        q, p = self.stepper.seen(*self.leave(state), block.dt, block.params)
         is_fine, t = state.status == Status.FINE, step.astype(self.stepper.dtype) * block.dt
         system, takes_part = self.stepper.system, block.is_real & is_fine
         memory, rows, finite = self.observing.observe(

@@ -135,10 +135,9 @@ def observe(
 ) -> tuple[PathState, Any, Saves]:
     """Observe the paths at several times by code for one number of them, whatever it is."""
     spare = room - len(rows)
-    stacked = jax.tree.map(lambda *xs: _stack(xs), *rows, *[rows[-1]] * spare)
+    # Where anything is in NumPy, all is on a CPU, and JAX would be slow.
+    on_host = any(isinstance(x, np.ndarray) for x in jax.tree.leaves(rows))
+    stack = np.stack if on_host else jnp.stack
+    stacked = jax.tree.map(lambda *xs: stack(xs), *rows, *[rows[-1]] * spare)
     numbers = np.asarray(steps + [0] * spare, np.int32)
     return compiled.observe_rows(stacked, memory, block, numbers, np.int32(len(rows)))
-
-
-def _stack(xs: tuple[Any, ...]) -> Any:
-    return np.stack(xs) if isinstance(xs[0], np.ndarray) else jnp.stack(xs)

@@ -32,6 +32,9 @@ REGISTERS = {1: 4, 2: 2}
 """Vector registers for one number of many paths, by degrees of freedom: independent ones hide how
 long an operation takes, but a step in more dimensions has none to spare."""
 
+WIDEST = 64
+"""More paths than vector code takes at a time: of blocks that are larger, all have the same."""
+
 
 class PathCode(NamedTuple):
     """Jaxprs of one path: the increments of a group of steps, and a step, both of scalars alone.
@@ -303,7 +306,7 @@ def vector_march(steps: Steps) -> OnBlock:
     leaves, tree = jax.tree.flatten(_types(params, fast))
     try:
         types = tuple(leaves), tree
-        march = compile_march(fast, steps.needs, steps.fast_noise, types, steps.paths)
+        march = compile_march(fast, steps.needs, steps.fast_noise, types, min(steps.paths, WIDEST))
     except (NotScalarError, NoVectorFormError) as error:
         raise RefusedError(f"no vector form for {error}") from None
     accept = _accepting(steps.stepper)

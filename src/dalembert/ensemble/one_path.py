@@ -41,21 +41,14 @@ def draw_scalars(stepper: Fast, noise: Noise, needs: frozenset[str]) -> Callable
 
 def step_scalars(stepper: Fast, block: Block, now: Moving, chosen: Increments) -> Moving:
     """One step, with as many Newton steps as it needs."""
-    noises = stepper.system.noises
-    increments = Increments(
-        _as_array(chosen.dW, noises),
-        _as_array(chosen.dZ, noises),
-        _as_array(chosen.mixed, noises),
-        chosen.truncated,
-        area=_as_array(chosen.area, noises),
-        coin=chosen.coin,
-    )
-    return advanced(stepper, block, now, increments, Solver.LOOP)
+    arrays = {name: _as_array(x) for name, x in chosen._asdict().items()}
+    return advanced(stepper, block, now, Increments(**arrays), Solver.LOOP)
 
 
-def _as_array(field: Any, noises: int) -> Any:
-    """Nested lists of scalars as a NumPy array of them; every axis is one of noises."""
-    if field is None:
-        return None
-    leaves = jax.tree.leaves(field)
-    return vector(leaves).reshape((noises,) * (1 if len(leaves) == noises else 2))
+def _as_array(field: Any) -> Any:
+    """Nested lists of scalars as a NumPy array of them; a scalar as it is."""
+    shape, inner = [], field
+    while isinstance(inner, list):
+        shape.append(len(inner))
+        inner = inner[0] if inner else None
+    return vector(jax.tree.leaves(field)).reshape(shape) if shape else field

@@ -20,9 +20,9 @@ from dalembert.ensemble.places import find_places
 from dalembert.ensemble.settings import Settings
 from dalembert.precision import cast
 from dalembert.statistics.observing import Observing
+from dalembert.stepping.derived import make_any_stepper
 from dalembert.stepping.newton import Report
 from dalembert.stepping.propagator import Maps, make_maps
-from dalembert.stepping.stepper import make_stepper
 
 __all__ = ["Ready", "make_ready"]
 
@@ -95,7 +95,7 @@ def _make_kernel(
     settings: Settings, description: Description, observing: Observing
 ) -> tuple[Kernel, Maps | None, Report]:
     """The kernel, the maps that its steps are if they are that, and a report on them."""
-    stepper = make_stepper(
+    stepper: Any = make_any_stepper(
         settings.system, settings.method, settings.dtype, known_by=description.functions
     )
     like = arguments_like(settings.system, settings.dtype)

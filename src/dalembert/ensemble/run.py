@@ -12,11 +12,15 @@ from dalembert.ensemble import archive
 from dalembert.statistics import Axis, Binned, Histogram, Mean, SampleMean, Statistic
 from dalembert.statistics.observing import at_door, data_from_record, data_to_record
 from dalembert.statistics.statistic import Data, not_saved, restored
+from dalembert.statistics.stop_times import Stopped
 from dalembert.system import System
 
 __all__ = ["Failures", "Observed", "Run", "load"]
 
 KIND, SCHEMA = "dalembert run", 3
+
+KEPT = ("q", "p", "stop_times")
+"""Arrays of a run that need not be there."""
 
 AXIS_FIELDS = ("low", "high", "bins", "periodic")
 
@@ -111,6 +115,7 @@ class Run:
         p: kept momenta, likewise. From its failure on, a path is NaN in both.
         provenance: everything needed to repeat the run.
         system: what was simulated; None if the run comes from a file.
+        stop_times: of kept paths that stop at an event, see `stopped`.
 
     Statistics are NumPy float64, kept states have the type of the run; time units are those of the
     system.
@@ -126,6 +131,7 @@ class Run:
     p: np.ndarray | None
     provenance: Mapping[str, Any]
     system: System | None = None
+    stop_times: np.ndarray | None = None
 
     def _results(self, door: str) -> dict[str, Any]:
         """The results of the statistics that came through one argument of `simulate`."""
@@ -136,6 +142,14 @@ class Run:
     def statistics(self) -> dict[str, Any]:
         """What came of the statistics that were asked for by `statistics=`."""
         return self._results("statistics")
+
+    @property
+    def stopped(self) -> Stopped:
+        """When and where paths have stopped, for runs with `stop=`."""
+        found = self.statistics.get("stopped")
+        if not isinstance(found, Stopped):
+            raise AttributeError("no path of this run stops: give simulate(…, stop=event).")
+        return found._replace(t=self.stop_times)
 
     @property
     def moments(self) -> dict[str, SampleMean]:
@@ -207,7 +221,7 @@ class Run:
         names, arrays = data_to_record({key: data for key, (_, data) in self.observed.items()})
         header = {
             "statistics": names,
-            "kept": [name for name in ("q", "p") if getattr(self, name) is not None],
+            "kept": [name for name in KEPT if getattr(self, name) is not None],
             "failures": vars(self.failures),
             "truncated": self.truncated,
             "residual": self.residual,
@@ -236,6 +250,7 @@ class Run:
             kept.get("q"),
             kept.get("p"),
             header["provenance"],
+            kept.get("stop_times"),
         )
 
     def to_xarray(self) -> Any:

@@ -75,7 +75,9 @@ class Settings:
     def schedule(self) -> Schedule:
         numbers = self.block_paths * self.system.dim
         usual = self.grain.block_paths * USUAL_DIM
-        room = max(SAVES_PER_LEG * usual // max(numbers, usual), 1)
+        # Where only the first state and the last are saved, there is no need to copy many.
+        saves = SAVES_PER_LEG if self.steps > self.save_every else 3
+        room = max(saves * usual // max(numbers, usual), 1)
         chunk = max(self.grain.chunk * usual // max(numbers, usual), 1)
         return Schedule(self.steps, self.save_every, chunk, room)
 

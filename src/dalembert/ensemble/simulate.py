@@ -17,6 +17,7 @@ from dalembert.ensemble.remote import make_payload
 from dalembert.ensemble.run import Run
 from dalembert.ensemble.settings import Settings, check_choice, make_settings, whole
 from dalembert.ensemble.traced import simulate_traced
+from dalembert.ensemble.until import Until
 from dalembert.methods import Method
 from dalembert.noise import Noise
 from dalembert.precision import is_traced, traced_dtype
@@ -50,6 +51,7 @@ def simulate(
     shard: bool = False,
     executor: Any = None,
     dtype: Any = np.float64,
+    stop: Callable[..., Any] | None = None,
 ) -> Run:
     """Simulate an ensemble of independent paths and collect statistics of observables.
 
@@ -95,6 +97,10 @@ def simulate(
             `concurrent.futures.Executor`: a client of Dask, a pool of loky or MPI. Lost blocks are
             run again, and the result has the same bits. `workers` are then those of each task.
         dtype: float64 (default) or float32.
+        stop: a function of (q, p), or (q, p, params), that changes its sign where a path ends. The
+            path stays there: what is observed from then on, and kept, is its state at the event,
+            found between two steps by interpolation. `run.stopped` has times, survival and
+            observables at the event.
 
     Returns:
         A `Run`: `run.t`, `run.mean["energy"]`, `run.stderr["energy"]`, `run.failed`, … Inside
@@ -102,18 +108,24 @@ def simulate(
         `TracedRun` with the same numbers as JAX arrays, in the type of what is traced.
     """
     began = time.perf_counter()
+    until = None if stop is None else Until.checked(system, method, initial, stop, dt, t_end, dtype)
+    what = {
+        "system": system,
+        "method": method,
+        "initial": initial,
+        "observe": observe,
+        "histograms": histograms,
+        "statistics": statistics,
+    }
+    if until is not None:
+        what = until.arguments(method, initial, observe, histograms, statistics)
     settings = make_settings(
-        system,
-        method,
-        initial,
+        **what,
         dt=dt,
         t_end=t_end,
         paths=paths,
         only=only,
         seed=seed,
-        observe=observe,
-        histograms=histograms,
-        statistics=statistics,
         save_every=save_every,
         noise=noise,
         keep=keep,
@@ -130,7 +142,8 @@ def simulate(
         traced: Any = simulate_traced(settings, traced_dtype(given, settings.dtype))
         return traced
     how = (checkpoint, on_failure, progress, workers, engine, shard, executor)
-    return prepare(settings, *how, began=began).run()
+    run = prepare(settings, *how, began=began).run()
+    return run if until is None else until.told(run)
 
 
 def prepare(

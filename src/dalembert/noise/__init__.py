@@ -1,5 +1,6 @@
 """Noise: increments as pure functions of (seed, path number, step number)."""
 
+from dalembert.noise.halves import Halves
 from dalembert.noise.kinds import (
     Gaussian,
     Group,
@@ -21,6 +22,7 @@ from dalembert.noise.truncation import harmless_truncation
 __all__ = [
     "Gaussian",
     "Group",
+    "Halves",
     "Increments",
     "Noise",
     "Recorded",

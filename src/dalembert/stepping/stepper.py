@@ -112,6 +112,10 @@ class Stepper:
         """A state as an array of shape (dim,) again."""
         return jnp.stack(x) if self.is_scalar else x
 
+    def seen(self, q: Any, p: Any, dt: Any, params: Any) -> tuple[Any, Any]:
+        """What statistics see of paths, shape (paths, dim): their states."""
+        return q, p
+
     def advance(
         self,
         q: Any,

@@ -1,5 +1,6 @@
 """What to expect of each method on one system, and which to take for what."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -182,6 +183,27 @@ def weighed(d: "Diagnosis") -> tuple[Advice, ...]:
         return Advice(advice.purpose, "baoab", (why, other))
 
     return tuple(map(weigh, d.recommendation))
+
+
+def advise_levels(d: "Diagnosis", judged: Sequence[Verdict]) -> list[Advice]:
+    """The method whose levels are the cheapest for `da.expect`: variances fall as dt^(2 order)."""
+    coupled = [
+        v
+        for v in judged
+        if v.strong and not v.refused and v.method.needs_for(d.system) <= {"dW", "dZ"}
+    ]
+    if d.noise_kind == "none" or not coupled:
+        return []
+    # From order one on the largest steps cost the most, and structure allows larger ones.
+    best = min(
+        coupled,
+        key=lambda v: ((v.strong or 0) < 1, not v.lagrange_dalembert, -(v.strong or 0), v.price),
+    )
+    exponent = 2 * (best.strong or 0)
+    reasons = [f"variances of level differences fall as dt^{number_text(exponent)}, {best.solves}"]
+    if exponent <= 1:
+        reasons.append('no faster than steps grow in number: estimator="plain" may do as well')
+    return [Advice("da.expect", best.name.partition("(")[0], tuple(reasons))]
 
 
 def _offer(d: "Diagnosis", purpose: str, v: Verdict) -> str:

@@ -10,7 +10,15 @@ import numpy as np
 from dalembert.methods import METHODS, Method
 from dalembert.methods.coefficients import Array
 from dalembert.system import System
-from dalembert.theory.advice import Advice, Verdict, advise, advise_special, judge, weighed
+from dalembert.theory.advice import (
+    Advice,
+    Verdict,
+    advise,
+    advise_levels,
+    advise_special,
+    judge,
+    weighed,
+)
 from dalembert.theory.diagnosis_text import KIND_IN_WORDS, page
 from dalembert.theory.facts import (
     DIRECTIONS,
@@ -142,9 +150,10 @@ def diagnose(
     found = replace(found, methods=tuple(judge(found, method) for method in chosen))
     found = replace(found, recommendation=advise(found))
     special = advise_special(found) if methods is None else []
-    found = replace(found, methods=(*found.methods, *(verdict for _, verdict in special)))
-    general = weighed(found)
-    return replace(found, recommendation=(*general, *(advice for advice, _ in special)))
+    judged = (*found.methods, *(verdict for _, verdict in special))
+    found = replace(found, methods=judged)
+    advice = (*weighed(found), *(advice for advice, _ in special))
+    return replace(found, recommendation=(*advice, *advise_levels(found, judged)))
 
 
 def _usual(system: System) -> Iterable[str]:

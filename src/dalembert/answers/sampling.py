@@ -1,0 +1,237 @@
+"""Samples of observables at one step size, or of their differences between two, from runs."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from dalembert.caches import bounded
+from dalembert.ensemble.checkpoint import Checkpoint
+from dalembert.ensemble.settings import USUAL_DIM, Settings, make_settings
+from dalembert.ensemble.simulate import prepare
+from dalembert.methods import Method
+from dalembert.noise import Gaussian, Halves
+from dalembert.statistics import Mean, SampleMean, TimeAverage
+from dalembert.statistics.mean import merged_means
+from dalembert.stepping.pair import PairMethod, pair_of
+from dalembert.system import System
+
+__all__ = ["Level", "Row", "Sampler"]
+
+FINE = " of the fine path"
+
+SMALL, FEW = 512, 64
+"""Paths of a small block; more paths than so many blocks take run in large ones."""
+
+SHORT, LARGER = 64, 8
+"""Blocks of paths of fewer steps than this are so many times larger."""
+
+
+class Row(NamedTuple):
+    """What is sampled: an observable after so many steps, or its change when they are halved.
+
+    Attributes:
+        steps: steps to the end; of a pair those of its coarse path.
+        is_pair: whether differences between paths of twice as many steps and of these are sampled.
+    """
+
+    steps: int
+    is_pair: bool
+
+    @property
+    def cost(self) -> int:
+        """Steps that one sample takes."""
+        return 3 * self.steps if self.is_pair else self.steps
+
+    @property
+    def finest(self) -> int:
+        """Steps of the finer path."""
+        return 2 * self.steps if self.is_pair else self.steps
+
+
+@dataclass(frozen=True)
+class Level:
+    """A sample at one step size.
+
+    Attributes:
+        row: what was sampled.
+        dt: step size of the finer path.
+        difference: φ at dt minus φ at 2 dt, on the same Brownian paths; where there is no coarse
+            path, φ itself. All observables in one row of numbers.
+        itself: φ at dt.
+        seconds: how long it took.
+    """
+
+    row: Row
+    dt: float
+    difference: SampleMean
+    itself: SampleMean
+    seconds: float
+
+    @property
+    def paths(self) -> int:
+        """Paths, or pairs of them."""
+        return int(self.difference.count)
+
+    @property
+    def steps(self) -> int:
+        """Steps of all paths together."""
+        return self.paths * self.row.cost
+
+    @property
+    def mean(self) -> np.ndarray:
+        return self.difference.mean
+
+    @property
+    def variance(self) -> np.ndarray:
+        return self.difference.variance
+
+    @property
+    def stderr(self) -> np.ndarray:
+        return self.difference.stderr
+
+    def merged(self, other: "Level") -> "Level":
+        """Both samples as one."""
+        return replace(
+            self,
+            difference=merged_means(self.difference, other.difference),
+            itself=merged_means(self.itself, other.itself),
+            seconds=self.seconds + other.seconds,
+        )
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Draws samples; a pure function of the seed, the row and the number of the batch.
+
+    Attributes:
+        observables: functions of the final state, or `TimeAverage` of functions, by name.
+        every: time between the saves that time averages are taken over.
+        checkpoint: folder in which every batch has a file, or None.
+        options: further arguments of `prepare`.
+    """
+
+    system: System
+    method: Method
+    initial: Any
+    observables: Mapping[str, Mean]
+    t_end: float
+    every: float
+    seed: int
+    checkpoint: Path | None
+    options: Mapping[str, Any]
+
+    def draw(self, row: Row, batch: int, paths: int) -> Level:
+        """A batch of independent samples; RuntimeError if a path fails."""
+        dt = self.t_end / row.steps
+        saves = max(round(self.every / dt), 1) if self._has_averages else row.steps
+        system, method, initial, noise = self.system, self.method, self.initial, None
+        if row.is_pair:
+            system, method, noise = pair_of(system), PairMethod(method), Halves(Gaussian())
+            initial = _doubled(initial)
+        words = np.random.SeedSequence([self.seed, row.steps, row.is_pair, batch])
+        settings = make_settings(
+            system,
+            method,
+            initial,
+            dt=dt,
+            t_end=self.t_end,
+            paths=paths,
+            seed=int(words.generate_state(1, np.uint64)[0] >> np.uint64(1)),
+            only=None,
+            save_every=saves,
+            noise=noise,
+            keep="nothing",
+            dtype=np.float64,
+            **_observing(self.observables, row.is_pair),
+        )
+        settings = replace(settings, block_paths=_block_paths(settings))
+        run = prepare(settings, self._file(row, batch), "raise", **self.options).run()
+        itself = _together(run, self.observables, FINE if row.is_pair else "")
+        difference = _together(run, self.observables, "") if row.is_pair else itself
+        seconds = run.provenance["seconds"]
+        return Level(row, self.t_end / row.finest, difference, itself, seconds)
+
+    @property
+    def _has_averages(self) -> bool:
+        return any(isinstance(one, TimeAverage) for one in self.observables.values())
+
+    def _file(self, row: Row, batch: int) -> Checkpoint | None:
+        if self.checkpoint is None:
+            return None
+        self.checkpoint.mkdir(parents=True, exist_ok=True)
+        kind = "pairs" if row.is_pair else "paths"
+        return Checkpoint(self.checkpoint / f"{kind}-{row.steps}-{batch}.ckpt")
+
+
+def _block_paths(settings: Settings) -> int:
+    """One of three sizes on a CPU, each of which is compiled for once, however many paths."""
+    most = settings.grain.block_paths
+    if settings.backend != "cpu" or settings.system.dim > USUAL_DIM:
+        return settings.block_paths
+    if settings.paths <= FEW * SMALL:
+        return SMALL
+    # What there is to do around a block takes time as well: those of short paths are larger.
+    return LARGER * most if settings.steps < SHORT else most
+
+
+def _observing(observables: Mapping[str, Mean], is_pair: bool) -> dict[str, Any]:
+    """Observables, or their differences within pairs, as arguments of `simulate`."""
+    found: dict[str, Mean] = {}
+    for name, one in observables.items():
+        found[name] = replace(one, of=_difference(one.of)) if is_pair else one
+        if is_pair:
+            found[name + FINE] = replace(one, of=_of_fine(one.of))
+    averages = {name: one for name, one in found.items() if isinstance(one, TimeAverage)}
+    ends = {name: one.of for name, one in found.items() if name not in averages}
+    # A run observes something at its end.
+    return {
+        "observe": ends or {"φ": next(iter(averages.values())).of},
+        "histograms": None,
+        "statistics": averages,
+    }
+
+
+# Compiled code is found again by the identity of functions: equal arguments give the same ones.
+@bounded(64)
+def _difference(fun: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda q, p, *rest: jnp.asarray(fun(q[0], p[0], *rest)) - fun(q[1], p[1], *rest)
+
+
+@bounded(64)
+def _of_fine(fun: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda q, p, *rest: fun(q[0], p[0], *rest)
+
+
+def _doubled(initial: Any) -> Any:
+    """The same initial state for both paths of a pair."""
+
+    def both(x: Any) -> Any:
+        return jnp.stack([x, x])
+
+    if not callable(initial):
+        return tuple(np.stack([np.asarray(x)] * 2) for x in initial)
+
+    draw: Callable[..., Any] = initial
+
+    def sampler(key: Any) -> tuple[Any, ...]:
+        q, p = draw(key)
+        return both(q), both(p)
+
+    return sampler
+
+
+def _together(run: Any, observables: Mapping[str, Mean], suffix: str) -> SampleMean:
+    """All observables at the end as one sample of rows of numbers."""
+    samples = []
+    for name, one in observables.items():
+        at_end = isinstance(one, TimeAverage)
+        sample = run.statistics[name + suffix] if at_end else run.moments[name + suffix]
+        samples.append(sample if at_end else SampleMean(*(x[-1] for x in sample)))
+    count = np.asarray(samples[0].count)
+    columns = list(zip(*samples, strict=True))[1:]
+    rest = (np.concatenate([np.ravel(x) for x in column]) for column in columns)
+    return SampleMean(count, *rest)

@@ -1,0 +1,229 @@
+"""The loop: halve the step until the bias is small, add paths until the statistical error is."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dalembert.answers.orders import measured_exponents
+from dalembert.answers.sampling import Level, Row, Sampler
+from dalembert.answers.schemes import Scheme
+
+__all__ = ["Estimate", "Goal", "Search", "StoppedError"]
+
+PILOT = 512
+"""Paths of the first batch of a level, which say how large its variance is."""
+
+MOST_STEPS = 2**22
+"""Steps of a path beyond which no level goes."""
+
+SHARE_OF_BIAS = 0.5
+"""Of the tolerance, for the bias."""
+
+MORE = 1.1
+"""For the powers of dt beyond the first, which estimates of the bias leave out."""
+
+SEEN = 0.25
+"""Of the tolerance: how well the bias must be known."""
+
+ENOUGH = 1.02
+"""Numbers of paths closer to what is needed than this are not worth another batch."""
+
+PAYS = 0.057
+"""A coarser level pays if differences have less than this share of the variance: with costs 1 and 2
+of paths and 3 of pairs, √(3 V_d) + √V < √(2 V) where V_d < (√2 − 1)² V / 3."""
+
+LESS, LEAST_ORDER = 0.25, 0.5
+"""By how much a measured order must be below the expected one to count, and the least that does."""
+
+COARSEST, MOST_TRIED = 4, 2**14
+"""Steps to the end of the coarsest level that is tried, and of the last one."""
+
+
+class StoppedError(Exception):
+    """The tolerance cannot be met; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is asked for.
+
+    Attributes:
+        tolerance: half the width of the interval, of each observable or of its size.
+        relative: whether it is a share of the value.
+        quantile: standard errors that the confidence stands for.
+        budget: path-steps that may be taken.
+    """
+
+    tolerance: float
+    relative: bool
+    quantile: float
+    budget: float
+
+    def allowed(self, value: np.ndarray) -> np.ndarray:
+        """The tolerance of each entry."""
+        return self.tolerance * (np.abs(value) if self.relative else np.ones_like(value))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value, its standard error and its bias, an entry for each number observed."""
+
+    value: np.ndarray
+    stderr: np.ndarray
+    bias: np.ndarray
+
+
+@dataclass
+class Search:
+    """Samples so far, and how to go on."""
+
+    sampler: Sampler
+    goal: Goal
+    scheme: Callable[[int, int, float, bool], Scheme]
+    coupled: bool
+    order: float
+    levels: dict[Row, Level] = field(default_factory=dict)
+    batches: dict[Row, int] = field(default_factory=dict)
+    last: Scheme | None = None
+
+    @property
+    def steps(self) -> int:
+        """Path-steps so far."""
+        return sum(level.steps for level in self.levels.values())
+
+    def add(self, row: Row, paths: int) -> None:
+        """Add a batch of paths to the sample of a row."""
+        batch = self.batches.get(row, 0)
+        level = self.sampler.draw(row, batch, paths)
+        known = self.levels.get(row)
+        self.levels[row] = level if known is None else known.merged(level)
+        self.batches[row] = batch + 1
+
+    def sample(self, row: Row, paths: int) -> Level:
+        """The sample of a row with at least so many paths."""
+        missing = paths - (self.levels[row].paths if row in self.levels else 0)
+        if missing > 0:
+            self._afford(missing * row.cost)
+            self.add(row, missing)
+        return self.levels[row]
+
+    def _afford(self, steps: int) -> None:
+        if self.steps + steps > self.goal.budget:
+            raise StoppedError(
+                f"it would take {self.steps + steps:.2g} path-steps or more, and the budget is "
+                f"{self.goal.budget:.2g}"
+            )
+
+    def alpha(self) -> float:
+        """The weak order as expected, or as measured where that is clearly less."""
+        measured = measured_exponents(self.levels.values())
+        less = measured.alpha[measured.alpha + 2 * measured.alpha_stderr < self.order - LESS]
+        return max(min([self.order, *less]), LEAST_ORDER)
+
+    def coarsest(self, saves: int) -> int:
+        """The fewest steps, 2^k times the number of saves, from which on levels pay.
+
+        Where paths cannot be coupled, the fewest at which none fails.
+        """
+        steps, seen, failed = saves, [], None
+        while steps < COARSEST:
+            steps *= 2
+        most = max(MOST_TRIED, 8 * steps)
+        while steps <= most:
+            try:
+                level = self.sample(Row(steps, self.coupled), PILOT)
+            except RuntimeError as error:
+                failed = error
+            else:
+                whole = np.maximum(level.itself.variance, np.finfo(float).tiny)
+                seen.append(float(np.max(level.variance / whole)))
+                if seen[-1] < PAYS or not self.coupled:
+                    return steps
+            steps *= 2
+        if not seen and failed is not None:
+            raise failed
+        raise StoppedError(
+            f"the variance of differences between dt and dt/2 does not decay: it is {seen[-1]:.2g} "
+            f"of that of the observable at dt = {2 * self.sampler.t_end / steps:.3g}, so that "
+            'levels do not help. Take estimator="plain", or dt= for the first level'
+        )
+
+    def run(self, coarsest: int, halvings: int) -> None:
+        """Halve steps and add paths until the tolerance holds; StoppedError if it cannot."""
+        while True:
+            scheme, found = self._at(coarsest, halvings)
+            allowed = self.goal.allowed(found.value)
+            if np.all(found.bias + self.goal.quantile * found.stderr <= allowed):
+                return
+            halvings += 1
+            if coarsest * 2**halvings > MOST_STEPS:
+                raise StoppedError(
+                    f"the bias is still about {np.max(found.bias / allowed):.2g} of the tolerance "
+                    f"at dt = {self.sampler.t_end / scheme.rows[-1].finest:.3g}, where differences "
+                    f"fall as dt^{self.alpha():.2g}"
+                )
+
+    def _at(self, coarsest: int, halvings: int) -> tuple[Scheme, Estimate]:
+        """The value at so many halvings, as exact as it must be, or with too large a bias."""
+        scheme = self.scheme(coarsest, halvings, self.alpha(), self.coupled)
+        for row in scheme.rows:
+            self.sample(row, PILOT)
+        self.last = scheme
+        while True:
+            scheme = self.scheme(coarsest, halvings, self.alpha(), self.coupled)
+            self.last, found = scheme, self.estimate(scheme)
+            allowed = self.goal.allowed(found.value)
+            doubt = self.goal.quantile * self._bias_stderr(scheme)
+            if np.any(found.bias - doubt > SHARE_OF_BIAS * allowed):
+                return scheme, found
+            needed = self._needed(scheme, found, allowed)
+            missing = {
+                row: count
+                for row, count in zip(scheme.rows, needed, strict=True)
+                if count > ENOUGH * self.levels[row].paths
+            }
+            if not missing:
+                return scheme, found
+            self._afford(sum((n - self.levels[row].paths) * row.cost for row, n in missing.items()))
+            for row, count in missing.items():
+                self.sample(row, count)
+
+    def estimate(self, scheme: Scheme) -> Estimate:
+        """What the samples so far give; the bias may be larger than it looks by its own error."""
+        means = np.stack([self.levels[row].mean for row in scheme.rows])
+        doubts = np.stack([self._spread(scheme, weights) for weights in scheme.biases])
+        bias = MORE * np.max(np.abs(scheme.biases @ means) + doubts, axis=0)
+        return Estimate(scheme.value @ means, self._spread(scheme, scheme.value), bias)
+
+    def plain_steps(self, scheme: Scheme) -> float:
+        """Path-steps of plain Monte Carlo at the finest step, for the errors of a scheme."""
+        finest = max(scheme.rows, key=lambda row: row.finest)
+        variance, error = self.levels[finest].itself.variance, self.estimate(scheme).stderr
+        squares = np.maximum(np.square(error), np.finfo(float).tiny)
+        return float(max(np.max(variance / squares), 1) * finest.finest)
+
+    def _spread(self, scheme: Scheme, weights: np.ndarray) -> np.ndarray:
+        """The standard error of a weighted sum of means."""
+        errors = np.stack([self.levels[row].stderr for row in scheme.rows])
+        return np.sqrt(np.square(weights) @ np.square(errors))
+
+    def _bias_stderr(self, scheme: Scheme) -> np.ndarray:
+        return np.max([self._spread(scheme, weights) for weights in scheme.biases], axis=0)
+
+    def _needed(self, scheme: Scheme, found: Estimate, allowed: np.ndarray) -> Sequence[int]:
+        """Paths of every row, by Lagrange: fewest steps for the value, and to know the bias."""
+        rest = allowed - np.minimum(found.bias, SHARE_OF_BIAS * allowed)
+        aims = [(scheme.value, rest), *((weights, SEEN * allowed) for weights in scheme.biases)]
+        variances = np.stack([self.levels[row].variance for row in scheme.rows])
+        costs = np.array([row.cost for row in scheme.rows], float)[:, None]
+        counts = np.zeros(len(scheme.rows))
+        for weights, allowed_error in aims:
+            spreads = np.abs(weights)[:, None] * np.sqrt(variances)
+            total = np.sum(spreads * np.sqrt(costs), axis=0)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                share = (self.goal.quantile / allowed_error) ** 2 * total * spreads / np.sqrt(costs)
+            counts = np.maximum(counts, np.max(np.where(spreads > 0, share, 0), axis=1))
+        if not np.all(np.isfinite(counts)):
+            raise StoppedError("a value of zero has no relative error: give an absolute tolerance")
+        return [int(np.ceil(count)) for count in counts]

@@ -1,0 +1,145 @@
+"""Runs whose paths stop at an event: what `simulate` is asked for in terms of such paths, and what
+comes of it in terms of those that were asked for."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from dalembert.captured import Keyed
+from dalembert.ensemble.run import Run
+from dalembert.ensemble.settings import _number
+from dalembert.functions import check_function
+from dalembert.methods import Method
+from dalembert.precision import as_dtype, is_traced
+from dalembert.statistics.stop_times import StopTimes
+from dalembert.stepping.step import check_method
+from dalembert.stepping.stopping import (
+    StoppingMethod,
+    at_place,
+    begun,
+    located,
+    stopped_after,
+    stopping_system,
+)
+from dalembert.system import System
+
+__all__ = ["Until"]
+
+NAME = "stopped"
+"""Of the statistic of the event among the others."""
+
+MOST_FLOAT32 = 2**14
+"""Steps of float32 runs, which then know times to a thousandth of a step."""
+
+
+@dataclass(frozen=True)
+class Until:
+    """A run until an event."""
+
+    system: System
+    event: Keyed
+    dt: float
+    t_end: float
+
+    @classmethod
+    def checked(
+        cls,
+        system: System,
+        method: Method,
+        initial: Any,
+        stop: Any,
+        dt: Any,
+        t_end: Any,
+        dtype: Any,
+    ) -> "Until":
+        """The event of a run, or an error about what is none."""
+        check_method(system, method)
+        if is_traced((system.params, None if callable(initial) else initial)):
+            raise ValueError("stop cannot be had inside jit, vmap or grad: leave it out.")
+        if not callable(stop):
+            raise TypeError(f"stop must be a function of (q, p) that changes sign, not {stop!r}.")
+        try:
+            shape = check_function("stop", stop, system.shape, system.params, None).shape
+        except TypeError as error:
+            hint = " It must change its sign at the event: q[0] - 1, not q[0] > 1."
+            raise TypeError(f"{error}{hint if 'bool' in str(error) else ''}") from error
+        if shape:
+            raise ValueError(f"stop must give one number, not an array of shape {shape}.")
+        dt, t_end = _number("dt", dt), _number("t_end", t_end)
+        if as_dtype(dtype) == np.float32 and t_end / dt > MOST_FLOAT32:
+            raise ValueError(
+                f"float32 does not tell the times of {t_end / dt:.3g} steps apart: with stop= take "
+                "dtype=float64, or fewer steps."
+            )
+        return cls(system, system.known(stop), dt, t_end)
+
+    def arguments(
+        self, method: Method, initial: Any, observe: Any, histograms: Any, statistics: Any
+    ) -> dict[str, Any]:
+        """What to simulate instead: paths that stop, observed where they are or have stopped."""
+        if NAME in (statistics or {}):
+            raise ValueError(f"with stop= the name {NAME!r} is taken: give statistics another one.")
+        seen = self._all_changed({"energy": self.system.H} if observe is None else observe)
+        at_event = tuple(seen.items()) if isinstance(seen, Mapping) else ()
+        times = StopTimes(stopped_after, at_event, self.dt, self.t_end)
+        others = self._all_changed(statistics or {})
+        return {
+            "system": stopping_system(self.system),
+            "method": StoppingMethod(method, self.event),
+            "initial": self._initial(initial),
+            "observe": seen,
+            "histograms": self._all_changed(histograms or {}),
+            "statistics": {**others, NAME: times} if isinstance(others, Mapping) else others,
+        }
+
+    def _all_changed(self, given: Any) -> Any:
+        """What is observed by name; what is not by name is refused later."""
+        if not isinstance(given, Mapping):
+            return given
+        return {name: self._changed(one) for name, one in given.items()}
+
+    def _changed(self, value: Any) -> Any:
+        """A statistic, or a part of one, with functions of paths that stop."""
+        if isinstance(value, tuple):
+            return tuple(map(self._changed, value))
+        if is_dataclass(value) and not isinstance(value, type):
+            parts = {f.name: self._changed(getattr(value, f.name)) for f in fields(value)}
+            return replace(value, **parts)
+        return at_place(self.system, value) if callable(value) else value
+
+    def _initial(self, initial: Any) -> Any:
+        start = partial(begun, self.system, self.event.value)
+        if callable(initial):
+            sampler: Callable[..., Any] = initial
+            return lambda key: start(*sampler(key))
+        q, p = (np.asarray(x) for x in initial)
+        if not np.all([np.issubdtype(x.dtype, np.number) for x in (q, p)]):
+            raise TypeError(f"the initial state must be numbers, not {initial!r}.")
+        shape, axes = self.system.shape, q.ndim - len(self.system.shape)
+        if axes not in (0, 1) or q.shape[axes:] != shape or p.shape != q.shape:
+            raise ValueError(
+                f"q0 and p0 must have the shape {shape}, or (paths, …), with stop= both the same; "
+                f"they have {q.shape} and {p.shape}."
+            )
+        with jax.enable_x64(True):
+            begin = jax.vmap(start) if axes else start
+            return tuple(np.asarray(x) for x in begin(q.astype(float), p.astype(float)))
+
+    def told(self, run: Run) -> Run:
+        """The run with states of the paths that were asked for, and the times of all of them."""
+        if run.q is None or run.p is None:
+            return run
+        q, p, dim = run.q, run.p, int(self.system.dim)
+        if q.ndim == 2:  # the last states as they are, not as statistics have seen them
+            with jax.enable_x64(q.dtype == np.float64):
+                place = partial(located, self.system, self.event.value, self.dt)
+                of_paths = jax.jit(jax.vmap(place, in_axes=(0, 0, None)))
+                q, p = map(np.asarray, of_paths(q, p, self.system.params))
+        steps = q[..., -1] if q.ndim == 2 else q[-1, :, -1]
+        times = np.where(steps < 0, -steps, np.nan) * self.dt
+        q, p = (self.system.shaped(x[..., dim : 2 * dim]) for x in (q, p))
+        return replace(run, q=q, p=p, stop_times=times)

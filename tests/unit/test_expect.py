@@ -1,0 +1,233 @@
+"""Expectations to a tolerance: coupled levels, what is refused, and what is said."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import dalembert as da
+from dalembert.noise import Halves
+from dalembert.stepping.pair import PairMethod, pair_of
+
+START = ([1.0], [0.0])
+
+
+def pendulum():
+    return da.systems.langevin(potential, gamma=0.5, temperature=0.25)
+
+
+def potential(q):
+    return -jnp.cos(q[0])
+
+
+def position(q, p, params):
+    return q[0]
+
+
+def energy(q, p, params):
+    return p[0] ** 2 / 2 - jnp.cos(q[0])
+
+
+def tangled(q, p, params):
+    """No two paths that are not the same have anything in common here."""
+    return jnp.sin(1e9 * q[0])
+
+
+def ask(observable=energy, method=None, **options):
+    given = {"t_end": 2.0, "tolerance": 0.02, "progress": False} | options
+    return da.expect(pendulum(), method or da.midpoint(), START, observable, **given)
+
+
+def pairs(method, **options):
+    doubled = tuple(np.stack([x, x]) for x in START)
+    given = {"dt": 0.25, "t_end": 2.0, "paths": 64, "progress": False, "keep": "final"} | options
+    return da.simulate(pair_of(pendulum()), PairMethod(method), doubled, noise=Halves(), **given)
+
+
+def test_halves_are_one_brownian_path():
+    with jax.enable_x64(True):
+        drawn = [Halves().draw(3, 5, step, 0.5, 2, np.float64) for step in range(3)]
+    fine = da.brownian_path(3, 5, 0.25, 6, 2)
+    whole = da.coarsen(fine, 0.25, 2)
+    for name in ("dW", "dZ"):
+        rows = np.stack([getattr(one, name) for one in drawn])
+        np.testing.assert_allclose(rows[:, :2].reshape(6, 2), getattr(fine, name), rtol=1e-13)
+        np.testing.assert_allclose(rows[:, 2], getattr(whole, name), rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [da.additive_midpoint(), pytest.param(da.midpoint(), marks=pytest.mark.slow)],
+    ids=lambda m: m.name,
+)
+def test_a_pair_is_a_path_and_the_same_with_larger_steps(method):
+    found = pairs(method, seed=4)
+    assert found.provenance["code"] == "vector code (LLVM)", "pairs run as fast as paths"
+    options = {"t_end": 2.0, "paths": 64, "progress": False, "keep": "final", "seed": 4}
+    fine = da.simulate(pendulum(), method, START, dt=0.125, **options)
+    np.testing.assert_allclose(found.q[:, 0], fine.q, rtol=1e-12)
+    paths = [da.coarsen(da.brownian_path(4, k, 0.125, 16, 1), 0.125, 2) for k in range(64)]
+    rows = da.Recorded(da.Increments(*(np.stack([x[i] for x in paths]) for i in range(2))))
+    coarse = da.simulate(pendulum(), method, START, dt=0.25, noise=rows, **options)
+    np.testing.assert_allclose(found.p[:, 1], coarse.p, rtol=1e-12)
+    assert np.abs(fine.p - coarse.p).max() > 1e-3
+
+
+@pytest.mark.slow
+def test_pairs_are_the_same_on_every_engine():
+    fast, slow = (pairs(da.midpoint(), engine=engine) for engine in (None, "XLA"))
+    np.testing.assert_allclose(fast.q, slow.q, rtol=1e-10)
+
+
+@pytest.mark.slow
+def test_pairs_of_large_systems_run_on_arrays():
+    system = da.systems.fput()
+    q = np.linspace(0.1, 0.2, system.dim).reshape(system.shape)
+    method = da.midpoint()
+    common = {"t_end": 1.0, "paths": 4, "progress": False, "keep": "final"}
+    pair = (np.stack([q, q]), np.zeros((2, *system.shape)))
+    found = da.simulate(pair_of(system), PairMethod(method), pair, dt=0.5, noise=Halves(), **common)
+    fine = da.simulate(system, method, (q, 0 * q), dt=0.25, **common)
+    np.testing.assert_allclose(found.q[:, 0], fine.q, rtol=1e-10)
+
+
+def test_the_expectation_of_an_oscillator_is_met():
+    system = da.systems.damped_kubo()
+    found = da.expect(
+        system, da.midpoint(), ([2.0], [0.0]), system.H, t_end=10.0, tolerance=1e-3, progress=False
+    )
+    exact = 1.98010871276
+    assert found.is_met and abs(found.value - exact) <= found.error <= 1e-3
+    assert found.interval[0] < exact < found.interval[1]
+    assert (found.expected_alpha, found.expected_beta) == (1, 2)
+    assert abs(found.alpha - 1) < 0.3 and abs(found.beta - 2) < 0.4
+    text = str(found)
+    for words in ("E[φ(10)] of damped_kubo with midpoint", "met", "φ(dt) − φ(2dt)", "expected"):
+        assert words in text
+
+
+def test_several_observables_and_averages_along_paths():
+    observables = {
+        "q": position,
+        "both": lambda q, p, params: jnp.stack([q[0] ** 2, p[0] ** 2]),
+        "mean": da.TimeAverage(position),
+    }
+    found = ask(observables, every=0.5, tolerance=0.05)
+    assert found.value["both"].shape == (2,) and isinstance(found.value["q"], float)
+    assert set(found.labels) == {"q", "both[0]", "both[1]", "mean"}
+    assert max(found.errors) <= 0.05
+    # The average over 0, ½, …, 2 of a pendulum that starts at 1 and falls.
+    saved = da.simulate(
+        pendulum(), da.midpoint(), START, dt=0.05, t_end=2.0, save_every=10, paths=4000,
+        observe={"q": position}, progress=False,
+    )  # fmt: skip
+    assert abs(found.value["mean"] - saved.mean["q"].mean()) < 0.05 + 4 * saved.stderr["q"].max()
+    assert abs(found.value["q"] - saved.mean["q"][-1]) < 0.05 + 4 * saved.stderr["q"].max()
+
+
+def test_the_same_bits_with_checkpoints_and_workers(tmp_path, monkeypatch):
+    usual = ask()
+    assert ask(workers=1).found.value == usual.found.value
+    again = ask(checkpoint=tmp_path)
+    assert again.value == usual.value and any(tmp_path.iterdir())
+    monkeypatch.setattr("dalembert.ensemble.blocks.run_leg", None)  # nothing is run any more
+    assert ask(checkpoint=tmp_path).value == usual.value
+    assert ask(checkpoint=tmp_path).levels[-1].variance == usual.levels[-1].variance
+
+
+def test_other_seeds_give_other_samples():
+    assert ask(seed=1).value != ask().value
+
+
+def test_relative_tolerances():
+    found = ask(relative=True, tolerance=0.02)
+    assert found.errors[0] <= 0.02 * abs(found.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "estimator"), [(da.midpoint(), "plain"), (da.srkw1(), None)])
+def test_other_estimators_agree(method, estimator):
+    reference, found = ask(tolerance=0.01), ask(method=method, estimator=estimator, tolerance=0.01)
+    assert found.estimator == (estimator or "richardson")
+    assert abs(found.value - reference.value) <= found.error + reference.error
+    assert found.is_met
+
+
+@pytest.mark.slow
+def test_variances_fall_with_twice_the_order():
+    for method, order in ((da.midpoint(), 2), (da.additive_midpoint(), 4)):
+        found = ask(method=method, halvings=5, t_end=4.0, dt=0.5, tolerance=0.1)
+        assert found.expected_beta == order and abs(found.beta - order) < 0.25
+        assert len(found.levels) == 6
+
+
+@pytest.mark.slow
+def test_variances_that_do_not_decay_are_said_to_be_such():
+    with pytest.raises(da.ToleranceError, match=r"variance of differences .* does not decay"):
+        ask(tangled)
+    found = ask(tangled, dt=0.25, tolerance=0.2)
+    assert any("do not decay" in note for note in found.notes)
+    assert not ask(dt=0.25).notes
+
+
+def test_a_budget_that_is_too_small():
+    with pytest.raises(da.ToleranceError, match="and the budget is 1e\\+05") as caught:
+        ask(tolerance=1e-4, budget=1e5)
+    assert not caught.value.result.is_met and "NOT met" in str(caught.value.result)
+    with pytest.warns(RuntimeWarning, match="was not met"):
+        found = ask(tolerance=1e-4, budget=1e5, on_failure="warn")
+    assert found.steps <= 1e5
+    with pytest.raises(da.ToleranceError, match="the budget is 1e\\+02"):
+        ask(budget=100)
+
+
+def test_what_cannot_be_asked():
+    system = pendulum()
+    for options, message in (
+        ({"tolerance": -1.0}, "tolerance must be a positive number"),
+        ({"t_end": 0.0}, "t_end must be a positive number"),
+        ({"confidence": 1.0}, "confidence must lie between 0 and 1"),
+        ({"estimator": "magic"}, "estimator must be one of"),
+        ({"dt": 0.3}, "not a whole number of dt"),
+        ({"every": 0.4, "dt": 0.5}, "not a whole number of steps"),
+        ({"observable": {}}, "no observable"),
+        ({"observable": da.TimeAverage(energy)}, "needs every="),
+        ({"on_failure": "ignore"}, "on_failure must be one of"),
+        ({"budget": float("inf")}, "budget must be a positive number"),
+        ({"halvings": 1}, "halvings must be a whole number ≥ 2"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ask(**options)
+    with pytest.raises(TypeError, match="must be a function of"):
+        ask(da.Covariance({"q": position}))
+    with pytest.raises(TypeError, match="initial must be"):
+        da.expect(system, da.midpoint(), [1.0], energy, t_end=1.0, tolerance=1.0)
+    with pytest.raises(ValueError, match="how many paths there will be is not known"):
+        da.expect(system, da.midpoint(), (np.ones((9, 1)),) * 2, energy, t_end=1, tolerance=1)
+    with pytest.raises(ValueError, match="of which those of two steps do not make those of one"):
+        da.expect(
+            da.systems.two_noise(), da.ninomiya_victoir(), START, energy,
+            t_end=1.0, tolerance=1.0, estimator="multilevel",
+        )  # fmt: skip
+
+
+def test_a_picture():
+    pytest.importorskip("matplotlib").use("agg")
+    axes = ask().plot()
+    assert "langevin" in axes.get_title() and axes.get_xscale() == "log"
+
+
+def test_diagnose_recommends_methods_whose_levels_are_cheap():
+    advice = {x.purpose: x for x in da.diagnose(pendulum()).recommendation}
+    assert advice["da.expect"].method == "additive_midpoint"
+    assert "dt^4" in advice["da.expect"].reasons[0]
+
+
+def test_without_noise_only_the_bias_is_left():
+    system = da.System(H=lambda q, p: (q @ q + p @ p) / 2, dim=1, name="oscillator")
+    found = da.expect(
+        system, da.midpoint(), ([1.0], [0.0]), lambda q, p: q[0],
+        t_end=2.0, tolerance=1e-3, progress=False,
+    )  # fmt: skip
+    assert found.stderr == 0 and abs(found.value - np.cos(2.0)) <= found.error <= 1e-3
+    assert abs(found.alpha - 2) < 0.2

@@ -1,0 +1,180 @@
+"""Paths that stop at an event: where and when, what is observed, what is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import dalembert as da
+
+START = ([-1.0], [0.0])
+
+
+def double_well(q):
+    return q[0] ** 4 / 4 - q[0] ** 2 / 2
+
+
+def top(q, p, params):
+    return q[0]
+
+
+def higher(q, p, params):
+    return q[0] - 0.5
+
+
+def well():
+    return da.systems.langevin(double_well, gamma=1.0, temperature=0.5)
+
+
+def escape(stop=top, **options):
+    given = {"dt": 0.1, "t_end": 10.0, "paths": 300, "save_every": 20, "progress": False} | options
+    return da.simulate(well(), da.midpoint(), START, stop=stop, **given)
+
+
+def escape_from(x):
+    return da.simulate(well(), da.midpoint(), (x, x), dt=0.1, t_end=1.0, stop=top)
+
+
+def swing(method, dt, stop=lambda q, p: p[0]):
+    pendulum = da.System(H=lambda q, p: p[0] ** 2 / 2 - jnp.cos(q[0]), dim=1, name="free")
+    return da.simulate(
+        pendulum, method, ([1.0], [0.0]), dt=dt, t_end=4.0, stop=stop, keep="final",
+        save_every=10**6, progress=False,
+    )  # fmt: skip
+
+
+def period():
+    """4 K(sin²½) by the arithmetic-geometric mean."""
+    a, b = 1.0, np.cos(0.5)
+    for _ in range(8):
+        a, b = (a + b) / 2, np.sqrt(a * b)
+    return 2 * np.pi / a
+
+
+def test_the_period_of_a_pendulum():
+    half = period() / 2
+    errors = [abs(swing(da.midpoint(), dt).stopped.t[0] - half) for dt in (0.04, 0.02)]
+    assert 3.9 < errors[0] / errors[1] < 4.1, "the order of midpoint"
+    found = swing(da.additive_gauss(), 0.00125)
+    assert abs(found.stopped.t[0] - half) < 2e-13
+    assert abs(found.p[0, 0]) < 1e-15 and abs(found.q[0, 0] + 1) < 1e-13
+    assert found.stopped.count == 1 and found.stopped.censored == 0
+
+
+def test_times_states_and_survival_agree_with_the_kept_paths():
+    run = escape(keep="final")
+    found, t = run.stopped, run.stopped.t
+    has_stopped = ~np.isnan(t)
+    assert 0 < found.count == has_stopped.sum() < 300
+    assert found.censored == 300 - found.count
+    np.testing.assert_allclose(found.mean, t[has_stopped].mean())
+    np.testing.assert_allclose(
+        found.stderr, t[has_stopped].std(ddof=1) / np.sqrt(has_stopped.sum())
+    )
+    np.testing.assert_allclose(found.restricted_mean, np.nan_to_num(t, nan=10.0).mean())
+    alive = [(~(t <= when)).mean() for when in run.t]
+    np.testing.assert_allclose(found.survival, alive)
+    assert np.abs(run.q[has_stopped]).max() < 1e-12, "at the event"
+    assert np.all(run.q[~has_stopped] < 0)
+    energy = run.p[has_stopped, 0] ** 2 / 2
+    np.testing.assert_allclose(found.at_event["energy"].mean, energy.mean())
+    assert f"{found.count} stopped, {found.censored} did not" in repr(run)
+
+
+def test_paths_before_their_event_are_those_that_do_not_stop():
+    stopped, free = escape(keep="all"), escape(None, keep="all")
+    until = stopped.stopped.t
+    for k in range(len(until)):
+        before = ~(stopped.t >= until[k])
+        np.testing.assert_allclose(stopped.q[before, k], free.q[before, k], rtol=1e-9)
+        after = stopped.q[~before, k]
+        assert np.all(after == after[:1]), "they stay"
+    with pytest.raises(AttributeError, match="no path of this run stops"):
+        _ = free.stopped
+
+
+def test_every_statistic_sees_where_paths_have_stopped(tmp_path):
+    run = escape(
+        observe={"q": lambda q, p, params: q[0]},
+        histograms={"q": da.Histogram(da.Axis(lambda q, p, params: q[0], -2.5, 0.01, bins=5))},
+        statistics={"cov": da.Covariance({"q": lambda q, p, params: q[0]})},
+    )
+    assert run.histograms["q"].outside == 0
+    assert run.maximum["q"][-1] < 1e-12
+    np.testing.assert_allclose(run.statistics["cov"].mean[-1, 0], run.mean["q"][-1])
+    run.save(tmp_path / "run.npz")
+    again = da.load(tmp_path / "run.npz").stopped
+    assert again.mean == run.stopped.mean and again.count == run.stopped.count
+
+
+def test_the_same_bits_and_another_event_is_another_run(tmp_path):
+    usual = escape()
+    kept = escape(checkpoint=tmp_path / "run", workers=1)
+    assert kept.stopped.mean == usual.stopped.mean
+    assert escape(checkpoint=tmp_path / "run").stopped.mean == usual.stopped.mean
+    with pytest.raises(ValueError, match="stop"):
+        escape(higher, checkpoint=tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_a_path_may_start_on_the_section_that_it_returns_to():
+    found = swing(da.additive_gauss(), 0.02, stop=lambda q, p: (q[0] - 1) * 1.0)
+    assert found.stopped.count == 0, "it comes back after a whole period only"
+    found = swing(da.additive_gauss(), 0.02, stop=lambda q, p: p[0])
+    assert found.stopped.count == 1
+
+
+@pytest.mark.slow
+def test_engines_agree():
+    fast, slow = (escape(engine=engine, keep="final") for engine in (None, "XLA"))
+    assert fast.provenance["code"] == "vector code (LLVM)"
+    np.testing.assert_allclose(fast.stopped.t, slow.stopped.t, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_events_that_cannot_be_written_out_take_a_slower_engine():
+    def rounds(q, p, params):
+        return jax.lax.while_loop(lambda x: jnp.abs(x) > 10, lambda x: x / 2, q[0])
+
+    found = escape(rounds, keep="final")
+    assert found.provenance["code"] == "arrays (XLA)"
+    reason = found.provenance["refused_engines"]["vector code (LLVM)"]
+    assert "no straight-line form for stop" in reason
+    np.testing.assert_allclose(found.stopped.t, escape(keep="final").stopped.t, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_weak_methods_and_large_systems_stop_too():
+    weak = da.simulate(
+        well(), da.srkw1(), START, dt=0.1, t_end=10.0, paths=300, stop=top, progress=False
+    )
+    assert weak.stopped.count > 0
+    chain = da.systems.fput()
+    q = np.linspace(0.1, 0.2, chain.dim).reshape(chain.shape)
+    start = (q, 0 * q)
+    run = da.simulate(
+        chain, da.midpoint(), start, dt=0.1, t_end=3.0, paths=2, keep="final", progress=False,
+        stop=lambda q, p, *params: jnp.ravel(q)[0] - 0.09,
+    )  # fmt: skip
+    has_stopped = ~np.isnan(run.stopped.t)
+    assert has_stopped.any()
+    np.testing.assert_allclose(run.q.reshape(2, -1)[has_stopped, 0], 0.09, rtol=1e-12)
+
+
+def test_what_is_no_event():
+    with pytest.raises(TypeError, match="It must change its sign at the event"):
+        escape(lambda q, p, params: q[0] > 0)
+    with pytest.raises(ValueError, match="float32 does not tell the times"):
+        escape(dtype=np.float32, t_end=1e5)
+    with pytest.raises(TypeError, match="observe must map names to functions"):
+        escape(observe=top)
+    with pytest.raises(TypeError, match="stop must be a function"):
+        escape(0.5)
+    with pytest.raises(ValueError, match="stop must give one number"):
+        escape(lambda q, p, params: q)
+    with pytest.raises(TypeError, match="stop cannot be traced by JAX"):
+        escape(lambda q, p, params: float(q[0]))
+    with pytest.raises(ValueError, match="the name 'stopped' is taken"):
+        escape(statistics={"stopped": da.Mean(top)})
+    with pytest.raises(ValueError, match="stop cannot be had inside jit"):
+        jax.jit(lambda x: escape_from(x).mean["energy"])(jnp.ones(1))
