@@ -1,6 +1,6 @@
 """What does a worker of an executor cost? Time beside a run without one, and memory of the caller.
 
-    python benchmarks/executors.py [--repeat N] [--out FILE.json]
+    python benchmarks/executors.py [--quick] [--repeat N] [--out FILE.json]
 
 One worker process of Dask with one thread, over TCP, and the same runs in this process with
 `workers=1`, in turn. Core-seconds are those of caller, scheduler and worker together, which other
@@ -27,7 +27,7 @@ import dalembert as da
 
 BLOCK = 4096
 """Paths of a block on a CPU."""
-SAVES = 4
+SAVES = 1
 
 
 def simulate(paths: int, steps: int, executor: Any = None) -> da.Run:
@@ -125,16 +125,19 @@ def grown(blocks: int, client: Client) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="few blocks, to see that it works")
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
     print(json.dumps(machine() | {"load": psutil.getloadavg()}))
-    long = steps_for(1.0)
+    many = 50 if options.quick else 1000
+    runs = (("a second", 2 if options.quick else 20, steps_for(1.0)), ("short", many, 12))
+    rows = []
     with cluster() as (client, others):
-        given = options.repeat, client, others
-        rows = [compared("a second", 5, long, *given), compared("a millisecond", 1000, 12, *given)]
+        for run in runs:
+            rows.append(compared(*run, options.repeat, client, others))
+            print_table(rows[-1:])
         # The first one makes what stays: code, buffers, connections.
-        memory = [grown(blocks, client) for blocks in (250, 250, 1000, 2000)]
-    print_table(rows)
+        memory = [grown(blocks, client) for blocks in (many // 4, many // 4, many, 2 * many)]
     print_table(memory)
     if options.out:
         write_json(options.out, [*rows, *memory], dtype="float64")
