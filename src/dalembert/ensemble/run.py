@@ -250,7 +250,7 @@ class Run:
             kept.get("q"),
             kept.get("p"),
             header["provenance"],
-            kept.get("stop_times"),
+            stop_times=kept.get("stop_times"),
         )
 
     def to_xarray(self) -> Any:
