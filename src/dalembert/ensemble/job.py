@@ -25,6 +25,9 @@ __all__ = ["Interrupted", "Job"]
 ROUND_SECONDS = 5.0
 """About how long processes work before they exchange results."""
 
+SHORTEST = 1e-9
+"""Seconds that steps take by a clock that stands still."""
+
 
 class Interrupted(KeyboardInterrupt):
     """A run was stopped by Ctrl-C; its message says what was done and how to go on."""
@@ -226,12 +229,13 @@ class Job:
         assert tally is not None, "a run has at least one block"
         seconds, compiling = self._times()
         device = jax.local_devices(backend=settings.backend)[0]
+        path_steps = settings.run_paths * settings.steps
         provenance = self.identity | {
             "device": f"{device.platform} ({device.device_kind})",
             **self._team(),
             "seconds": seconds,
             "compile_seconds": compiling,
-            "path_steps_per_second": settings.run_paths * settings.steps / (seconds - compiling),
+            "path_steps_per_second": path_steps / max(seconds - compiling, SHORTEST),
         }
         q, p = (None, None) if done.kept is None else map(settings.system.shaped, done.kept)
         run = Run(
@@ -255,8 +259,7 @@ class Job:
 
     def _times(self) -> tuple[float, float]:
         """How long this call and those before it took, and how much of it was compilation."""
-        # Of clocks that hardly move there are some.
-        seconds = max(self.done.seconds + time.perf_counter() - self.began, 1e-9)
+        seconds = self.done.seconds + time.perf_counter() - self.began
         return seconds, self.done.compile_seconds + self.preparing + self.work.compile_seconds
 
     def _team(self) -> dict[str, int]:

@@ -114,7 +114,7 @@ class Run:
             a system has a shape, it stands in the place of dim.
         p: kept momenta, likewise. From its failure on, a path is NaN in both.
         provenance: everything needed to repeat the run.
-        system: what was simulated; None if the run comes from a file.
+        system: what was simulated; None if the run comes from a file or stops at events.
         stop_times: of kept paths that stop at an event, see `stopped`.
 
     Statistics are NumPy float64, kept states have the type of the run; time units are those of the
