@@ -48,7 +48,7 @@ from dalembert.system import System
 from dalembert.systems import SYSTEMS
 
 if TYPE_CHECKING:
-    from dalembert import plasma, theory
+    from dalembert import fitting, plasma, theory
     from dalembert.theory import (
         Certificate,
         Diagnosis,
@@ -99,6 +99,7 @@ __all__ = [
     "enumerate_three_point",
     "exact_moments",
     "explain",
+    "fitting",
     "inverse_cdf_sampler",
     "load",
     "methods",
@@ -117,11 +118,11 @@ __all__ += methods.__all__
 
 
 def __getattr__(name: str) -> Any:
-    """Theory and plasmas are loaded when they are first used: a simulation does not need them."""
+    """Rooms that a simulation does not need are loaded when they are first used."""
     if name not in __all__:
         raise AttributeError(f"module 'dalembert' has no attribute {name!r}")
-    if name == "plasma":
-        return import_module("dalembert.plasma")
+    if name in ("fitting", "plasma"):
+        return import_module(f"dalembert.{name}")
     theory = import_module("dalembert.theory")
     return theory if name == "theory" else getattr(theory, name)
 
