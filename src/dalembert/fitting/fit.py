@@ -1,5 +1,6 @@
 """Parameters that fit best, with standard errors: Fisher's scoring, and what comes of it."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,14 +8,13 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+from jax.scipy.special import gammaincc
 
 from dalembert.fitting.observed import free_parameters, labels, unravelled
+from dalembert.precision import with_precision
 from dalembert.theory.text import table
 
 __all__ = ["Fit", "fit"]
-
-NEAR = 1e-4
-"""Distance from the best parameters, in standard errors, at which the search ends."""
 
 SINGULAR = 1e-10
 """Least eigenvalue of the information, scaled to ones on its diagonal."""
@@ -60,6 +60,14 @@ class Fit:
         scale = np.sqrt(np.diag(self.covariance))
         return self.covariance / np.outer(scale, scale)
 
+    @property
+    def chance(self) -> float:
+        """Probability that the misfit of a right model is larger; NaN if there is none."""
+        square, free = self.misfit or (0.0, 0)
+        if not free:
+            return math.nan
+        return float(with_precision(gammaincc, np.asarray(free / 2), np.asarray(square / 2)))
+
     def interval(self, confidence: float = 0.95) -> dict[str, tuple[Any, Any]]:
         """Normal confidence intervals, (low, high) by name."""
         z = NormalDist().inv_cdf((1 + confidence) / 2)
@@ -78,7 +86,9 @@ class Fit:
             lines.append(f"  log-likelihood {self.value:.6g}, {self.iterations} iterations")
         else:
             square, free = self.misfit
-            lines.append(f"  misfit χ² = {square:.3g} with {free} degrees of freedom")
+            lines.append(f"  misfit χ² = {square:.3g}, {free} degrees of freedom")
+            if free:
+                lines[-1] += f": a right model exceeds it with probability {self.chance:.2g}"
         return "\n".join([*lines, *(f"- {note}" for note in self.notes)])
 
     def plot(self, axes: Any = None) -> Any:
@@ -130,9 +140,9 @@ def fit(
     """The parameters that fit observations best, with standard errors.
 
     The search is Fisher's scoring (Gauss and Newton's method for moments) with halved steps, until
-    the next step would be shorter than 1e−4 standard errors. Standard errors of a likelihood are
-    those of White's sandwich, I⁻¹ (Σ s sᵀ) I⁻¹ with the scores s of transitions: they hold for laws
-    that are not Gaussian, as long as mean and covariance of a step are right.
+    the next step would be shorter than 1e−4 standard errors, of moments 0.05. Standard errors of a
+    likelihood are those of White's sandwich, I⁻¹ (Σ s sᵀ) I⁻¹ with the scores s of transitions:
+    they hold for laws that are not Gaussian, as long as mean and covariance of a step are right.
 
     Args:
         objective: of `path_likelihood` or `match_moments`.
@@ -158,8 +168,11 @@ def fit(
     iterations = 0
     for _ in range(objective.rounds):
         objective = objective.at(unravelled(free, flat))
-        flat, found, more = _climb(objective, free, flat, is_positive, max_iterations)
+        flat, found, more, near = _climb(objective, free, flat, is_positive, max_iterations)
         iterations += more
+    notes = objective.notes
+    if near > objective.near:
+        notes += (f"the search ended {near:.2g} standard errors from where slopes say it is best",)
     inverse = np.linalg.inv(found.information)
     covariance = inverse @ found.spread @ inverse
     errors = np.sqrt(np.diag(covariance))
@@ -173,12 +186,13 @@ def fit(
         objective.kind,
         iterations,
         objective.misfit(found.value, len(flat)) if hasattr(objective, "misfit") else None,
-        objective.notes,
+        notes,
     )
 
 
 def _climb(objective: Any, free: Any, flat: Any, is_positive: Any, most: int) -> Any:
-    """The best parameters near some, what was found there, and the number of steps."""
+    """The best parameters near some, what was found there, the number of steps, and the length that
+    the next one would have in standard errors."""
     names = labels(free)
 
     def scored(flat: np.ndarray) -> Any:
@@ -194,27 +208,32 @@ def _climb(objective: Any, free: Any, flat: Any, is_positive: Any, most: int) ->
     for iteration in range(most):
         # In logarithms of what is positive.
         scale = np.where(is_positive, flat, 1.0)
-        information = found.information * np.outer(scale, scale)
+        information, score = found.information * np.outer(scale, scale), found.score * scale
         _check_determined(names, flat, information)
-        step = np.linalg.solve(information, found.score * scale)
-        if found.score * scale @ step < NEAR**2:
-            return flat, found, iteration
+        step = np.linalg.solve(information, score)
+        square = score @ step
+        if square < objective.near**2:
+            return flat, found, iteration, square**0.5
         share = min(1.0, LONGEST / max(np.abs(step[is_positive]).max(initial=0.0), 1e-300))
-        while True:
-            moved = np.where(
-                is_positive,
-                flat * np.exp(np.where(is_positive, share * step, 0)),
-                flat + share * step,
-            )
+        while share > SHORTEST:
+            moved = flat + share * step
+            moved[is_positive] = (flat * np.exp(np.minimum(share * step, LONGEST)))[is_positive]
             tried = scored(moved)
-            if tried.value >= found.value - 1e-13 * abs(found.value):
+            gain = tried.value - found.value
+            if gain >= 1e-4 * share * square - 1e-13 * abs(found.value):
                 break
             share /= 2
-            if share < SHORTEST:
+        else:
+            gain, moved, tried = 0.0, flat, found
+        if gain < objective.near**2 / 2:
+            # Small steps gain little, and larger ones nothing: only a rough function is so.
+            if square > 1:
                 raise RuntimeError(
-                    f"nothing is gained any more at {_text(names, flat)}, {iteration} steps from "
-                    "the guess. Begin elsewhere, or name positive parameters in `positive`."
+                    f"nothing is gained any more at {_text(names, flat)}, although the next step "
+                    f"would be {square**0.5:.2g} standard errors. Begin elsewhere, name positive "
+                    "parameters in `positive`, or simulate more paths."
                 )
+            return moved, tried, iteration + 1, square**0.5
         flat, found = moved, tried
     raise RuntimeError(
         f"the search did not end in {most} steps; it is at {_text(names, flat)}. Begin there, or "

@@ -32,6 +32,7 @@ from dalembert.fitting.observed import (
 )
 from dalembert.methods import Method
 from dalembert.noise import Increments
+from dalembert.options import compiled_sooner
 from dalembert.precision import cast, traced_dtype, with_precision
 from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.step import check_method
@@ -99,6 +100,7 @@ class PathLikelihood:
 
     kind = "Gaussian likelihood of observed paths"
     rounds = 1
+    near = 1e-4
 
     def __call__(self, params: Mapping[str, Any]) -> Any:
         check_names(self.system, params)
@@ -303,7 +305,7 @@ def _factors(stepper: Stepper) -> Any:
 
         return _over_all(one, data)
 
-    return jax.jit(run)
+    return jax.jit(run, compiler_options=compiled_sooner())
 
 
 @kept
