@@ -258,8 +258,8 @@ def test_moments_find_what_made_them(kubo_match):
     assert found.misfit is not None and found.misfit[1] == 3 and "misfit" in str(found)
     value, slope = jax.value_and_grad(lambda nu: kubo_match({"nu": nu}))(0.5)
     scored = kubo_match.scored((("nu", ()),), np.asarray([0.5]))
-    # Scores are secants over a tenth of a parameter.
-    assert np.isclose(value, scored.value) and np.isclose(slope, scored.score[0], rtol=1e-2)
+    # Slopes are secants over a quarter of a parameter.
+    assert np.isclose(value, scored.value) and np.isclose(slope, scored.score[0], rtol=0.05)
 
 
 def test_lagged_moments():

@@ -17,7 +17,7 @@ from dalembert.system import System
 
 __all__ = ["MomentMatch", "lagged_moments", "match_moments"]
 
-WIDTH = 0.1
+WIDTH = 0.25
 """Slopes are taken over this share of a parameter to both sides, of one where it is zero. Means
 over paths are smooth functions of parameters, and rough: where a path just crosses a barrier, the
 least change turns it, and slopes at a point tell of few such paths alone."""
@@ -72,7 +72,7 @@ class MomentMatch:
     weights: np.ndarray
 
     kind = "Moments matched with common random numbers"
-    rounds = 3
+    rounds = 2
     near = 0.05
     notes = ()
 
@@ -200,7 +200,7 @@ def match_moments(
     reduce = lagged_moments(0, 1, 2, 4) if summary is None else summary
 
     def simulated(params: Any) -> Any:
-        run = simulate(
+        run: Any = simulate(
             system.with_params(params),
             method,
             initial,
