@@ -39,6 +39,7 @@ SECTIONS = (
         ("Statistic", "Mean", "SampleMean", "Histogram", "Axis", "Binned"),
     ),
     ("Answers", ("answers",), ("expect", "Expectation", "ToleranceError")),
+    ("Fitting", ("fitting",), ("path_likelihood", "match_moments", "fit", "Fit")),
     ("Methods", ("methods",), tuple(da.METHODS)),
     ("Noise", ("noise",), ()),
     ("Systems and their exact results", ("systems",), ()),
@@ -63,7 +64,15 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 def _public() -> dict[str, Any]:
     """Functions and classes by what a user writes to get them, the shortest way first."""
     found: dict[str, Any] = {}
-    for room in ("", "systems.", "observables.", "plasma.", "plasma.linear.", "theory."):
+    for room in (
+        "",
+        "systems.",
+        "observables.",
+        "plasma.",
+        "plasma.linear.",
+        "theory.",
+        "fitting.",
+    ):
         module = attrgetter(room[:-1])(da) if room else da
         for name in module.__all__:
             thing = getattr(module, name)

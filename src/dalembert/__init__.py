@@ -50,7 +50,7 @@ from dalembert.system import System
 from dalembert.systems import SYSTEMS
 
 if TYPE_CHECKING:
-    from dalembert import answers, plasma, theory
+    from dalembert import answers, fitting, plasma, theory
     from dalembert.answers import Expectation, ToleranceError, expect
     from dalembert.theory import (
         Certificate,
@@ -109,6 +109,7 @@ __all__ = [
     "exact_moments",
     "expect",
     "explain",
+    "fitting",
     "inverse_cdf_sampler",
     "load",
     "methods",
@@ -132,7 +133,7 @@ def __getattr__(name: str) -> Any:
     """Rooms that a simulation does not need are loaded when they are first used."""
     if name not in __all__:
         raise AttributeError(f"module 'dalembert' has no attribute {name!r}")
-    if name in ("answers", "plasma"):
+    if name in ("answers", "fitting", "plasma"):
         return import_module(f"dalembert.{name}")
     if name in ("Expectation", "ToleranceError", "expect"):
         return getattr(import_module("dalembert.answers"), name)

@@ -15,7 +15,7 @@ FLOORS = (
     ("system", "noise", "constraints"),
     ("systems", "methods"),
     ("statistics", "stepping", "observables", "plasma"),
-    ("ensemble", "theory", "answers"),
+    ("ensemble", "theory", "answers", "fitting"),
     ("__init__",),
     ("diffrax", "studies", "launch", "coordinator", "terminal"),
     ("commands", "cli", "__main__"),
@@ -25,7 +25,7 @@ FLOORS = (
 ORDER = {
     room: (floor, place) for floor, rooms in enumerate(FLOORS) for place, room in enumerate(rooms)
 }
-LATER = {("__init__", "theory"), ("__init__", "answers"), ("ensemble", "__init__")}
+LATER = {("__init__", x) for x in ("theory", "answers", "fitting")} | {("ensemble", "__init__")}
 """Imports inside functions that look up: names found when they are asked for, and the version."""
 
 
