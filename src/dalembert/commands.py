@@ -189,7 +189,7 @@ def reproduce(
     processes: Processes = None,
     dask: Dask = None,
 ) -> None:
-    """Run studies: figures, curves and claims; "all" are those of the paper.
+    """Run studies, those of the paper and others.
 
     With other numbers (--param) curves, texts and claims follow them; claims that hold only for the
     paper's are left out.

@@ -26,6 +26,7 @@ def distances(pairs: Sequence[tuple[int, int]], lengths: Any) -> Constraint:
     sizes = _lengths(lengths, len(places))
 
     def g(q: Any, *params: Any) -> Any:
+        _check_axes("distances", q, (2,), "(N, d)")
         return _miss(q[places[:, 0]] - q[places[:, 1]], sizes)
 
     return g
@@ -42,6 +43,7 @@ def rigid(lengths: Mapping[tuple[int, int], float]) -> Constraint:
     sizes = _lengths(list(lengths.values()), len(places))
 
     def g(q: Any, *params: Any) -> Any:
+        _check_axes("rigid", q, (3,), "(N, k, d)")
         between = [q[:, i] - q[:, j] for i, j in places]
         return _miss(jnp.stack(between, axis=1), sizes[None]).reshape(-1)
 
@@ -59,6 +61,7 @@ def on_surface(phi: Callable[[Any], Any]) -> Constraint:
         raise TypeError(f"phi must be a function of one point, not {phi!r}.")
 
     def g(q: Any, *params: Any) -> Any:
+        _check_axes("on_surface", q, (1, 2), "(d,) or (N, d)")
         return jax.vmap(phi)(q[None] if q.ndim == 1 else q)
 
     return g
@@ -79,6 +82,11 @@ def _miss(between: Any, lengths: np.ndarray) -> Any:
     """(|r|² − l²)/2l, which is |r| − l near zero, and smooth everywhere."""
     sizes = jnp.asarray(lengths, between.dtype)
     return (jnp.sum(between * between, axis=-1) - sizes**2) / (2 * sizes)
+
+
+def _check_axes(name: str, q: Any, axes: tuple[int, ...], form: str) -> None:
+    if q.ndim not in axes:
+        raise ValueError(f"{name} is for q of shape {form}, not {q.shape}: write dim={form}.")
 
 
 def _pairs(pairs: Any) -> np.ndarray:

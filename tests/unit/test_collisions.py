@@ -416,3 +416,13 @@ def test_damping_is_that_of_linear_theory_with_each_operator(name):
     gaps = {other: gap(other) for other in CURVES}
     assert gaps[name] < 2
     assert all(gap > 3 for other, gap in gaps.items() if other != name)
+
+
+def test_pairs_of_twice_the_weight_collide_twice_as_often():
+    """A species of density two: the same velocities as with twice the rate."""
+    dense, light = plasma("coulomb", nu=0.1, weight=2.0), plasma("coulomb", nu=0.2)
+    q, p = map(jnp.asarray, state(light))
+    w = jnp.asarray(np.random.default_rng(0).normal(size=light.flow.noises))
+    pushed = [s.flow.map(q, x, w, 0.1, s.params)[1] for s, x in ((dense, 2 * p), (light, p))]
+    assert np.allclose(pushed[0], 2 * pushed[1], rtol=1e-12)
+    assert not np.allclose(pushed[1], p)

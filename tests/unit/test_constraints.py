@@ -403,3 +403,29 @@ def test_diagnoses_say_where_constraints_are_redundant():
     assert found.constraints.is_singular
     assert not found.constraints.is_met
     assert "rank of Dg 1, on a manifold of dimension 2; REDUNDANT" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("dim", "g", "match"),
+    [
+        (6, da.constraints.distances([(0, 1)], 1.0), "distances is for q of shape"),
+        ((3, 3), da.constraints.rigid({(0, 1): 1.0, (1, 2): 1.0}), "rigid is for q of shape"),
+        ((2, 2, 3), da.constraints.on_surface(lambda x: jnp.sum(x**2) - 1), "on_surface is for q"),
+    ],
+)
+def test_ready_made_constraints_are_for_points(dim, g, match):
+    with pytest.raises(TypeError, match=match):
+        da.System(H=lambda q, p: jnp.sum(p**2) / 2, dim=dim, constraints=g)
+
+
+def test_events_and_pairs_of_paths_are_refused():
+    system = da.systems.brownian_sphere()
+    start = (np.array([0.0, 0.0, 1.0]), np.zeros(3))
+    with pytest.raises(ValueError, match="has constraints, and neither stop="):
+        da.simulate(system, da.rattle(), start, dt=0.1, t_end=1.0, stop=lambda q, p, c: q[2])
+
+
+def test_a_projection_promises_no_more_than_its_ends_keep():
+    certificate = da.certify(da.ProjectedMethod(da.bracket_gauss()))
+    assert max(x for x in certificate.order.values() if x) == 1.0
+    assert da.ProjectedMethod(da.srkw1()).convergence == "weak"

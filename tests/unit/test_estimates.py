@@ -89,3 +89,11 @@ def test_growth_is_fitted_with_the_right_error_bars():
 def test_what_cannot_be_fitted_is_refused(make, match):
     with pytest.raises(ValueError, match=match):
         make()
+
+
+def test_weights_of_a_plasma_with_collisions_are_refused():
+    start = da.plasma.Start(8)
+    system = da.plasma.vlasov_poisson(8, nu=0.1)
+    state = start.quiet()
+    with pytest.raises(ValueError, match="this plasma has collisions"):
+        da.plasma.DeltaF(start, state).weights(*state, system.params)

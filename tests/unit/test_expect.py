@@ -231,3 +231,16 @@ def test_without_noise_only_the_bias_is_left():
     )  # fmt: skip
     assert found.stderr == 0 and abs(found.value - np.cos(2.0)) <= found.error <= 1e-3
     assert abs(found.alpha - 2) < 0.2
+
+
+def test_a_rare_event_that_has_not_come_up_is_no_answer():
+    system = da.systems.langevin(dim=1)
+
+    def far(q, p, c):
+        return jnp.where(q[0] > 50.0, 1.0, 0.0)
+
+    with pytest.raises(da.ToleranceError, match=r"samples at dt = .* are equal"):
+        da.expect(system, da.midpoint(), START_AT_REST, far, t_end=1.0, tolerance=1e-5)
+
+
+START_AT_REST = (np.zeros(1), np.zeros(1))

@@ -162,6 +162,8 @@ def test_states_that_are_none_are_refused():
         canonical_state(Start(8).quiet(), system)
     with pytest.raises(ValueError, match=r"must have shape \(2, 1\)"):
         canonical_state(Start(8, components=2).quiet(), system, waves=[1.0])
+    with pytest.raises(ValueError, match="6 particles and 1 waves of light make 14 numbers"):
+        canonical_state(Start(6, components=2).quiet(), system)
 
 
 def test_sources_are_in_the_bibliography():

@@ -1014,3 +1014,8 @@ def test_langevin_with_a_mass_and_a_friction_for_each_degree_of_freedom():
         da.systems.langevin(dim=2, mass=np.ones(4))
     with pytest.raises(ValueError, match=r"gamma is .* must be at least 0"):
         da.systems.langevin(dim=2, gamma=np.array([1.0, -1.0]))
+
+
+def test_langevin_equations_have_one_temperature():
+    with pytest.raises(ValueError, match="temperature must be one number"):
+        da.systems.langevin(dim=2, temperature=np.array([1.0, 2.0]))

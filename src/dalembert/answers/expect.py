@@ -196,9 +196,10 @@ def _observables(
 
 def _estimator(system: System, method: Method, given: str | None) -> tuple[str, bool]:
     """The estimator, and whether paths of two step sizes can be coupled."""
-    extra = method.needs(system.noises) - COUPLED
+    extra = method.needs_for(system) - COUPLED
     is_weak = method.convergence == "weak"
-    usual = "richardson" if is_weak else "plain" if extra else "multilevel"
+    alone = extra or system.constraint_count or system.flow is not None
+    usual = "richardson" if is_weak else "plain" if alone else "multilevel"
     chosen = usual if given is None else given
     check_choice("estimator", chosen, tuple(SCHEMES))
     if chosen == "multilevel" and extra:
@@ -206,7 +207,7 @@ def _estimator(system: System, method: Method, given: str | None) -> tuple[str, 
             f"{method.name} reads the increments {sorted(extra)}, of which those of two steps do "
             f'not make those of one: take estimator="{usual}", or another method.'
         )
-    return chosen, not extra and (chosen == "multilevel" or not is_weak)
+    return chosen, not alone and (chosen == "multilevel" or not is_weak)
 
 
 def _check_initial(system: System, initial: Any) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from dalembert.answers.orders import measured_exponents
 from dalembert.answers.sampling import Level, Row, Sampler
 from dalembert.answers.schemes import Scheme
+from dalembert.ensemble.job import FailedPathsError
 
 __all__ = ["Estimate", "Goal", "Search", "StoppedError"]
 
@@ -133,7 +134,7 @@ class Search:
         while steps <= most:
             try:
                 level = self.sample(Row(steps, self.coupled), PILOT)
-            except RuntimeError as error:
+            except FailedPathsError as error:
                 failed = error
             else:
                 whole = np.maximum(level.itself.variance, np.finfo(float).tiny)
@@ -169,6 +170,7 @@ class Search:
         scheme = self.scheme(coarsest, halvings, self.alpha(), self.coupled)
         for row in scheme.rows:
             self.sample(row, PILOT)
+        self._check_spread(scheme)
         self.last = scheme
         while True:
             scheme = self.scheme(coarsest, halvings, self.alpha(), self.coupled)
@@ -188,6 +190,16 @@ class Search:
             self._afford(sum((n - self.levels[row].paths) * row.cost for row, n in missing.items()))
             for row, count in missing.items():
                 self.sample(row, count)
+
+    def _check_spread(self, scheme: Scheme) -> None:
+        """Refuse samples of a rare event, in which it has not come up."""
+        is_random = self.sampler.system.noises or callable(self.sampler.initial)
+        for level in (self.levels[row] for row in scheme.rows):
+            if is_random and np.all(level.itself.variance == 0):
+                raise StoppedError(
+                    f"all {level.paths} samples at dt = {level.dt:.3g} are equal, so that nothing "
+                    "is known of their error: a rare event needs another observable"
+                )
 
     def estimate(self, scheme: Scheme) -> Estimate:
         """What the samples so far give; the bias may be larger than it looks by its own error."""

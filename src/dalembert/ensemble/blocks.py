@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from dalembert.ensemble.blame import Leg, failed_leg, failed_start
-from dalembert.ensemble.initial import BadStartError, InitialStates, path_words
+from dalembert.ensemble.initial import InitialStates, path_words
 from dalembert.ensemble.kernel import Kernel, Saves
 from dalembert.ensemble.legs import Compiled, observe, run_leg
 from dalembert.ensemble.march import Block, PathState, Status
@@ -25,6 +25,7 @@ from dalembert.noise import seed_words
 from dalembert.precision import cast
 from dalembert.statistics.observing import on_host
 from dalembert.stepping.newton import Report
+from dalembert.stepping.project import BadStartError
 from dalembert.stepping.propagator import Maps
 
 __all__ = ["BlockResult", "Pending", "Stopped", "Work", "cores", "run_blocks", "worker_count"]
@@ -213,8 +214,10 @@ def _run_block(work: Work, number: int, place: Place) -> BlockResult | None:
                 now = jax.tree.map(np.asarray, Pending(unit, state, memory, None))
                 now = now._replace(unit=unit, saves=saves[0])
                 last = now if unit == shared else last
-                with work.lock:
-                    work.pending[number] = now
+                # Not beyond the end that a longer run shares: a block that waits is to keep it.
+                if not work.ends or unit <= shared:
+                    with work.lock:
+                        work.pending[number] = now
         ends = compiled.finish(state, memory, block)
         return _result(work, number, state, _joined(saves), ends)._replace(end=last)
 

@@ -13,7 +13,7 @@ from dalembert.captured import Keyed, captured
 from dalembert.digest import trace_key
 from dalembert.noise import initial_key, seed_words
 from dalembert.precision import cast, check_real
-from dalembert.stepping.project import check_start
+from dalembert.stepping.project import BadStartError, check_start
 from dalembert.system import System
 from dalembert.traces import reads_argument
 
@@ -90,10 +90,6 @@ def sampled_state(
         check_real(f"{name} of the sampler", x)
         pair.append(x.reshape(-1))
     return pair[0], pair[1]
-
-
-class BadStartError(ValueError):
-    """A sampler gave a state at which nothing can start; the message says for which path."""
 
 
 def _sampled(system: System, sampler: Any, seed: int, dtype: np.dtype) -> InitialStates:

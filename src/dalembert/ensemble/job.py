@@ -20,7 +20,7 @@ from dalembert.ensemble.run import Failures, Observed, Run
 from dalembert.ensemble.stopping import Terminated, ending_on_sigterm, undisturbed
 from dalembert.ensemble.tally import Tally
 
-__all__ = ["Interrupted", "Job"]
+__all__ = ["FailedPathsError", "Interrupted", "Job"]
 
 ROUND_SECONDS = 5.0
 """About how long processes work before they exchange results."""
@@ -31,6 +31,10 @@ SHORTEST = 1e-9
 
 class Interrupted(KeyboardInterrupt):
     """A run was stopped by Ctrl-C; its message says what was done and how to go on."""
+
+
+class FailedPathsError(RuntimeError):
+    """Paths could not go on, and that was to end the run."""
 
 
 class Job:
@@ -133,7 +137,7 @@ class Job:
             try:
                 self._write()
                 self.file.clean_up()
-            except OSError as error:
+            except (OSError, MemoryError) as error:
                 text = f"the run is complete, but its checkpoint is not: {error}."
                 warnings.warn(text, RuntimeWarning, stacklevel=4)
 
@@ -179,7 +183,7 @@ class Job:
         self.work.forget(number)
         self.bar.reach(self._merged())
         if tally.failed and self.on_failure == "raise":
-            raise RuntimeError(self._failure_message(_failures(tally, settings.dt)))
+            raise FailedPathsError(self._failure_message(_failures(tally, settings.dt)))
 
     def _merged_tally(self, number: int, before: Tally, new: Tally) -> Tally:
         try:
@@ -253,7 +257,7 @@ class Job:
         if run.failed:
             message = self._failure_message(run.failures)
             if self.on_failure == "raise":
-                raise RuntimeError(message)
+                raise FailedPathsError(message)
             warnings.warn(message, RuntimeWarning, stacklevel=4)
         return run
 

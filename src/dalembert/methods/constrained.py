@@ -7,7 +7,7 @@ from typing import Any, ClassVar, get_args
 
 from dalembert.methods.langevin import Flow, LangevinSplitting, rows_of_flows
 from dalembert.methods.mean_square import midpoint, stormer_verlet
-from dalembert.methods.method import SYMPLECTIC, Convergence, Method, Promises
+from dalembert.methods.method import SYMPLECTIC, Convergence, Method, Orders, Promises
 from dalembert.methods.stages import StageSystem
 
 ON_THE_MANIFOLD = "all of it holds on the manifold g(q) = 0, Dg(q) H_p = 0, which no step leaves"
@@ -27,12 +27,13 @@ class ProjectedMethod(Method):
     Args:
         inner: the method Φ.
         name: what it is called.
-        convergence: "mean-square", or "weak" to be driven by three-point variables.
+        convergence: "mean-square", or "weak" to be driven by three-point variables; that of the
+            inner method if it is not given.
     """
 
     inner: Method
     name: str = "my projected method"
-    convergence: Convergence = "mean-square"
+    convergence: Convergence | None = None
 
     family = "projection"
     requires: ClassVar[frozenset[str]] = frozenset({"constraints"})
@@ -48,6 +49,8 @@ class ProjectedMethod(Method):
                 f"ProjectedMethod {self.name!r}: {self.inner.name} asks for more than constraints "
                 "leave of a system; take a mean-square or weak tableau, or da.g_baoab()"
             )
+        if self.convergence is None:
+            object.__setattr__(self, "convergence", self.inner.convergence)
         if self.convergence not in get_args(Convergence):
             raise ValueError(
                 f"ProjectedMethod {self.name!r}: convergence must be one of "
@@ -80,11 +83,21 @@ class ProjectedMethod(Method):
     def promises(self) -> Promises:
         """Those of the inner method, on the manifold."""
         inner = self.inner.promises()
-        return replace(inner, straight=None, notes=(*inner.notes, ON_THE_MANIFOLD))
+        # Multipliers act at the ends of a step alone: in between a path leaves the manifold.
+        order, weak = (_at_most_one(x) for x in (inner.order, inner.weak_order))
+        smooth = None if inner.without_noise is None else min(inner.without_noise, 2.0)
+        notes = (*inner.notes, ON_THE_MANIFOLD)
+        return replace(
+            inner, order=order, weak_order=weak, without_noise=smooth, straight=None, notes=notes
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The method and its inner one, in types that JSON knows."""
         return super().to_dict() | {"inner": self.inner.to_dict()}
+
+
+def _at_most_one(orders: Orders | None) -> Orders | None:
+    return orders and {kind: order and min(order, 1.0) for kind, order in orders.items()}
 
 
 @dataclass(frozen=True)

@@ -206,7 +206,9 @@ class CoulombPairs:
             total = mass + mass[ahead]
             reduced = mass * mass[ahead] / total
             square = jnp.sum(u**2, axis=1)
-            variance = h * scalar(q, params, "nu") * crowd * (charge * charge[ahead] / reduced) ** 2
+            density = crowd * weight
+            variance = h * scalar(q, params, "nu") * density
+            variance = variance * (charge * charge[ahead] / reduced) ** 2
             if self.kernel == "coulomb":
                 variance = variance / jnp.where(square > 0, square, 1.0) ** 1.5
             # No two pairs that begin at positions i < j, j ≥ i + 2, have i // 2 = j // 2.

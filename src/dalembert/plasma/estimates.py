@@ -42,6 +42,11 @@ class DeltaF:
 
     def weights(self, q: Any, p: Any, params: Params) -> Any:
         """1 − f₀/f at every particle, shape (N,)."""
+        if "nu" in params:
+            raise ValueError(
+                "DeltaF needs f to be constant along particles, and this plasma has collisions: "
+                "use da.plasma.density_modes."
+            )
         x, before = (jnp.asarray(z, q.dtype) for z in self.state)
         M = effective(q, params, "weight", "mass")
         k = 2 * np.pi * np.atleast_1d(self.start.mode)[0] / np.atleast_1d(self.start.length)[0]

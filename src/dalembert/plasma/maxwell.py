@@ -110,7 +110,11 @@ def vlasov_maxwell(
 
 
 def canonical_state(
-    state: tuple[Any, Any], system: System, waves: Any = None, slopes: Any = None
+    state: tuple[Any, Any],
+    system: System,
+    waves: Any = None,
+    slopes: Any = None,
+    modes: int = 1,
 ) -> tuple[np.ndarray, np.ndarray]:
     """A state of `vlasov_maxwell` from particles and light.
 
@@ -119,14 +123,21 @@ def canonical_state(
             `da.plasma.Start(N, length, components=2).quiet()`.
         system: of `vlasov_maxwell`.
         waves, slopes: as in `Canonical`; zero if not given.
+        modes: how many waves of light there are, if none are given.
     """
     q, p = (np.asarray(x, np.float64) for x in state)
     N = len(q)
-    modes = (system.dim - 2 * N) // 2
-    if q.shape != (N, 2) or p.shape != (N, 2) or modes < 1:
+    given = [np.shape(x)[-1] for x in (waves, slopes) if np.ndim(x) == 2]
+    modes = given[0] if given else modes
+    if q.shape != (N, 2) or p.shape != (N, 2):
         raise ValueError(
             f"positions and momenta have shapes {q.shape} and {p.shape}, but {system.name!r} needs "
             "(N, 2) each: write Start(N, length, components=2)."
+        )
+    if system.dim != 2 * N + 2 * modes:
+        raise ValueError(
+            f"{N} particles and {modes} waves of light make {2 * N + 2 * modes} numbers, but "
+            f"{system.name!r} has {system.dim}: give as many as it was made for (modes=)."
         )
     light = [np.zeros((2, modes)) if x is None else np.asarray(x, float) for x in (waves, slopes)]
     if any(x.shape != (2, modes) for x in light):

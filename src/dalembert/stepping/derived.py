@@ -39,6 +39,13 @@ def derived_system(
 ) -> DerivedSystem:
     """A system with the noises of another one, whose functions are made of its functions."""
 
+    what = "constraints" if system.constraint_count else "a flow" if system.flow else ""
+    if what:
+        raise ValueError(
+            f"{system.name!r} has {what}, and neither stop= nor pairs of paths are made for that: "
+            'leave stop out, or take da.expect(..., estimator="plain").'
+        )
+
     def scalar(fun: Function | None) -> Any:
         return None if fun is None else of_scalar(fun)
 

@@ -57,6 +57,10 @@ def project(system: System, q: Any, p: Any) -> tuple[Any, Any]:
     return q1.reshape(shape), p1.reshape(shape)
 
 
+class BadStartError(ValueError):
+    """Nothing can start at a state; the message says at which one."""
+
+
 def check_start(system: System, q: Any, p: Any, numbers: Any = None) -> None:
     """Refuse initial states, shape (n, dim), that are not on the constraints, or where Dg fails.
 
@@ -74,8 +78,8 @@ def check_start(system: System, q: Any, p: Any, numbers: Any = None) -> None:
         worst = np.max(np.abs(miss), axis=1) / scale
         if not np.all(worst <= limit):
             path = int(np.argmax(~(worst <= limit)))
-            number = int(np.nanargmax(np.abs(miss[path])))
-            raise ValueError(
+            number = int(np.argmax(np.nan_to_num(np.abs(miss[path]), nan=np.inf)))
+            raise BadStartError(
                 f"{what} of {system.name!r}: {name} is {miss[path][number]:.3g} for constraint "
                 f"{number} of path {path if numbers is None else numbers[path]}. Start from "
                 "da.project(system, q, p)."
@@ -86,7 +90,7 @@ def check_start(system: System, q: Any, p: Any, numbers: Any = None) -> None:
 def _check_ranks(system: System, grams: Any) -> None:
     for number, (rank, _) in enumerate(_ranks(system, grams[:MOST_RANKS])):
         if rank < system.constraint_count:
-            raise ValueError(
+            raise BadStartError(
                 f"the constraints of {system.name!r} are redundant: Dg(q) has rank {rank}, and "
                 f"there are {system.constraint_count}, at state {number}. Leave out those that "
                 "follow from others."

@@ -295,10 +295,11 @@ def _claim_growth(claims: ClaimList, runs: Mapping[str, Run], is_large: bool) ->
         )
         if free := runs.get("two streams"):
             entropies = [r.moments["entropy"].mean for r in (run, free)]
+            gained, mixed = (float(x[-1] - x[0]) for x in entropies)
             claims.above(
                 "entropy of colliding streams",
                 "Collisions make more entropy than mixing alone: gain over gain.",
-                float(np.ptp(entropies[0][[0, -1]]) / np.ptp(entropies[1][[0, -1]])),
+                gained / mixed if mixed > 0 else np.inf * gained,
                 1.0,
                 "Boltzmann",
             )

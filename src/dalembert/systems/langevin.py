@@ -77,6 +77,11 @@ def langevin(
     require("gamma", gamma, "at least 0", lambda v: v >= 0, "it is a friction rate")
     require("temperature", temperature, "at least 0", lambda v: v >= 0, "the noise is √(2γmT)")
     require("mass", mass, "above 0", lambda v: v > 0, "the velocity is p/mass")
+    if np.ndim(temperature):
+        raise ValueError(
+            f"temperature must be one number, not of shape {np.shape(temperature)}: baths of "
+            "several temperatures have no law exp(-H/T); da.systems.heat_chain is one."
+        )
     return System(
         H=_hamiltonian(potential),
         F=friction,

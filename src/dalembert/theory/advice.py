@@ -107,12 +107,14 @@ def judge(d: "Diagnosis", method: Method) -> Verdict:
         for s in stepper.solvers
         if s.block.unknowns
     )
+    multipliers = 0
     if isinstance(stepper, ConstrainedStepper):
         moves = sum(part.repeats for part in stepper.parts if part.moves)
+        multipliers = d.system.constraint_count * moves
         equations += ((d.system.constraint_count, False),) * moves
     few = d.system.dim <= WRITTEN_OUT
     unknowns = (len(s.block.unknowns) for s in stepper.solvers if few or not s.width)
-    coupled = d.system.dim * sum(unknowns)
+    coupled = d.system.dim * sum(unknowns) + multipliers
     return Verdict(method, None, strong, weak, kept, quadratic, equations, coupled)
 
 
