@@ -429,3 +429,14 @@ def test_a_projection_promises_no_more_than_its_ends_keep():
     certificate = da.certify(da.ProjectedMethod(da.bracket_gauss()))
     assert max(x for x in certificate.order.values() if x) == 1.0
     assert da.ProjectedMethod(da.srkw1()).convergence == "weak"
+
+
+def test_starts_are_looked_at_in_any_unit_of_length():
+    """A bond of 1e-10 that is wrong by a third is no bond."""
+    bond = da.constraints.distances([(0, 1)], 1e-10)
+    system = da.System(H=lambda q, p: jnp.sum(p**2) / 2, dim=(2, 3), constraints=bond)
+    q = np.array([[0.0, 0.0, 0.0], [1.3e-10, 0.0, 0.0]])
+    with pytest.raises(ValueError, match="positions are not on the constraints"):
+        da.step(system, da.rattle(), q, 0 * q, 0.1, [])
+    moved, _ = da.project(system, q, 0 * q)
+    assert np.linalg.norm(moved[1] - moved[0]) == pytest.approx(1e-10, rel=1e-12)

@@ -80,7 +80,8 @@ class Manifold:
         def miss(q: Any) -> Any:
             return -self.system.constraint(q, params)
 
-        floor = self.steepness(q, params) * (jnp.max(jnp.abs(q)) + 1)
+        far = jnp.max(jnp.abs(self.system.constraint(q, params))) + jnp.finfo(q.dtype).tiny
+        floor = self.steepness(q, params) * jnp.max(jnp.abs(q)) + far
         u, report = self.solve(moved, moved, miss, floor, q.dtype, Solver.SAFE)
         return moved(u), report
 

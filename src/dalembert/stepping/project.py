@@ -160,9 +160,9 @@ def _projected(manifold: Manifold, params: Any, q: Any, p: Any) -> tuple[Any, ..
 
 def _looked_at(manifold: Manifold, params: Any, q: Any, p: Any) -> tuple[Any, ...]:
     """g and Dg H_p, what rounding of positions and velocities is relative to, and grams."""
-    steep = manifold.steepness(q, params) + jnp.finfo(q.dtype).tiny
-    place = steep * (jnp.max(jnp.abs(q)) + 1)
-    pace = steep * (jnp.max(jnp.abs(manifold.velocity(q, p, params))) + 1)
+    steep, tiny = manifold.steepness(q, params), jnp.finfo(q.dtype).tiny
+    place = steep * jnp.max(jnp.abs(q)) + tiny
+    pace = steep * jnp.max(jnp.abs(manifold.velocity(q, p, params))) + tiny
     g = manifold.system.constraint(q, params)
     moved = manifold.normal_velocity(q, p, params)
     return (g, moved), (place, pace), _grams(manifold, params, q)
