@@ -27,6 +27,7 @@ def test_known_rates():
     assert beam_slope() == pytest.approx(-2 / 25 * (15 / 16), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_part_runs_and_its_claims_are_made(tmp_path):
     """Long runs alone, and not long enough for a claim about the drift of Heun's method."""
     study = plasma("quick")

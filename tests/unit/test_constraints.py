@@ -280,6 +280,7 @@ def test_registry():
     assert set(STARTS) == set(da.systems.CONSTRAINED)
 
 
+@pytest.mark.slow
 def test_a_step_too_large_is_reported():
     fast = (START[0], 50 * START[1])
     *_, info = da.step(SPHERE, da.rattle(), *fast, 1.0, DW)

@@ -75,6 +75,7 @@ def test_runs_are_the_same_bits_under_any_cut_and_after_a_stop(tmp_path):
         da.simulate(changed, da.stormer_verlet(), START, **options, checkpoint=file)
 
 
+@pytest.mark.slow
 def test_a_run_can_be_differentiated_with_respect_to_parameters_of_the_flow():
     def energy(gamma):
         system = pendulum(params={"gamma": gamma})

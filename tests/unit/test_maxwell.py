@@ -126,6 +126,7 @@ def weibel(n, u_x, anisotropy, k, t_end):
     return run.t, run.mean["light"][:, 0, 0]
 
 
+@pytest.mark.slow
 def test_weibels_instability_grows_at_the_rate_of_linear_theory():
     k, u_x = 1.25, 0.02 / np.sqrt(2)
     t, energy = weibel(2**12, u_x, 12.0, k, 100.0)
@@ -135,6 +136,7 @@ def test_weibels_instability_grows_at_the_rate_of_linear_theory():
     assert growth == pytest.approx(expected, rel=0.02)
 
 
+@pytest.mark.slow
 def test_nothing_grows_without_anisotropy():
     """The control."""
     t, energy = weibel(2**8, 0.02 / np.sqrt(2), 1.0, 1.25, 50.0)

@@ -377,6 +377,7 @@ def test_landau_damping_is_that_of_linear_theory(N, field, bound):
     assert np.ptp(energy) < 1e-4 * energy[0]
 
 
+@pytest.mark.slow
 def test_total_momentum_is_kept_by_fourier_modes_and_not_quite_by_a_grid():
     drift = {}
     for field in (Fourier(2), Spline(8)):
@@ -386,6 +387,7 @@ def test_total_momentum_is_kept_by_fourier_modes_and_not_quite_by_a_grid():
     assert drift[Spline] > 1e-8
 
 
+@pytest.mark.slow
 def test_energy_drifts_with_heun_and_not_with_verlet():
     def trend(method):
         start = Start(256, amplitude=0.5).quiet()

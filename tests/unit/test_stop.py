@@ -51,6 +51,7 @@ def period():
     return 2 * np.pi / a
 
 
+@pytest.mark.slow
 def test_the_period_of_a_pendulum():
     half = period() / 2
     errors = [abs(swing(da.midpoint(), dt).stopped.t[0] - half) for dt in (0.04, 0.02)]
