@@ -170,7 +170,7 @@ def test_the_mean_height_by_rattle(method):
 
 @pytest.mark.slow
 def test_the_bias_of_the_mean_height_is_of_second_order():
-    dts = np.array([0.4, 0.6, 0.8])
+    dts = np.array([0.3, 0.4, 0.6])  # at 0.8 a thousandth of the paths has no multipliers
     found = [mean_of_heights(da.g_baoab(), dt, 400_000, t_end=24.0) for dt in dts]
     errors, stderrs = np.array([(mean - mean_height(), e) for mean, e in found]).T
     assert np.all(errors > 5 * stderrs)
