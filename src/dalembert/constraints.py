@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["distances", "on_surface", "rigid", "together"]
+__all__ = ["distances", "missed_length", "on_surface", "rigid", "together"]
 
 Constraint = Callable[..., Any]
 
@@ -27,7 +27,7 @@ def distances(pairs: Sequence[tuple[int, int]], lengths: Any) -> Constraint:
 
     def g(q: Any, *params: Any) -> Any:
         _check_axes("distances", q, (2,), "(N, d)")
-        return _miss(q[places[:, 0]] - q[places[:, 1]], sizes)
+        return missed_length(q[places[:, 0]] - q[places[:, 1]], sizes)
 
     return g
 
@@ -45,7 +45,7 @@ def rigid(lengths: Mapping[tuple[int, int], float]) -> Constraint:
     def g(q: Any, *params: Any) -> Any:
         _check_axes("rigid", q, (3,), "(N, k, d)")
         between = [q[:, i] - q[:, j] for i, j in places]
-        return _miss(jnp.stack(between, axis=1), sizes[None]).reshape(-1)
+        return missed_length(jnp.stack(between, axis=1), sizes[None]).reshape(-1)
 
     return g
 
@@ -78,7 +78,7 @@ def together(*constraints: Constraint) -> Constraint:
     return g
 
 
-def _miss(between: Any, lengths: np.ndarray) -> Any:
+def missed_length(between: Any, lengths: Any) -> Any:
     """(|r|² − l²)/2l, which is |r| − l near zero, and smooth everywhere."""
     sizes = jnp.asarray(lengths, between.dtype)
     return (jnp.sum(between * between, axis=-1) - sizes**2) / (2 * sizes)

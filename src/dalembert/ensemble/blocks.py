@@ -28,7 +28,7 @@ from dalembert.stepping.newton import Report
 from dalembert.stepping.project import BadStartError
 from dalembert.stepping.propagator import Maps
 
-__all__ = ["BlockResult", "Pending", "Stopped", "Work", "cores", "run_blocks", "worker_count"]
+__all__ = ["BlockResult", "BlocksStopped", "Pending", "Work", "cores", "run_blocks", "worker_count"]
 
 LEG_SECONDS = 1.0
 """About how long a leg should take: how soon a run can stop, and how often it can be saved."""
@@ -43,7 +43,7 @@ IN_FLIGHT = 2
 """Blocks begun or finished out of turn, per worker."""
 
 
-class Stopped(Exception):
+class BlocksStopped(Exception):
     """Blocks were stopped from outside."""
 
 
@@ -138,7 +138,7 @@ def run_blocks(
     """Results in the order of the numbers.
 
     Leaving the iteration early, also by an exception such as Ctrl-C, stops every block after its
-    current leg and leaves `work.pending` complete; so does `work.stop`, with `Stopped`.
+    current leg and leaves `work.pending` complete; so does `work.stop`, with `BlocksStopped`.
     """
     remaining = iter(numbers)
     running: deque[tuple[int, Future[BlockResult | None]]] = deque()
@@ -159,7 +159,7 @@ def run_blocks(
                     on_wait()
                 result = future.result()
                 if result is None:
-                    raise Stopped
+                    raise BlocksStopped
                 running.popleft()
                 submit()
                 yield number, result

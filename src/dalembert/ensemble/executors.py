@@ -14,7 +14,7 @@ from uuid import uuid4
 import jax
 import numpy as np
 
-from dalembert.ensemble.blocks import BlockResult, Stopped, Work
+from dalembert.ensemble.blocks import BlockResult, BlocksStopped, Work
 from dalembert.ensemble.march import Status
 from dalembert.ensemble.processes import LostError
 from dalembert.ensemble.remote import Outcome, RefusedWorkerError, decoded, encoded
@@ -200,7 +200,7 @@ class Remote:
             self._submit(work, Task(()))
             while merged < numbers.stop:
                 if work.stop.is_set():
-                    raise Stopped
+                    raise BlocksStopped
                 self.team.count()
                 for future in wait(self.flying, 0.1, FIRST_COMPLETED).done:
                     self._take(work, future)

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from dalembert.ensemble.blame import BlockError
-from dalembert.ensemble.blocks import BlockResult, Stopped, run_blocks
+from dalembert.ensemble.blocks import BlockResult, BlocksStopped, run_blocks
 from dalembert.ensemble.checkpoint import CheckpointFile, Progress
 from dalembert.ensemble.executors import Remote
 from dalembert.ensemble.processes import LostError, exchange, largest
@@ -91,7 +91,7 @@ class Job:
                         self._add(number, result)
                         self._tick()
                 self._complete()
-            except (KeyboardInterrupt, Stopped):
+            except (KeyboardInterrupt, BlocksStopped):
                 raise Interrupted(self._farewell()) from None
             except Terminated:
                 raise Terminated(self._farewell()) from None

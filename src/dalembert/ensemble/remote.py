@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import jax
 
 from dalembert.caches import bounded
-from dalembert.ensemble.blocks import BlockResult, Pending, Stopped, run_blocks
+from dalembert.ensemble.blocks import BlockResult, BlocksStopped, Pending, run_blocks
 from dalembert.ensemble.checkpoint import differences
 from dalembert.ensemble.identity import versions
 from dalembert.ensemble.processes import LostError
@@ -245,7 +245,7 @@ def _run(ready: Ready, blocks: Mapping[int, Pending | None]) -> Outcome:
         for number, result in run_blocks(work, blocks, ready.workers, lambda: None):
             results[number] = result
             work.forget(number)
-    except Stopped:
+    except BlocksStopped:
         pass
     finally:
         ready.work.rate = work.rate

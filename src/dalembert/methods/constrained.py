@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, get_args
 
-from dalembert.methods.langevin import Flow, LangevinSplitting, rows_of_flows
+from dalembert.methods.langevin import FlowOfLetter, LangevinSplitting, rows_of_flows
 from dalembert.methods.mean_square import midpoint, stormer_verlet
 from dalembert.methods.method import SYMPLECTIC, Convergence, Method, Orders, Promises
 from dalembert.methods.stages import StageSystem
@@ -104,7 +104,7 @@ def _at_most_one(orders: Orders | None) -> Orders | None:
 class FlowStep(Method):
     """The flow of one letter of a splitting, between two projections."""
 
-    flow: Flow
+    flow: FlowOfLetter
     name: str = "flow"
     convergence: Convergence = "mean-square"
 
@@ -162,7 +162,9 @@ class GeodesicSplitting(Method):
             repeats = self.geodesic_steps if flow.letter == "A" else 1
             # Equal drifts share what is compiled for them.
             number = flow.number if flow.letter == "O" else 1
-            found.append((FlowStep(Flow(flow.letter, number, flow.count * repeats)), repeats))
+            found.append(
+                (FlowStep(FlowOfLetter(flow.letter, number, flow.count * repeats)), repeats)
+            )
         return tuple(found)
 
     def rows(self, noises: int) -> StageSystem:

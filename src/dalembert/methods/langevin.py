@@ -113,7 +113,7 @@ class SecondHalf(FirstHalf):
     sign: ClassVar[int] = -1
 
 
-class Flow(NamedTuple):
+class FlowOfLetter(NamedTuple):
     """One letter of a word, the `number`-th of `count`: it takes the n-th part of a step."""
 
     letter: str
@@ -121,7 +121,7 @@ class Flow(NamedTuple):
     count: int
 
 
-def rows_of_flows(flows: Iterable[Flow], noises: int) -> StageSystem:
+def rows_of_flows(flows: Iterable[FlowOfLetter], noises: int) -> StageSystem:
     """A row of positions for every A, one of momenta for every other letter."""
     velocity, gradient, force = ((kind, 0) for kind in DRIFT_TERMS)
     q_rows: list[Row] = [()]
@@ -202,10 +202,10 @@ class LangevinSplitting(Method):
         return len(self.word)
 
     @property
-    def flows(self) -> tuple[Flow, ...]:
+    def flows(self) -> tuple[FlowOfLetter, ...]:
         """The letters, each with its number among equal ones and how many there are."""
         return tuple(
-            Flow(letter, self.word[: place + 1].count(letter), self.word.count(letter))
+            FlowOfLetter(letter, self.word[: place + 1].count(letter), self.word.count(letter))
             for place, letter in enumerate(self.word)
         )
 

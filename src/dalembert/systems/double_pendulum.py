@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.constraints import missed_length
 from dalembert.system import System
 from dalembert.systems._parameters import Params, require
 from dalembert.systems._thermal import with_thermostat
@@ -13,10 +14,8 @@ __all__ = ["angle_density", "double_pendulum", "double_pendulum_start", "fold"]
 
 
 def _rods(q: Any, params: Params) -> Any:
-    """(|r|² − l²)/2l of both rods, the first of which hangs at the origin."""
-    rods = jnp.stack([q[0], q[1] - q[0]])
-    length = params["length"]
-    return (jnp.sum(rods**2, axis=1) - length**2) / (2 * length)
+    """What both rods miss of their length; the first hangs at the origin."""
+    return missed_length(jnp.stack([q[0], q[1] - q[0]]), params["length"])
 
 
 def _H(q: Any, p: Any, params: Params) -> Any:

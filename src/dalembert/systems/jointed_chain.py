@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.constraints import missed_length
 from dalembert.system import System
 from dalembert.systems._parameters import Params, require
 from dalembert.systems._thermal import with_thermostat
@@ -13,8 +14,7 @@ __all__ = ["end_to_end_squared", "jointed_chain", "jointed_chain_start", "kineti
 
 
 def _rods(q: Any, params: Params) -> Any:
-    length = params["length"]
-    return (jnp.sum(jnp.diff(q, axis=0) ** 2, axis=1) - length**2) / (2 * length)
+    return missed_length(jnp.diff(q, axis=0), params["length"])
 
 
 def kinetic(q: Any, p: Any, params: Params) -> Any:

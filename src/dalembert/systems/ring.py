@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.constraints import missed_length
 from dalembert.system import System
 from dalembert.systems._parameters import Params, require
 from dalembert.systems._thermal import with_thermostat
@@ -14,8 +15,7 @@ __all__ = ["ring", "ring_start"]
 
 
 def _rods(q: Any, params: Params) -> Any:
-    length, between = params["length"], jnp.roll(q, -1, axis=0) - q
-    return (jnp.sum(between**2, axis=1) - length**2) / (2 * length)
+    return missed_length(jnp.roll(q, -1, axis=0) - q, params["length"])
 
 
 def ring(

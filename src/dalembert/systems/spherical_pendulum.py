@@ -4,6 +4,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from dalembert.constraints import missed_length
 from dalembert.system import System
 from dalembert.systems._parameters import Params, require
 from dalembert.systems._thermal import with_thermostat
@@ -13,8 +14,7 @@ __all__ = ["on_sphere", "spherical_pendulum"]
 
 def on_sphere(q: Any, params: Params) -> Any:
     """(|q|² − l²)/2l, shape (1,)."""
-    length = params["length"]
-    return jnp.stack([(jnp.sum(q**2) - length**2) / (2 * length)])
+    return missed_length(q[None], params["length"])
 
 
 def _H(q: Any, p: Any, params: Params) -> Any:

@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.constraints import missed_length
 from dalembert.system import System
 from dalembert.systems._parameters import Params, require
 from dalembert.systems._thermal import with_thermostat
@@ -20,10 +21,10 @@ SIDES = (0.3, 0.3, 0.48)
 
 
 def _sides(q: Any, params: Params) -> Any:
-    """(|r|² − l²)/2l for all sides, triangle after triangle."""
+    """What all sides miss of their lengths, triangle after triangle."""
     lengths = jnp.asarray(SIDES, q.dtype)[None] * params["sigma"]
     between = jnp.stack([q[:, 0] - q[:, 1], q[:, 0] - q[:, 2], q[:, 1] - q[:, 2]], axis=1)
-    return ((jnp.sum(between**2, axis=2) - lengths**2) / (2 * lengths)).reshape(-1)
+    return missed_length(between, lengths).reshape(-1)
 
 
 def _H(q: Any, p: Any, params: Params) -> Any:
