@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import dalembert as da
-from dalembert.ensemble import checkpoint
+from dalembert.ensemble import blocks, checkpoint
 from dalembert.ensemble import settings as grains
 from interrupted_run import differences
 
@@ -28,13 +28,14 @@ OPTIONS: dict[str, Any] = {"dt": 0.1, "t_end": 2.0, "paths": 64 * BLOCKS - 9, "s
 
 
 def simulate(path: Any = None, **options: Any) -> da.Run:
-    """Four blocks, and a checkpoint after each of them."""
+    """Four blocks, a checkpoint after each, and as few legs as can be, however slow they are."""
     given = {"observe": {"energy": SYSTEM.H}, "histograms": {"q": da.Histogram(AXIS)}}
     given |= {"keep": "final", "workers": 1, "progress": False} | OPTIONS | options
     file = None if path is None else da.Checkpoint(path, seconds=1e9, blocks=1)
     system, start = given.pop("system", SYSTEM), given.pop("initial", ([2.0], [0.0]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(grains, "CPU_GRAIN", grains.Grain(64, 5, 64))
+        patch.setattr(blocks, "LEG_SECONDS", 1e9)
         return da.simulate(system, da.heun(), start, checkpoint=file, **given)
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -53,11 +54,15 @@ def undisturbed(small_blocks):
 
 
 class Moody(Executor):
-    """Two threads that lose some tasks once, and give back the others out of turn."""
+    """Two threads that lose some tasks, and give back the others out of turn."""
+
+    num_workers = 2
+    often = 1
+    """How often the same task may be lost."""
 
     def __init__(self, loses=0.0):
         self.loses, self.chance, self.most, self.tasks = loses, random.Random(3), 0, 0
-        self.lost = set()
+        self.lost = Counter()
         self.waiting, self.now = queue.LifoQueue(), threading.Lock()
         self.threads = [threading.Thread(target=self.work, daemon=True) for _ in range(2)]
         for thread in self.threads:
@@ -70,10 +75,10 @@ class Moody(Executor):
                 continue
             with self.now:
                 self.tasks += 1
-                _, options = args
-                is_lost = self.chance.random() < self.loses and options["blocks"] not in self.lost
+                blocks = args[1]["blocks"]
+                is_lost = self.chance.random() < self.loses and self.lost[blocks] < self.often
+                self.lost.update([blocks] * is_lost)
             if is_lost:
-                self.lost.add(options["blocks"])
                 future.set_exception(ConnectionError("the worker is gone"))
             else:
                 future.set_result(fun(*args))
@@ -83,8 +88,6 @@ class Moody(Executor):
         self.waiting.put((future, fun, args))
         self.most = max(self.most, self.waiting.qsize())
         return future
-
-    num_workers = 2
 
     def shutdown(self, wait=True, *, cancel_futures=False):
         for _ in self.threads:
@@ -111,18 +114,27 @@ def test_lost_and_unfinished_blocks_go_on(undisturbed, monkeypatch):
 
 
 def test_results_that_wait_do_not_grow_with_the_number_of_blocks(undisturbed, monkeypatch):
-    """The caller's memory: blocks that come out of turn are few, however many there are."""
-    waiting, take = [], executors.Remote._take
+    """The caller's memory: blocks that come before the first one are few, however late it is."""
+    waiting, take, run_ = [], executors.Remote._take, remote._run
 
     def watched(remote_, work, future):
         take(remote_, work, future)
         waiting.append(len(remote_.found))
 
+    def late(ready, given):
+        """The first block when nothing else comes any more."""
+        before = -1
+        while 0 in given and (len(waiting) < 4 or len(waiting) > before):
+            before = len(waiting)
+            time.sleep(0.3)
+        return run_(ready, given)
+
     monkeypatch.setattr(executors, "TASK_SECONDS", 0.0)
     monkeypatch.setattr(executors.Remote, "_take", watched)
-    with Moody() as moody:
-        assert not differences(simulate(executor=moody, workers=1), undisturbed)
-    assert len(waiting) > 41 and 1 < max(waiting) <= executors.IN_FLIGHT * moody.num_workers
+    monkeypatch.setattr(remote, "_run", late)
+    with ThreadPoolExecutor(2) as pool:
+        assert not differences(simulate(executor=pool, workers=1), undisturbed)
+    assert len(waiting) > 41 and max(waiting) == executors.IN_FLIGHT * 2
 
 
 def test_a_run_on_an_executor_goes_on_to_a_later_end(tmp_path):
@@ -140,6 +152,8 @@ def test_what_is_lost_again_and_again_ends_the_run_and_the_checkpoint_goes_on(
     file = da.Checkpoint(tmp_path / "run.ckpt")
 
     class Dying(Moody):
+        often = executors.ATTEMPTS
+
         def submit(self, fun, /, *args):
             self.loses = float(self.tasks > 6)
             return super().submit(fun, *args)
