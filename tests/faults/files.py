@@ -233,6 +233,43 @@ def other_version(way: str, ground: Ground) -> None:
 
 
 @kind(
+    "A file does not fit into the memory that is free",
+    "An error that names it and says so; it stays as it is, and nothing older is taken for it.",
+    [*NAMES, "a saved run", "memory that ends while it is read"],
+    fast=["the checkpoint", "that of another process", "memory that ends while it is read"],
+)
+def no_memory_to_read(way: str, ground: Ground) -> None:
+    if way == "a saved run":
+        path = ground.folder / "run.npz"
+        undisturbed().save(path)
+        ground.patch.setattr(archive, "available_memory", lambda: 1000)
+        with pytest.raises(MemoryError, match=r"run\.npz does not fit into the memory \(it would"):
+            da.load(path)
+        return
+    data, name, check = ground.saved(3), NAMES.get(way, "run.ckpt"), archive._check_memory
+    if name == "run.ckpt.previous":
+        ground.path.unlink()
+    else:
+        (ground.folder / name).write_bytes(data)
+
+    def checked(file: zipfile.ZipFile) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            if Path(str(file.filename)).name == name:
+                patch.setattr(archive, "available_memory", lambda: 1000)
+                if way not in NAMES:
+                    raise MemoryError("Unable to allocate 3.00 GiB for an array")
+            check(file)
+
+    ground.patch.setattr(archive, "_check_memory", checked)
+    files = {p: p.read_bytes() for p in ground.folder.iterdir()}
+    with pytest.raises(MemoryError, match=rf"checkpoint file .*{name} does not fit .*stays as it"):
+        simulate(ground.path)
+    assert files == {p: p.read_bytes() for p in ground.folder.iterdir()}
+    ground.patch.undo()
+    ground.goes_on(2 if name == "run.ckpt.previous" else 3)
+
+
+@kind(
     "Something else stands where a checkpoint should be",
     "It is refused by name, and stays as it is.",
     ["a folder", "a pipe", "a device", "a circle of links", "notes", "a saved run", "an image"],

@@ -79,6 +79,7 @@ def _described(text: str, body: bytes = b"") -> bytes:
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(line)) + line + body
 
 
+REFUSED = (ValueError, MemoryError)
 ZEROS = _npy(np.zeros(2**21, np.uint8))
 SHAPE = "{{'descr': '<f8', 'fortran_order': False, 'shape': {}, }}"
 HOSTILE: dict[str, Callable[[bytes, Path], bytes]] = {
@@ -132,7 +133,7 @@ def _is_refused_or_right(ground: Ground, make: Callable[[bytes], bytes]) -> None
     path = ground.folder / "run.npz"
     undisturbed().save(path)
     path.write_bytes(make(path.read_bytes()))
-    ground.is_right_or_said(lambda: da.load(path), ValueError, naming="is not a readable")
+    ground.is_right_or_said(lambda: da.load(path), *REFUSED, naming="run file")
     data = ground.saved(3)
     before, made = ground.previous.read_bytes(), make(data)
     for beside in (True, False):
@@ -141,7 +142,7 @@ def _is_refused_or_right(ground: Ground, make: Callable[[bytes], bytes]) -> None
         if not beside:
             ground.previous.unlink()
         said = ground.is_right_or_said(
-            lambda: simulate(ground.path), ValueError, naming="checkpoint file"
+            lambda: simulate(ground.path), *REFUSED, naming="checkpoint file"
         )
         assert said is None or ground.path.read_bytes() == made
 

@@ -28,6 +28,7 @@ __all__ = [
     "naming",
     "read",
     "read_header",
+    "reading",
     "real_path",
     "replace",
     "under",
@@ -39,6 +40,9 @@ HEADER = "header.npy"
 MAX_HEADER_BYTES = 2**26
 MARK_BYTES = 512
 """How far from one of its ends a file says, in plain bytes, what it is."""
+
+MOST_PACKED = 1032
+"""How many times smaller zlib makes something at most: 258 bytes are two bits."""
 
 KINDS_OF_NUMBERS = "fiub"
 
@@ -78,7 +82,10 @@ def _put(file: zipfile.ZipFile, name: str, array: np.ndarray) -> None:
 
 
 def decode(stream: IO[bytes], kind: str, schema: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read what `encode` wrote; ValueError if it is damaged, of another kind or schema."""
+    """Read what `encode` wrote; ValueError if it is damaged, of another kind or schema.
+
+    MemoryError if its arrays do not fit: then nothing is known of it.
+    """
     try:
         with zipfile.ZipFile(stream) as file:
             header = _header(file, kind, schema)
@@ -91,7 +98,7 @@ def decode(stream: IO[bytes], kind: str, schema: int) -> tuple[dict[str, Any], d
             for name, digest in listed.items():
                 if _digest(arrays[name]) != digest:
                     raise ValueError(f"{name} is not what its header says")
-    except OtherVersionError:
+    except (OtherVersionError, MemoryError):
         raise
     except Exception as error:
         # Damaged bytes raise many kinds of errors in zipfile, zlib, struct, tokenize, json, numpy.
@@ -115,10 +122,14 @@ def _header(file: zipfile.ZipFile, kind: str, schema: int) -> dict[str, Any]:
 
 def _check_memory(file: zipfile.ZipFile) -> None:
     """Refuse arrays that do not fit: a small file may hold a thousand times its size in zeros."""
-    total, available = sum(info.file_size for info in file.infolist()), available_memory()
+    members = file.infolist()
+    total, available = sum(info.file_size for info in members), available_memory()
     if total > SHARE * available:
-        raise ValueError(
-            f"it would take {gib(total)} of memory, and this machine has {gib(available)} to spare"
+        for info in members:
+            if info.file_size > MOST_PACKED * info.compress_size:
+                raise ValueError(f"{info.filename} does not hold what it announces")
+        raise MemoryError(
+            f"it would take {gib(total)}, and this machine has {gib(available)} to spare"
         )
 
 
@@ -224,15 +235,31 @@ def read(path: Any, kind: str, schema: int) -> tuple[dict[str, Any], dict[str, A
     Raises:
         FileNotFoundError: if there is no such file.
         ValueError: if the file is damaged, or is of another kind or schema.
+        MemoryError: if it does not fit into the memory.
     """
     source = Path(path)
     if not source.is_file():
         raise FileNotFoundError(f"no such file: {source}")
+    with source.open("rb") as stream, reading(source, kind):
+        return decode(stream, kind, schema)
+
+
+@contextmanager
+def reading(path: Any, kind: str) -> Iterator[None]:
+    """Let errors say which file is damaged, or does not fit into the memory and may be good."""
     try:
-        with source.open("rb") as stream:
-            return decode(stream, kind, schema)
-    except ValueError as error:
-        raise type(error)(f"{source} is not a readable {kind} file: {error}") from error
+        yield
+    except MemoryError as error:
+        raise MemoryError(
+            f"the {kind} file {path} does not fit into the memory ({error or 'none is left'}). It "
+            "stays as it is: free memory, or read it where there is more."
+        ) from error
+    except OtherVersionError as error:
+        raise OtherVersionError(f"{path} is not a readable {kind} file: {error}") from error
+    except Exception as error:
+        # A sealed header may still say anything.
+        reason = error if isinstance(error, ValueError) else repr(error)
+        raise ValueError(f"{path} is not a readable {kind} file: {reason}") from error
 
 
 def read_header(path: Any, kind: str, schema: int) -> dict[str, Any] | None:

@@ -195,18 +195,26 @@ class CheckpointFile:
             )
 
     def _read_newest(self, work: Work) -> Progress:
-        found: dict[str, Progress] = {}
+        newest, found = "", None
         damaged: list[str] = []
         for ending in (".new", "", ".previous"):
             path = self._beside(ending)
-            if path.is_file():
-                try:
-                    found[ending] = self._read_one(path, work)
-                except (DifferentRunError, archive.OtherVersionError):
+            if not path.is_file():
+                continue
+            try:
+                progress = self._read_one(path, work)
+            except (DifferentRunError, archive.OtherVersionError):
+                raise
+            except MemoryError:
+                # An older one need not fit beside the newest.
+                if found is None:
                     raise
-                except ValueError as error:
-                    damaged += [] if ending == ".new" else [str(error)]
-        if damaged and found:
+            except ValueError as error:
+                damaged += [] if ending == ".new" else [str(error)]
+            else:
+                if found is None or _extent(progress) > _extent(found):
+                    newest, found = ending, progress
+        if damaged and found is not None:
             warnings.warn(
                 f"{damaged[0]}. The run goes on from the checkpoint before it.",
                 RuntimeWarning,
@@ -217,28 +225,24 @@ class CheckpointFile:
                 f"{damaged[0]}, and there is no good one before it. Give another "
                 "name, or delete it to start again."
             )
-        newest = max(found, key=lambda ending: _extent(found[ending]), default="")
         self.has_left_new = newest == ".new" and self.path == self.base
-        return found.get(newest, Progress())
+        return found or Progress()
 
     def _read_one(self, path: Path, work: Work) -> Progress:
         header, arrays = archive.read(path, KIND, SCHEMA)
         ended = self._check_identity(path, header.get("identity"))
         if ended is not None:
             return self._read_earlier(path, header, arrays, work, ended)
-        try:
+        with archive.reading(path, KIND):
             tally = None
             if header["tally"] is not None:
                 tally = Tally.from_record(header["tally"], archive.under("tally/", arrays))
             kept = (arrays["kept/q"], arrays["kept/p"]) if "kept/q" in arrays else None
             pending, ends = (_blocks(x, header, arrays, work) for x in ("pending", "ends"))
             done = Progress(int(header["blocks"]), tally, kept, pending, *_times(header), ends)
-        except Exception as error:
-            # A sealed header may still say anything.
-            raise ValueError(f"{path} is not a readable {KIND} file: {error!r}") from error
-        missing = _missing(done, work.settings)
-        if missing:
-            raise ValueError(f"{path} is not a readable {KIND} file: {missing}")
+            missing = _missing(done, work.settings)
+            if missing:
+                raise ValueError(missing)
         return done
 
     def _read_earlier(
@@ -247,12 +251,10 @@ class CheckpointFile:
         """A run that was to end earlier, as the beginning of this one: all blocks go on."""
         settings = work.settings
         before = replace(settings.schedule, steps=round(ended / settings.dt))
-        try:
+        with archive.reading(path, KIND):
             found = _blocks("pending", header, arrays, work, before.shared_units)
             found |= _blocks("ends", header, arrays, work, before.shared_units)
             merged, times = int(header["blocks"]), _times(header)
-        except Exception as error:
-            raise ValueError(f"{path} is not a readable {KIND} file: {error!r}") from error
         if not found.keys() >= set(range(merged)):
             raise DifferentRunError(
                 f"{path} is of a run to t = {ended:g}, without the states from which it could go "

@@ -115,7 +115,7 @@ class Job:
         try:
             stack.enter_context(file.held())
             self.done = file.read(self.work)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, MemoryError) as error:
             problem = error
         if jax.process_count() > 1 and largest(int(problem is not None)) and problem is None:
             raise ValueError("another process of this run was refused the checkpoint.")

@@ -420,10 +420,8 @@ def load(path: Any) -> Run:
     Raises:
         FileNotFoundError: if there is no such file.
         ValueError: if the file is damaged, or is not a run of this version of the format.
+        MemoryError: if it does not fit into the memory.
     """
     header, arrays = archive.read(path, KIND, SCHEMA)
-    try:
+    with archive.reading(path, KIND):
         return Run.from_record(header, arrays)
-    except Exception as error:
-        # A sealed header may still say anything.
-        raise ValueError(f"{path} is not a readable {KIND} file: {error!r}") from error

@@ -292,12 +292,9 @@ class Result:
 def load_result(path: Any) -> Result:
     """Read what `Result.save` wrote; ValueError if the file is damaged."""
     header, arrays = archive.read(path, KIND, SCHEMA)
-    try:
+    with archive.reading(path, KIND):
         runs = {}
         for i, record in enumerate(header["runs"]):
             own = archive.under(f"{i}/", arrays)
             runs[record["part"], record["label"]] = Run.from_record(record["run"], own)
         return Result(header["study"], runs)
-    except Exception as error:
-        # A sealed header may still say anything.
-        raise ValueError(f"{path} is not a readable {KIND} file: {error!r}") from error
