@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import dalembert as da
-from dalembert.ensemble import blocks, checkpoint, lock, memory, progress
+from dalembert.ensemble import blame, blocks, checkpoint, lock, memory, progress
 from dalembert.ensemble.blame import BlockError
 from faults.rule import BLOCKS, Ground, kind, simulate
 
@@ -123,7 +123,7 @@ def too_large(way: str, ground: Ground) -> None:
 
 
 # Python that a function calls back. It raises for one path, from a time on.
-GUILTY = 137
+GUILTY, FIRST = 137, 37
 
 
 def _asked(x: Any, fails: Callable[[np.ndarray], bool]) -> Any:
@@ -145,6 +145,46 @@ START = (100.0 * np.arange(256.0)[:, None], np.ones((256, 1)))
 def _is_late(x: np.ndarray) -> bool:
     """True for the guilty path from t = 0.95 on."""
     return bool(0.95 < x[0] - 100.0 * GUILTY < 50.0)
+
+
+def _is_first(x: np.ndarray) -> bool:
+    """True for a path of the first block from its start on."""
+    return bool(abs(x[0] - 100.0 * FIRST) < 50.0)
+
+
+def _at_once() -> dict[str, Any]:
+    return {"observe": {"place": lambda q, p: _asked(q, _is_first)}, "system": FREE}
+
+
+@dataclass(frozen=True)
+class Last(da.Statistic):
+    """A statistic that calls Python back when a run is over."""
+
+    def functions(self) -> dict[str, Any]:
+        return {"q": lambda q, p: q[0]}
+
+    def start(self, values: Any) -> Any:
+        return jnp.zeros_like(values["q"])
+
+    def observe(self, memory: Any, values: Any, mask: Any, t: Any) -> tuple[Any, Any]:
+        return jnp.where(mask, values["q"], memory), {}
+
+    def finish(self, memory: Any, mask: Any) -> Any:
+        return {"sum": jnp.sum(jax.vmap(lambda x: _asked(x[None], _is_late))(memory))}
+
+    def merge(self, a: Any, b: Any) -> Any:
+        return {"sum": a["sum"] + b["sum"]}
+
+    def result(self, data: Any, t: Any) -> Any:
+        return data["sum"]
+
+
+def _statistic() -> dict[str, Any]:
+    return {
+        "observe": {"place": lambda q, p: q},
+        "statistics": {"last": Last()},
+        "system": FREE,
+    }
 
 
 def _observable() -> dict[str, Any]:
@@ -169,6 +209,8 @@ USERS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
     "an observable": (_observable, f"path {GUILTY} at t = 1.4"),
     "a force": (_force, f"path {GUILTY} in the step from t = 0.9"),
     "an axis of a histogram": (_axis, f"path {GUILTY} at t = 1.4"),
+    "an observable of the start": (_at_once, f"path {FIRST} at t = 0"),
+    "a statistic at the end": (_statistic, f"path {GUILTY} at t = 2"),
 }
 WHERE = ("here", "on a worker")
 
@@ -177,7 +219,7 @@ WHERE = ("here", "on a worker")
     "A function of the user raises an exception in the middle of a run",
     "An error with its message that names the path and the time.",
     [f"{what}, {where}" for what in USERS for where in WHERE],
-    fast=["an observable, here"],
+    fast=["an observable, here", "an observable of the start, here"],
 )
 def users_function(way: str, ground: Ground) -> None:
     what, _, where = way.partition(", ")
@@ -187,6 +229,56 @@ def users_function(way: str, ground: Ground) -> None:
         options |= {"executor": pool} if where == "on a worker" else {}
         with pytest.raises(BlockError, match=rf"{text}: ZeroDivisionError: as it had to come\."):
             simulate(**options)
+
+
+@kind(
+    "A run is told to stop while it looks for the path of an exception",
+    "It stops at once.",
+    ["in its first attempt", "in its fifth attempt"],
+    fast=["in its fifth attempt"],
+)
+def stopped_search(way: str, ground: Ground) -> None:
+    tried, calls = blame._Search.tried, []
+
+    def told(search: Any, *args: Any) -> Any:
+        calls.append(args)
+        if len(calls) == (1 if "first" in way else 5):
+            search.stop.set()
+        return tried(search, *args)
+
+    ground.patch.setattr(blame._Search, "tried", told)
+    options = {"histograms": {}, "initial": START, "paths": 256, **_at_once()}
+    with pytest.raises(da.Interrupted, match="nothing was saved"):
+        simulate(**options)
+    assert len(calls) in (1, 5)
+
+
+@kind(
+    "A device is lost",
+    "The error names the paths and times of the leg, and no path that has nothing to do with it.",
+    ["in leg 3"],
+    fast=["in leg 3"],
+)
+def lost_device(way: str, ground: Ground) -> None:
+    lost = jax.errors.JaxRuntimeError("INTERNAL: the device is lost")
+    run_leg, calls = blocks.run_leg, []
+
+    def gone(*args: Any) -> Any:
+        raise lost
+
+    def leg(*args: Any) -> Any:
+        calls.append(args)
+        if len(calls) == 3:
+            ground.patch.setattr(jax, "block_until_ready", gone)
+            raise lost
+        return run_leg(*args)
+
+    ground.patch.setattr(blocks, "run_leg", leg)
+    text = r"one of the paths 64 to 127 between t = 0 and t = 1\.8: .*is lost\. .*goes on"
+    with pytest.raises(BlockError, match=text):
+        simulate(ground.path)
+    ground.patch.undo()
+    ground.goes_on(1)
 
 
 @kind(

@@ -6,13 +6,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from dalembert.ensemble.blame import Leg, failed_leg, failed_start
+from dalembert.ensemble.blame import Leg, SearchStopped, failed_at, failed_leg, picked
 from dalembert.ensemble.initial import InitialStates, path_words
 from dalembert.ensemble.kernel import Kernel, Saves
 from dalembert.ensemble.legs import Compiled, observe, run_leg
@@ -171,6 +172,13 @@ def run_blocks(
 
 def _run_block(work: Work, number: int, place: Place) -> BlockResult | None:
     """One block from where it is to its end, or None if it was stopped on the way."""
+    try:
+        return _to_its_end(work, number, place)
+    except SearchStopped:
+        return None  # It goes on before what has raised.
+
+
+def _to_its_end(work: Work, number: int, place: Place) -> BlockResult | None:
     settings, kernel = work.settings, work.kernel
     schedule, compiled = settings.schedule, work.compiled
     with jax.enable_x64(settings.dtype == np.float64), jax.default_device(place.devices[0]):
@@ -202,7 +210,7 @@ def _run_block(work: Work, number: int, place: Place) -> BlockResult | None:
             except Exception as error:
                 units, numbers = range(unit, end), settings.numbers(number)
                 leg = Leg(compiled, schedule, block, state, memory, units, group, numbers)
-                raise failed_leg(error, leg, settings.dt, place.is_spread) from error
+                raise failed_leg(error, leg, settings.dt, place.is_spread, work.stop) from error
             state, memory, end = after, done.memory, stop
             made = schedule.saves_before(end) - schedule.saves_before(unit)
             if done.saves is not None:
@@ -218,7 +226,15 @@ def _run_block(work: Work, number: int, place: Place) -> BlockResult | None:
                 if not work.ends or unit <= shared:
                     with work.lock:
                         work.pending[number] = now
-        ends = compiled.finish(state, memory, block)
+        try:
+            ends = jax.block_until_ready(compiled.finish(state, memory, block))
+        except Exception as error:
+
+            def again(places: np.ndarray) -> Any:
+                return compiled.finish(*picked(block, state, memory, places))
+
+            when, numbers = f"at t = {settings.t_end:g}", _padded(settings, number)
+            raise failed_at(error, numbers, again, when, work.stop) from error
         return _result(work, number, state, _joined(saves), ends)._replace(end=last)
 
 
@@ -229,7 +245,11 @@ def _starts(work: Work, number: int) -> tuple[Any, Any]:
     except BadStartError:
         raise
     except Exception as error:
-        raise failed_start(error, work.starts, numbers) from error
+
+        def again(places: np.ndarray) -> Any:
+            return work.starts(numbers[places])
+
+        raise failed_at(error, numbers, again, "at its start", work.stop) from error
 
 
 def _warm_up(
@@ -239,10 +259,12 @@ def _warm_up(
     with work.compiling:
         if place not in work.warm:
             began = time.perf_counter()
-            compiled.on_block(block)(state, 0, 0)
             room = work.settings.schedule.saves_per_leg
-            jax.block_until_ready(observe(compiled, [state], memory, block, [0], room))
-            jax.block_until_ready(compiled.finish(state, memory, block))
+            # What a function raises here it raises in a leg, if that is to see these states.
+            with suppress(jax.errors.JaxRuntimeError):
+                compiled.on_block(block)(state, 0, 0)
+                jax.block_until_ready(observe(compiled, [state], memory, block, [0], room))
+                jax.block_until_ready(compiled.finish(state, memory, block))
             work.warm.add(place)
             work.compile_seconds += time.perf_counter() - began
 
