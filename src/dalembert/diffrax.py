@@ -138,8 +138,11 @@ class Solver(diffrax.AbstractStratonovichSolver):
         made_jump: Any,
     ) -> tuple[Any, ...]:
         system = self._system(terms, args)
-        increments = _increments(terms.terms[1], t0, t1, "dZ" in self.method.needs_for(system))
-        q, p, info = step(system, self.method, *y0, t1 - t0, increments)
+        # Where t1 < t0, diffrax turns time around, and its control of the drift is negative.
+        dt = terms.terms[0].contr(t0, t1)
+        with_area = "dZ" in self.method.needs_for(system)
+        increments = _increments(terms.terms[1], t0, t1, dt, with_area)
+        q, p, info = step(system, self.method, *y0, dt, increments)
         y1 = (jnp.asarray(q), jnp.asarray(p))
         results: Any = diffrax.RESULTS
         solved = results.where(info.converged, results.successful, results.nonlinear_divergence)
@@ -185,8 +188,11 @@ def _unwrapped(term: Any) -> Any:
     return getattr(term, "vector_field", None)
 
 
-def _increments(term: Any, t0: Any, t1: Any, with_area: bool) -> Increments:
-    """ΔW, and ΔZ = ∫(W − W_k) dt = h (H + ΔW/2) from the space-time Lévy area H."""
+def _increments(term: Any, t0: Any, t1: Any, dt: Any, with_area: bool) -> Increments:
+    """ΔW, and ΔZ = ∫(W − W_k) dt = h (H + ΔW/2) from the space-time Lévy area H.
+
+    Back in time ΔW changes its sign, and so does the H that diffrax gives, which should not.
+    """
     if not with_area:
         return Increments(term.contr(t0, t1).reshape(-1))
     levy = term.contr(t0, t1, use_levy=True)
@@ -195,7 +201,7 @@ def _increments(term: Any, t0: Any, t1: Any, with_area: bool) -> Increments:
             "this method needs ∫W dt: give the Brownian motion levy_area=diffrax.SpaceTimeLevyArea"
         )
     W, H = levy.W.reshape(-1), levy.H.reshape(-1)
-    return Increments(W, (t1 - t0) * (H + W / 2))
+    return Increments(W, dt * (jnp.sign(dt) * H + W / 2))
 
 
 def Midpoint() -> Solver:

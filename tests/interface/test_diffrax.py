@@ -83,6 +83,23 @@ def test_strong_order_one_along_their_brownian_paths(name):
     assert 0.75 < np.log2(errors[0] / errors[1]) / 2 < 1.25, errors
 
 
+PUSHED = da.System(H=lambda q, p: p @ p / 2, h=[lambda q, p: -0.7 * q[0]], dim=1)
+"""dq = p dt, dp = 0.7 dW: of second order in dt with ∫W dt, which E1 reads, and symmetric."""
+
+
+@pytest.mark.parametrize("name", tiered(SOLVERS, fast=["midpoint", "e1"]))
+def test_back_in_time_along_the_same_path(name):
+    """There and back again; a step that goes forward in a solution that goes back does not."""
+    path, y0 = tree(PUSHED), (np.array([0.8]), np.array([0.3]))
+    there = solve(PUSHED, SOLVERS[name](), path, 1 / 8, y0=y0)
+    y1 = tuple(y[-1] for y in there.ys)
+    assert abs(y1[0] - y0[0]) > 0.1
+    given = dd.terms(PUSHED, path), SOLVERS[name](), 1.0, 0.0
+    back = diffrax.diffeqsolve(*given, dt0=-1 / 8, y0=y1)
+    for found, wanted in zip(back.ys, y0, strict=True):
+        np.testing.assert_allclose(found[-1], wanted, atol=1e-12)
+
+
 @pytest.mark.slow
 def test_saving_dense_output_and_progress_of_diffrax():
     path, times = tree(KUBO), jnp.linspace(0.0, 1.0, 5)

@@ -5,6 +5,7 @@ import gc
 import pickle
 import weakref
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -84,6 +85,18 @@ def test_a_system_that_lives_keeps_its_code_and_hands_it_on():
     assert stepper.system.params.shape == (), "types, not values that may belong to a trace"
     da.clear_caches()
     assert make_stepper(system, da.midpoint(), np.float64) is not stepper
+
+
+@pytest.mark.parametrize("x64", [True, False])
+def test_a_stepper_of_float64_is_one_wherever_it_is_made(x64):
+    """Where JAX has no float64 it would be traced in parts as float32, and kept so."""
+    system = da.System(H=lambda q, p: p @ p / 2 + jnp.cos(0.3 * q[0]), dim=1)
+    with jax.enable_x64(x64):
+        stepper = make_stepper(system, da.midpoint(), np.float64)
+    z = stepper.enter(np.ones(1))
+    q, _, _ = stepper.advance(z, z, np.float64(0.1), da.Increments(np.ones(0)), None)
+    wanted, _, _ = da.step(system, da.midpoint(), np.ones(1), np.ones(1), 0.1, np.ones(0))
+    assert q[0].dtype == np.float64 and abs(q[0] - wanted[0]) < 1e-15
 
 
 def test_systems_with_the_same_functions_have_the_same_code():

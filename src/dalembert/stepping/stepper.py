@@ -221,7 +221,9 @@ def make_stepper(
     types = tuple(jax.ShapeDtypeStruct(np.shape(x), _param_dtype(x, kind)) for x in leaves)
     # Always in the same context: what a function is traced to depends on whether known numbers are
     # computed at once, and the last bits of all later steps with it.
-    with jax.ensure_compile_time_eval():
+    # Without x64, half of what is float64 would be traced as float32, and kept as such.
+    x64 = kind == np.float64 or bool(jax.config.read("jax_enable_x64"))
+    with jax.enable_x64(x64), jax.ensure_compile_time_eval():
         stepper = _make_stepper(system.shared, types, tree, known_by, method, kind, shortcuts, most)
     if not stepper.plan.blocks:
         raise ValueError(
