@@ -1,11 +1,9 @@
 """Commands of the program `dalembert`."""
 
-import inspect
 import os
-import runpy
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,9 +14,10 @@ from rich.console import Console
 from rich.table import Table
 
 import dalembert as da
+from dalembert.arguments import execute, fail, method_of, name_in, numbers_of, system_of
 from dalembert.ensemble.executors import on_executor
 from dalembert.ensemble.processes import LostError
-from dalembert.ensemble.stopping import ending_on_sigterm
+from dalembert.ensemble.sigterm import ending_on_sigterm
 from dalembert.launch import join, launch
 
 __all__ = ["app"]
@@ -33,11 +32,6 @@ console = Console(highlight=False)
 
 CONNECT_SECONDS = 15
 """How long a scheduler of Dask may take to answer."""
-
-
-def _fail(message: str) -> typer.Exit:
-    Console(stderr=True, highlight=False).print(f"error: {message}", markup=False, soft_wrap=True)
-    return typer.Exit(2)
 
 
 def _first_line(thing: Any) -> str:
@@ -111,7 +105,7 @@ def certify(
 ) -> None:
     """Show which structure a method keeps. Every condition is listed with its residual."""
     for name in [method] if method else da.METHODS:
-        console.print(str(da.certify(_method(name))), markup=False, soft_wrap=True)
+        console.print(str(da.certify(method_of(name))), markup=False, soft_wrap=True)
         console.print()
 
 
@@ -122,9 +116,11 @@ def explain(
 ) -> None:
     """Show how a step is computed, and what makes it cheap."""
     try:
-        console.print(da.explain(_system(system), _method(method)), markup=False, soft_wrap=True)
+        console.print(
+            da.explain(system_of(system), method_of(method)), markup=False, soft_wrap=True
+        )
     except ValueError as error:
-        raise _fail(str(error)) from error
+        raise fail(str(error)) from error
 
 
 @app.command()
@@ -133,9 +129,9 @@ def diagnose(
 ) -> None:
     """Show the structure of a system and recommend methods."""
     try:
-        console.print(str(da.diagnose(_system(system))), markup=False, soft_wrap=True)
+        console.print(str(da.diagnose(system_of(system))), markup=False, soft_wrap=True)
     except ValueError as error:
-        raise _fail(f"{error} In Python: da.diagnose(system, points=(q, p)).") from error
+        raise fail(f"{error} In Python: da.diagnose(system, points=(q, p)).") from error
 
 
 Processes = Annotated[
@@ -161,12 +157,12 @@ def run(
     """
     if not file.is_file():
         hint = "; `explain` and `diagnose` take names of systems" if str(file) in da.SYSTEMS else ""
-        raise _fail(f"no such file: {file}{hint}")
+        raise fail(f"no such file: {file}{hint}")
     if _is_for_several(processes, dask):
         raise typer.Exit(launch(["run", str(file), "--out", str(out)], processes or 1))
     status = 0
     with _one_of_several(), _on_dask(dask):
-        study = _execute(file, "__main__").get("study")
+        study = execute(file, "__main__").get("study")
         if isinstance(study, studies().Study):
             status = _run_studies([study], out, checkpoints=True)
         else:
@@ -197,13 +193,13 @@ def reproduce(
     The exit status is 0 if every claim holds or fails for a reason that its note gives.
     """
     known = studies().STUDIES | studies().OTHER_STUDIES
-    study = _name_in(known, study)
+    study = name_in(known, study)
     if study != "all" and study not in known:
-        raise _fail(f"no study {study!r}; there are {', '.join(known)} and all")
+        raise fail(f"no study {study!r}; there are {', '.join(known)} and all")
     if param and study == "all":
-        raise _fail("--param is for one study: every one has its own numbers")
+        raise fail("--param is for one study: every one has its own numbers")
     if size not in ("quick", "paper"):
-        raise _fail(f"no size {size!r}; there are quick and paper")
+        raise fail(f"no size {size!r}; there are quick and paper")
     if _is_for_several(processes, dask):
         options = {"--size": size, "--out": out, "--paths": paths, "--t-end": t_end, "--dt": dt}
         given = [str(x) for pair in options.items() if pair[1] is not None for x in pair]
@@ -215,10 +211,10 @@ def reproduce(
 
     with _one_of_several(), _on_dask(dask):
         try:
-            made = [known[name](size, **_numbers(known[name], param or ())) for name in names]
+            made = [known[name](size, **numbers_of(known[name], param or ())) for name in names]
             chosen = [override(study, method, paths, t_end, dt) for study in made]
         except ValueError as error:
-            raise _fail(str(error)) from error
+            raise fail(str(error)) from error
         status = _run_studies([s for s in chosen if s.parts], out, checkpoints=size == "paper")
     raise typer.Exit(status)
 
@@ -232,8 +228,8 @@ def report(
 
     try:
         console.print(f"wrote {write_report(folder)}", markup=False, soft_wrap=True)
-    except (OSError, ValueError, ImportError) as error:
-        raise _fail(str(error)) from error
+    except (OSError, ValueError, ImportError, MemoryError) as error:
+        raise fail(str(error)) from error
 
 
 def studies() -> Any:
@@ -253,8 +249,8 @@ def _run_studies(chosen: list[Any], out: Path, checkpoints: bool) -> int:
         for study in chosen:
             console.print(f"{study.title}", markup=False, style="bold")
             claims += reproduce(study, out, _say, checkpoints, progress=True)
-    except (OSError, ValueError, ImportError) as error:
-        raise _fail(str(error)) from error
+    except (OSError, ValueError, ImportError, MemoryError) as error:
+        raise fail(str(error)) from error
     failed = [claim for claim in claims if not claim.holds]
     for claim in failed:
         console.print(f"does not hold: {claim.statement}", markup=False)
@@ -302,7 +298,7 @@ def _one_of_several() -> Iterator[None]:
 def _is_for_several(processes: int | None, dask: str | None) -> bool:
     """Whether several processes are to be started here."""
     if processes is not None and dask is not None:
-        raise _fail("--processes are on this machine, and --dask has workers: give one of them")
+        raise fail("--processes are on this machine, and --dask has workers: give one of them")
     return processes is not None and processes > 1
 
 
@@ -315,11 +311,11 @@ def _on_dask(address: str | None) -> Iterator[None]:
     try:
         from distributed import Client
     except ImportError as error:
-        raise _fail("--dask needs the extra `cluster`: pip install '.[cluster]'") from error
+        raise fail("--dask needs the extra `cluster`: pip install '.[cluster]'") from error
     try:
         client = Client(address, name="dalembert", timeout=CONNECT_SECONDS)
     except (OSError, ValueError) as error:
-        raise _fail(f"no scheduler of Dask at {address}: {error}") from error
+        raise fail(f"no scheduler of Dask at {address}: {error}") from error
     with client, on_executor(client):
         yield
 
@@ -344,64 +340,3 @@ def _leave(status: int) -> None:
         sys.stderr.flush()
         os._exit(status)
     raise typer.Exit(status) from None
-
-
-def _name_in(known: Iterable[str], name: str) -> str:
-    """The known name that this one is, whether it has -, _ or neither; else the name itself."""
-    plain = {each.replace("_", "").replace("-", ""): each for each in known}
-    return plain.get(name.lower().replace("_", "").replace("-", ""), name)
-
-
-def _numbers(make: Callable[..., Any], given: Sequence[str]) -> dict[str, float]:
-    """Parameters of a study from texts such as nu=0.05."""
-    known = [name for name in inspect.signature(make).parameters if name != "size"]
-    found = {}
-    for text in given:
-        name, _, value = text.partition("=")
-        try:
-            found[name] = float(value)
-        except ValueError as error:
-            raise ValueError(f"--param needs NAME=NUMBER, e.g. nu=0.05, not {text!r}.") from error
-        if name not in known:
-            raise ValueError(f"there is no parameter {name!r}; there are {', '.join(known)}.")
-    return found
-
-
-def _method(name: str) -> da.Method:
-    name = _name_in(da.METHODS, name)
-    if name not in da.METHODS:
-        raise _fail(f"no method {name!r}; there are {', '.join(da.METHODS)}")
-    return da.METHODS[name]()
-
-
-def _system(name: str) -> da.System:
-    """A ready-made system by name, or the one that a Python file calls `system`."""
-    path, name = Path(name), _name_in(da.SYSTEMS, name)
-    if name in da.SYSTEMS:
-        return da.SYSTEMS[name]()
-    if path.suffix != ".py":
-        raise _fail(f"no system {name!r}; there are {', '.join(da.SYSTEMS)}, or give a .py file")
-    if not path.is_file():
-        raise _fail(f"no such file: {path}")
-    system = _execute(path).get("system")
-    if not isinstance(system, da.System):
-        raise _fail(f"{path} must define `system`, a da.System")
-    return system
-
-
-def _execute(path: Path, run_name: str = "__dalembert__") -> dict[str, Any]:
-    """The names that a Python file defines. As in `python FILE.py` it can import its neighbours."""
-    folder = str(path.resolve().parent)
-    sys.path.insert(0, folder)
-    try:
-        return runpy.run_path(str(path), run_name=run_name)
-    except (Exception, SystemExit) as error:
-        if run_name == "__main__" and isinstance(error, SystemExit):
-            raise
-        frames = traceback.extract_tb(error.__traceback__)
-        lines = [frame.lineno for frame in frames if frame.filename == str(path)]
-        place = f"{path}, line {lines[-1]}" if lines else str(path)
-        raise _fail(f"{place}: {type(error).__name__}: {error}") from error
-    finally:
-        if folder in sys.path:
-            sys.path.remove(folder)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dalembert.ensemble.blocks import LOCAL_PROCESSES
 from dalembert.ensemble.processes import BIND_ADDRESS, connect, in_launcher
-from dalembert.ensemble.stopping import Terminated, ending_on_sigterm
+from dalembert.ensemble.sigterm import Terminated, ending_on_sigterm
 
 __all__ = ["join", "launch"]
 

@@ -9,8 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 import dalembert as da
-from dalembert.commands import _name_in, app
-from dalembert.ensemble.run import Failures, Observed, Run
+from dalembert.arguments import name_in
+from dalembert.commands import app
+from dalembert.ensemble.failures import Failures
+from dalembert.ensemble.observed import Observed
+from dalembert.ensemble.run import Run
 from dalembert.statistics import Mean
 from dalembert.statistics.statistic import not_saved
 from dalembert.studies import STUDIES, Case, Claim, ClaimList, Part, Result, Study
@@ -320,10 +323,10 @@ def test_numbers_without_a_reference_are_refused_before_anything_is_run(name, nu
 
 def test_names_are_known_with_hyphens_underscores_or_neither():
     names = {"lenard_bernstein": "lenard-bernstein", "van-der-pol": "vanderpol", "kubo": "kubo"}
-    assert {name: _name_in(STUDIES, name) for name in names} == names
-    assert _name_in(da.SYSTEMS, "Van-der-Pol") == "van_der_pol"
-    assert _name_in(da.METHODS, "stormer-verlet") == "stormer_verlet"
-    assert _name_in(STUDIES, "hooke") == "hooke"
+    assert {name: name_in(STUDIES, name) for name in names} == names
+    assert name_in(da.SYSTEMS, "Van-der-Pol") == "van_der_pol"
+    assert name_in(da.METHODS, "stormer-verlet") == "stormer_verlet"
+    assert name_in(STUDIES, "hooke") == "hooke"
 
 
 def test_a_renamed_study_and_other_files_beside_it_make_a_report(tmp_path):

@@ -12,7 +12,8 @@ import pytest
 import xarray
 
 import dalembert as da
-from dalembert.ensemble.run import Failures, Observed
+from dalembert.ensemble.failures import Failures
+from dalembert.ensemble.observed import Observed
 
 SYSTEM = da.systems.damped_kubo()
 ENGINES = ["scipy", "h5netcdf"]

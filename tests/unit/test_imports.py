@@ -18,7 +18,7 @@ FLOORS = (
     ("ensemble", "theory", "answers", "fitting"),
     ("__init__",),
     ("diffrax", "studies", "launch", "coordinator", "terminal"),
-    ("commands", "cli", "__main__"),
+    ("arguments", "commands", "cli", "__main__"),
 )
 """From the ground up. Within a floor, rooms that use each other stand in this order."""
 

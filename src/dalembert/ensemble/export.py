@@ -6,7 +6,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from dalembert.ensemble.run import Failures, Run, observed_from
+from dalembert.ensemble.failures import Failures
+from dalembert.ensemble.observed import observed_from
+from dalembert.ensemble.run import Run
 from dalembert.pictures import (
     MANY,
     draw_band,

@@ -13,11 +13,13 @@ from dalembert.ensemble.blame import BlockError
 from dalembert.ensemble.blocks import BlockResult, BlocksStopped, run_blocks
 from dalembert.ensemble.checkpoint import CheckpointFile, Progress
 from dalembert.ensemble.executors import Remote
+from dalembert.ensemble.failures import Failures
+from dalembert.ensemble.observed import Observed
 from dalembert.ensemble.processes import LostError, exchange, largest
 from dalembert.ensemble.progress import ProgressBar
 from dalembert.ensemble.ready import Ready
-from dalembert.ensemble.run import Failures, Observed, Run
-from dalembert.ensemble.stopping import Terminated, ending_on_sigterm, undisturbed
+from dalembert.ensemble.run import Run
+from dalembert.ensemble.sigterm import Terminated, ending_on_sigterm, undisturbed
 from dalembert.ensemble.tally import Tally
 
 __all__ = ["FailedPathsError", "Interrupted", "Job"]

@@ -3,70 +3,25 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
 from dalembert.ensemble import archive
-from dalembert.statistics import Axis, Binned, Histogram, Mean, SampleMean, Statistic
+from dalembert.ensemble.failures import Failures
+from dalembert.ensemble.observed import Observed, observed_before, observed_from
+from dalembert.statistics import Binned, SampleMean
 from dalembert.statistics.observing import at_door, data_from_record, data_to_record
-from dalembert.statistics.statistic import Data, not_saved, restored
 from dalembert.statistics.stop_times import Stopped
 from dalembert.system import System
 
-__all__ = ["Failures", "Observed", "Run", "load"]
+__all__ = ["Run", "load"]
 
 KIND, SCHEMA = "dalembert run", 3
 
 KEPT = ("q", "p", "stop_times")
 """Arrays of a run that need not be there."""
-
-AXIS_FIELDS = ("low", "high", "bins", "periodic")
-
-
-@dataclass(frozen=True)
-class Failures:
-    """Paths that left the statistics, and where the first of them did.
-
-    Attributes:
-        unconverged: paths with a stage equation that could not be solved.
-        non_finite: paths that overflowed.
-        first_path: number of the path that failed first, or None.
-        first_time: when it failed, or None.
-        unobservable: paths with an observable that was not finite, though their states were.
-    """
-
-    unconverged: int = 0
-    non_finite: int = 0
-    first_path: int | None = None
-    first_time: float | None = None
-    unobservable: int = 0
-
-    @property
-    def total(self) -> int:
-        return self.unconverged + self.non_finite + self.unobservable
-
-    @property
-    def details(self) -> str:
-        """Why they failed, and which was the first."""
-        observables = ""
-        if self.unobservable:
-            observables = f", {self.unobservable:,} with an observable that is not finite"
-        return (
-            f"({self.unconverged:,} unconverged, {self.non_finite:,} not finite{observables}), "
-            f"the first is path {self.first_path} at t = {self.first_time:g}"
-        )
-
-    def __str__(self) -> str:
-        return f"{self.total:,} {self.details}" if self.total else "none"
-
-
-class Observed(NamedTuple):
-    """A statistic that was asked for, and what was collected for it."""
-
-    statistic: Statistic
-    data: Data
 
 
 class _OfObservables(Mapping[str, np.ndarray]):
@@ -239,7 +194,7 @@ class Run:
             data = data_from_record(header["statistics"], arrays)
             observed = observed_from(header["provenance"], data)
         else:
-            observed = _before_statistics(header, arrays)
+            observed = observed_before(header, arrays)
         return cls(
             arrays["t"],
             observed,
@@ -385,33 +340,6 @@ class Run:
 
 def _plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
-
-
-def observed_from(provenance: Mapping[str, Any], by_key: Mapping[str, Data]) -> dict[str, Observed]:
-    """Data from a file, with the statistics that its provenance describes."""
-    found = {}
-    for key, data in by_key.items():
-        door, _, name = key.partition("/")
-        found[key] = Observed(restored(provenance[door][name]), data)
-    return found
-
-
-def _before_statistics(
-    header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
-) -> dict[str, Observed]:
-    """What a record has that was written when means and histograms were all that there was."""
-    found = {}
-    for name in header["observables"]:
-        data = {field: arrays[f"moments/{name}/{field}"] for field in SampleMean._fields}
-        found[f"observe/{name}"] = Observed(Mean(not_saved), data)
-    for name in header["histograms"]:
-        of, flat = header["provenance"]["histograms"][name], arrays[f"counts/{name}"]
-        axes = [Axis(not_saved, *(a[x] for x in AXIS_FIELDS)) for a in of["axes"]]
-        statistic = Histogram(*axes, every_save=of["every_save"])
-        inside = flat[..., :-1].reshape(*flat.shape[:-1], *statistic.bins)
-        data = {"counts": inside, "outside": flat[..., -1]}
-        found[f"histograms/{name}"] = Observed(statistic, data)
-    return found
 
 
 def load(path: Any) -> Run:

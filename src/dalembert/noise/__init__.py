@@ -1,18 +1,14 @@
 """Noise: increments as pure functions of (seed, path number, step number)."""
 
 from dalembert.noise.halves import Halves
+from dalembert.noise.increments import Group, Increments, Noise, pick, real_increments
 from dalembert.noise.kinds import (
     Gaussian,
-    Group,
-    Increments,
-    Noise,
     Recorded,
     Signs,
     ThreePoint,
     Zero,
     initial_key,
-    pick,
-    real_increments,
     usual_noise,
 )
 from dalembert.noise.paths import brownian_path, coarsen, enumerate_three_point

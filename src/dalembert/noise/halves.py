@@ -6,14 +6,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from dalembert.noise.kinds import Gaussian, Group, Increments, Noise, _Kind
+from dalembert.noise.increments import Group, Increments, Kind, Noise
+from dalembert.noise.kinds import Gaussian
 from dalembert.noise.philox import Integer
 
 __all__ = ["Halves"]
 
 
 @dataclass(frozen=True)
-class Halves(_Kind):
+class Halves(Kind):
     """The increments of both halves of a step, and those of the whole step from them.
 
     Every field of the increments has an axis of three in front: first half, second half, whole,

@@ -16,28 +16,31 @@ programs that a compiler has arranged differently.
 """
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, isfinite, sqrt
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from dalembert.noise.areas import MAX_AREA_TERMS, levy_areas, numbers_of_areas
+from dalembert.noise.increments import (
+    Group,
+    Increments,
+    Kind,
+    Noise,
+    check_run,
+    real_increments,
+    usable,
+)
 from dalembert.noise.philox import (
-    MAX_NOISES,
-    MAX_PATHS,
-    MAX_STEPS,
-    Array,
     Integer,
     Stream,
     normal_numbers,
     plain_integer,
     step_word,
     stream_words,
-    x64_is_on,
 )
 from dalembert.noise.truncation import (
     NOTICEABLE,
@@ -45,132 +48,18 @@ from dalembert.noise.truncation import (
     truncated_share,
     truncated_variance,
 )
-from dalembert.precision import as_dtype, cast
+from dalembert.precision import cast
 
 __all__ = [
     "Gaussian",
-    "Group",
-    "Increments",
-    "Noise",
     "Recorded",
     "Signs",
     "ThreePoint",
     "Zero",
     "initial_key",
-    "pick",
-    "real_increments",
+    "mixed_increments",
     "usual_noise",
 ]
-
-
-class Increments(NamedTuple):
-    """What one step takes: the noise over a time step h, for m noises.
-
-    Attributes:
-        dW: (…, m) Wiener increments ΔW, or the three-point variables Î.
-        dZ: (…, m) ΔZ = ∫(W − W_k) dt over the step, or None.
-        mixed: (…, m, m) the I_kl of Rößler's class, zero on the diagonal, or None.
-        truncated: (…) how many components of dW were truncated, or None if none can be.
-        area: (…, m, m) Lévy areas A_ij = ½ (∫∫ dW_i dW_j − ∫∫ dW_j dW_i), or None.
-        coin: (…) 1 or −1 with equal probabilities, or None.
-    """
-
-    dW: Array
-    dZ: Array | None = None
-    mixed: Array | None = None
-    truncated: Array | None = None
-    area: Array | None = None
-    coin: Array | None = None
-
-
-Group: TypeAlias = tuple[Increments, ...]
-
-
-def real_increments(given: Increments) -> Increments:
-    """The same increments as arrays of real numbers; lists and whole numbers are welcome."""
-
-    def real(name: str, value: Any) -> Any:
-        if isinstance(value, list | tuple | np.ndarray | np.generic):
-            try:
-                value = np.asarray(value)
-            except ValueError as error:
-                raise ValueError(f"{name} must be an array, and its rows differ") from error
-        elif not isinstance(value, jax.Array):
-            return value  # None, or what JAX puts in the place of an array
-        if name == "truncated" or jnp.issubdtype(value.dtype, np.floating):
-            return value
-        if not jnp.issubdtype(value.dtype, np.integer):
-            raise TypeError(f"{name} has {value.dtype} entries: give real numbers, such as 0.1")
-        return value.astype(jnp.result_type(float) if isinstance(value, jax.Array) else np.float64)
-
-    return Increments(**{name: real(name, value) for name, value in given._asdict().items()})
-
-
-class Noise(Protocol):
-    """A kind of noise. `check` takes the keywords dt, steps, paths and noises in every kind."""
-
-    @property
-    def offers(self) -> frozenset[str]: ...
-
-    @property
-    def together(self) -> int: ...
-
-    @property
-    def check(self) -> Callable[..., None]: ...
-
-    def draw(
-        self, seed: Integer, path: Integer, step: Integer, dt: Any, noises: int, dtype: Any
-    ) -> Increments: ...
-
-    def draw_together(
-        self, seed: Integer, path: Integer, number: Integer, dt: Any, noises: int, dtype: Any
-    ) -> Group: ...
-
-    def describe(self) -> str: ...
-
-
-class _Kind:
-    """One step as one of a group."""
-
-    draw_together: Callable[..., Group]
-    together = 4
-
-    def draw(
-        self, seed: Integer, path: Integer, step: Integer, dt: Any, noises: int, dtype: Any
-    ) -> Increments:
-        """The increments of one path over one step."""
-        word = jnp.asarray(step_word(step), jnp.uint32)
-        number, place = jnp.divmod(word, np.uint32(self.together))
-        return pick(place, self.draw_together(seed, path, number, dt, noises, dtype))
-
-
-def pick(place: Any, group: Group) -> Increments:
-    """The increments at a place of a group, by comparisons: an index would need an array."""
-    if len(group) == 1:
-        return group[0]
-    half = len(group) // 2
-    first, second = pick(place, group[:half]), pick(place - half, group[half:])
-    return jax.tree.map(lambda a, b: jnp.where(place < half, a, b), first, second)
-
-
-def check_run(dt: float, steps: int = 1, paths: int = 1, noises: int = 1) -> None:
-    """Refuse a step size that is not positive and sizes that the counter cannot number."""
-    if not (dt > 0 and isfinite(dt)):
-        raise ValueError(f"dt={dt}: the step size must be positive and finite")
-    plain_integer(steps, "steps", MAX_STEPS)
-    plain_integer(paths, "paths", MAX_PATHS)
-    plain_integer(noises, "noises", MAX_NOISES)
-
-
-def _usable(dtype: Any) -> np.dtype:
-    """The dtype of a draw, refused where JAX would silently turn it into another."""
-    chosen = as_dtype(dtype)
-    if chosen == np.float64 and not x64_is_on():
-        raise ValueError(
-            "float64 increments were asked for while x64 is off: draw them inside "
-            "`with jax.enable_x64(True):`, or ask for dtype=float32"
-        )
-    return chosen
 
 
 def _bound(k: float, dt: Any, dtype: np.dtype) -> jax.Array:
@@ -188,7 +77,7 @@ def mixed_increments(three: Any, two: Any, numpy: Any = jnp) -> Any:
 
 
 @dataclass(frozen=True)
-class Gaussian(_Kind):
+class Gaussian(Kind):
     """ΔW = √h χ and ΔZ = h^{3/2}/2 (χ + η/√3) with χ, η independent N(0, 1).
 
     truncation=k (k ≥ 1, off by default) replaces ΔW outside [−A, A] by ±A, A = √(2 k h |ln h|), for
@@ -231,7 +120,7 @@ class Gaussian(_Kind):
         self, seed: Integer, path: Integer, number: Integer, dt: Any, noises: int, dtype: Any
     ) -> Group:
         """The increments of one path over four consecutive steps."""
-        dtype = _usable(dtype)
+        dtype = usable(dtype)
         h = jnp.asarray(dt, dtype)
 
         def normal(stream: Stream, scale: Any) -> Any:
@@ -294,7 +183,7 @@ def _without_die(word: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class ThreePoint(_Kind):
+class ThreePoint(Kind):
     """Î_k = ±√(3h) with probability 1/6 each, else 0; mixed I_kl from Ĩ_k = ±√h.
 
         I_kl = Î_k Ĩ_l for l < k,  −Î_l Ĩ_k for l > k,  0 for l = k
@@ -319,7 +208,7 @@ class ThreePoint(_Kind):
     ) -> Group:
         """The increments of one path over eight consecutive steps."""
         sixth = round(2**32 / 6)
-        large, small = self._sizes(dt, _usable(dtype))
+        large, small = self._sizes(dt, usable(dtype))
 
         def one(die: Any) -> Increments:
             lower = jnp.where(die < np.uint32(2 * sixth), -large, jnp.zeros_like(large))
@@ -353,7 +242,7 @@ class Signs(ThreePoint):
 
 
 @dataclass(frozen=True)
-class Zero(_Kind):
+class Zero(Kind):
     """No noise: a method's step becomes its deterministic limit."""
 
     def check(self, dt: float, steps: int = 1, paths: int = 1, noises: int = 1) -> None:
@@ -368,7 +257,7 @@ class Zero(_Kind):
         self, seed: Integer, path: Integer, number: Integer, dt: Any, noises: int, dtype: Any
     ) -> Group:
         """Zeros of the shapes of one path over a group of steps."""
-        zeros = jnp.zeros(noises, _usable(dtype))
+        zeros = jnp.zeros(noises, usable(dtype))
         pairs = jnp.zeros((noises, noises), zeros.dtype)
         one = Increments(zeros, zeros, pairs, area=pairs, coin=jnp.ones((), zeros.dtype))
         return (one,) * self.together
@@ -378,7 +267,7 @@ class Zero(_Kind):
 
 
 @dataclass(frozen=True, eq=False)
-class Recorded(_Kind):
+class Recorded(Kind):
     """Increments given as arrays: dW of shape (steps, m) for all paths, or (paths, steps, m).
 
     The other fields have the same leading axes. Inside a compiled run an index past the end cannot
@@ -408,7 +297,7 @@ class Recorded(_Kind):
         Steps past the end repeat the last one.
         """
         self._check_shapes(noises)
-        dtype = _usable(dtype)
+        dtype = usable(dtype)
         # A traced path number may come as two words; no recording has more than 2³² paths.
         path = path[0] if isinstance(path, tuple) else path
         is_shared = np.ndim(self.increments.dW) == 2

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.noise.kinds import Gaussian, Increments, check_run, mixed_increments, real_increments
+from dalembert.noise.increments import Increments, check_run, real_increments
+from dalembert.noise.kinds import Gaussian, mixed_increments
 from dalembert.noise.philox import MAX_STEPS, Integer, path_words, plain_integer, seed_words
 from dalembert.precision import as_dtype, with_precision
 

@@ -21,8 +21,8 @@ from dalembert.ensemble.checkpoint import remove_checkpoint
 from dalembert.ensemble.job import Interrupted, Job
 from dalembert.ensemble.run import Run
 from dalembert.ensemble.settings import make_settings
+from dalembert.ensemble.sigterm import Terminated, ending_on_sigterm
 from dalembert.ensemble.simulate import prepare
-from dalembert.ensemble.stopping import Terminated, ending_on_sigterm
 from dalembert.methods import METHODS, Method
 from dalembert.noise import Noise
 from dalembert.statistics import Histogram
