@@ -1,16 +1,20 @@
 """A run for the tests to interrupt: `python interrupted_run.py CHECKPOINT RESULT [option=value …]`.
 
-Legs are short and checkpoints frequent, so that a moment is enough to make some progress.
+Legs are short and checkpoints frequent, so that a moment is enough to make some progress. With
+held=1 every leg waits until there is a file CHECKPOINT.go.
 """
 
+import os
 import signal
 import sys
+import time
 
 import jax
 import numpy as np
 
 import dalembert as da
 from dalembert.ensemble import blocks
+from dalembert.ensemble.progress import ProgressBar
 
 SETTINGS = {"dt": 0.1, "t_end": 300.0, "paths": 5 * 2048 + 300, "save_every": 700, "seed": 5}
 
@@ -80,6 +84,13 @@ def differences(a: da.Run, b: da.Run) -> list[str]:
     ]
 
 
+def wait_for(path, seconds=60.0):
+    """Wait for a file, however slow the machine is."""
+    until = time.monotonic() + seconds
+    while not os.path.exists(path) and time.monotonic() < until:
+        time.sleep(0.01)
+
+
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
     blocks.LEG_SECONDS = 0.05
@@ -90,6 +101,9 @@ if __name__ == "__main__":
         address = f"localhost:{int(processes['port'])}"
         da.connect(address, int(processes["processes"]), int(processes["process"]))
     options |= {name: int(options[name]) for name in ("workers", "plain") if name in options}
+    if options.pop("held", 0):
+        add = ProgressBar.add
+        ProgressBar.add = lambda bar, count: (add(bar, count), wait_for(f"{file}.go"))
     print("ready", flush=True)
     try:
         simulate(da.Checkpoint(file, seconds=0.05), **options).save(result)

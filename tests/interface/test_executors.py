@@ -348,10 +348,12 @@ class Cluster:
             command, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
 
-    def join(self, preload="dalembert.ensemble.remote", threads=1):
-        """Let another take part, once it has imported what it needs."""
+    def join(self, preload="dalembert.ensemble.remote", threads=1, cores=()):
+        """Let another take part, once it has imported what it needs, on some cores alone."""
         given = ("--scheduler-file", self.file, "--no-nanny", "--nthreads", threads)
         self.workers.append(self.start("worker", *given, "--preload", preload))
+        if cores:
+            os.sched_setaffinity(self.workers[-1].pid, cores)
 
     def kill(self, which):
         worker = self.workers.pop(which)
@@ -384,11 +386,14 @@ def cluster(folder, environment, workers):
 
 @pytest.mark.slow
 def test_one_two_and_five_workers_give_the_same_bits(undisturbed, tmp_path, environment):
+    mine = os.sched_getaffinity(0)
     with cluster(tmp_path, environment, 1) as team, team.client() as client:
-        for workers, threads in ((1, 1), (2, 2), (5, 1)):
+        for workers, threads, cores in ((1, 1, ()), (2, 1, {min(mine)}), (5, 2, ())):
             while len(team.workers) < workers:
-                team.join(threads=threads)
+                team.join(threads=threads, cores=cores)
             client.wait_for_workers(workers)
+            has = set(client.run(blocks.cores).values())
+            assert has == ({len(mine), 1} if workers > 1 else {len(mine)})
             for executor in (client, client.get_executor()):
                 run = simulate(executor=executor)
                 assert not differences(run, undisturbed)

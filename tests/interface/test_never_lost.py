@@ -17,7 +17,7 @@ import dalembert as da
 import interrupted_run
 from dalembert.ensemble import blocks, lock, progress, ready
 from dalembert.ensemble import checkpoint as checkpoint_files
-from interrupted_run import differences, simulate, simulate_large
+from interrupted_run import differences, simulate, simulate_large, wait_for
 
 SCRIPT = Path(interrupted_run.__file__)
 
@@ -53,13 +53,6 @@ def start(environment, *arguments, **options):
     return child
 
 
-def wait_for(path):
-    for _ in range(1200):
-        time.sleep(0.05)
-        if path.exists():
-            break
-
-
 @pytest.mark.parametrize("times", [3, 20])
 @pytest.mark.slow
 def test_killed_and_still_the_same_bits(times, tmp_path, environment, undisturbed):
@@ -92,9 +85,10 @@ def test_killed_and_still_the_same_bits(times, tmp_path, environment, undisturbe
 
 def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path, undisturbed):
     checkpoint, result = tmp_path / "run.ckpt", tmp_path / "run.npz"
-    child = start(UNBUFFERED, checkpoint, result)
+    child = start(UNBUFFERED, checkpoint, result, held=1)
     wait_for(checkpoint)
     child.send_signal(signal.SIGINT)
+    (tmp_path / "run.ckpt.go").touch()
     output, errors = child.communicate(timeout=60)
     assert child.returncode == 130, errors
     assert "stopped after" in output and f"saved in {checkpoint}" in output
@@ -108,15 +102,16 @@ def partial_checkpoint(tmp_path, monkeypatch, simulate=simulate, **options):
     monkeypatch.setattr(blocks, "FIRST_LEG", 1)
     path = tmp_path / "run.ckpt"
     previous = path.with_name("run.ckpt.previous")
-    stopped = []
+    once, legs = iter([True]), []
     add = progress.ProgressBar.add
 
     def stop_later(bar, count):
         add(bar, count)
+        legs.append(count)
         # Checkpoints are written every 0.1 s at most: legs must not be over before.
-        time.sleep(0.03)
-        if previous.exists() and not stopped:
-            stopped.append(count)
+        if len(legs) > 3:
+            wait_for(previous)
+        if previous.exists() and next(once, False):
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(progress.ProgressBar, "add", stop_later)
@@ -335,7 +330,7 @@ def test_blocks_of_another_run_are_refused_and_stay(tmp_path):
 def test_two_runs_do_not_share_a_checkpoint(tmp_path, undisturbed):
     """The second is refused as long as the first lives, also if it is killed."""
     path = tmp_path / "run.ckpt"
-    child = start(UNBUFFERED, path, tmp_path / "run.npz")
+    child = start(UNBUFFERED, path, tmp_path / "run.npz", held=1)
     wait_for(path)
     with pytest.raises(BlockingIOError, match=rf"in use by another run \(process {child.pid} on"):
         simulate(path)
@@ -366,25 +361,26 @@ def test_where_there_are_no_locks_runs_go_without(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_sigterm_saves_says_so_and_ends(tmp_path, undisturbed):
     path = tmp_path / "run.ckpt"
-    child = start(UNBUFFERED, path, tmp_path / "run.npz")
+    child = start(UNBUFFERED, path, tmp_path / "run.npz", held=1)
     wait_for(path)
     child.send_signal(signal.SIGTERM)
+    (tmp_path / "run.ckpt.go").touch()
     output, errors = child.communicate(timeout=60)
     assert child.returncode == -signal.SIGTERM, errors
     assert "stopped after" in errors and f"saved in {path}" in errors and "Trace" not in errors
     assert output == ""
-    assert {p.name for p in tmp_path.iterdir()} <= {"run.ckpt", "run.ckpt.previous"}
+    assert {p.name for p in tmp_path.iterdir()} <= {"run.ckpt", "run.ckpt.previous", "run.ckpt.go"}
     assert not differences(simulate(path), undisturbed)
 
 
 def test_a_program_that_handles_sigterm_itself_is_left_alone(tmp_path, monkeypatch):
-    seen = []
+    seen, once = [], iter([True])
     before = signal.signal(signal.SIGTERM, lambda *_: seen.append("own"))
     add = progress.ProgressBar.add
 
     def terminated(bar, count):
         add(bar, count)
-        if not seen:
+        if next(once, False):
             os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(progress.ProgressBar, "add", terminated)
@@ -400,15 +396,14 @@ class Ended(BaseException):
 
 
 def test_a_second_signal_does_not_disturb_the_saving(tmp_path, monkeypatch, capsys, undisturbed):
-    path, write, stopped = tmp_path / "run.ckpt", checkpoint_files.CheckpointFile.write, []
+    path, write, once = tmp_path / "run.ckpt", checkpoint_files.CheckpointFile.write, iter([True])
 
     def write_disturbed(file, done):
         signal.raise_signal(signal.SIGTERM)
         write(file, done)
 
     def interrupt(*_):
-        if not stopped:
-            stopped.append(True)
+        if next(once, False):
             signal.raise_signal(signal.SIGINT)
 
     def end(process, number):
