@@ -145,7 +145,7 @@ def is_alive(pid):
     return not status.exists() or status.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-def wait_until(condition, seconds=60.0):
+def wait_until(condition, seconds=200.0):
     until = time.monotonic() + seconds
     while not condition() and time.monotonic() < until:
         time.sleep(0.05)
@@ -222,16 +222,19 @@ def test_two_programs_that_end_well_are_let_alone(capsys):
 def test_all_processes_end_soon_with_a_sentence_and_a_checkpoint(
     tmp_path, whom, how, status, sentence
 ):
+    launched = time.monotonic()
     program = launch(tmp_path)
     pids = at_work(tmp_path)
+    # On a machine that has other things to do they also take long to begin.
+    soon = max(10.0, time.monotonic() - launched)
     named = {"launcher": [program.pid], "all": [program.pid, *pids]}
     ended = time.monotonic()
     before = max(file.stat().st_mtime_ns for file in tmp_path.glob("run.ckpt*"))
     for pid in named.get(whom) or [pids[int(whom)]]:
         os.kill(pid, how)
     _, errors = program.communicate(timeout=60)
-    assert wait_until(lambda: not any(map(is_alive, pids)), 10)
-    assert time.monotonic() - ended < 10
+    assert wait_until(lambda: not any(map(is_alive, pids)), soon)
+    assert time.monotonic() - ended < soon
     assert program.returncode == status and sentence in errors
     assert "Traceback" not in errors and "Check failure stack trace" not in errors
     if (whom, how) != ("0", signal.SIGKILL):

@@ -7,6 +7,7 @@ import pytest
 
 import dalembert as da
 from dalembert.ensemble.identity import describe_functions
+from dalembert.stepping import project
 from dalembert.stepping.multipliers import Blocks, find_blocks, solve_multipliers
 from dalembert.stepping.residuals import tolerance
 from dalembert.stepping.stepper import make_stepper
@@ -37,6 +38,13 @@ def test_a_system_counts_its_constraints():
     assert "constraints=1" in repr(SPHERE)
     assert da.systems.pendulum().constraint_count == 0
     assert da.systems.triangles(8, density=0.1).constraint_count == 24
+
+
+def test_systems_with_the_same_functions_are_looked_at_by_the_same_code():
+    one, other = (da.systems.triangles(8, density=0.1, gamma=x) for x in (1.0, 2.0))
+    found = [project._compiled(x.shared, project._looked_at, find_blocks(x)) for x in (one, other)]
+    assert find_blocks(one) is not find_blocks(other) and found[0] is found[1]
+    assert find_blocks(one) != find_blocks(SPHERE)
 
 
 @pytest.mark.parametrize(

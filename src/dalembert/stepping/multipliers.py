@@ -49,6 +49,13 @@ class Blocks:
 
     places: np.ndarray
 
+    # Compiled code is found again by equal blocks, also those of another system.
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Blocks) and np.array_equal(self.places, other.places)
+
+    def __hash__(self) -> int:
+        return hash((self.places.shape, self.places.tobytes()))
+
     @property
     def size(self) -> int:
         """Constraints of the largest block."""
