@@ -13,7 +13,7 @@ from dalembert.ensemble.blame import BlockError
 from dalembert.ensemble.blocks import BlockResult, BlocksStopped, run_blocks
 from dalembert.ensemble.checkpoint import CheckpointFile, Progress
 from dalembert.ensemble.executors import Remote
-from dalembert.ensemble.processes import LostError, exchange, largest
+from dalembert.ensemble.processes import LostError, agreed, exchange, largest
 from dalembert.ensemble.progress import ProgressBar
 from dalembert.ensemble.ready import Ready
 from dalembert.ensemble.run import Failures, Observed, Run
@@ -148,7 +148,9 @@ class Job:
         if self.remote is not None:
             yield from self.remote.results(self.work, range(first, end), self._tick)
             return
-        if processes == 1:
+        if self.work.places[0].is_shared:
+            self.work.agree = agreed
+        if processes == 1 or self.work.places[0].is_shared:
             yield from run_blocks(self.work, range(first, end), self.workers, self._tick)
             return
         share = largest(self.workers)
