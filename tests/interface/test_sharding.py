@@ -72,6 +72,45 @@ def test_two_devices_against_one(tmp_path):
     assert not any("all-gather" in text for text in cut), "a whole state is gathered"
 
 
+TWO_PROCESSES = """
+import os
+import jax
+import numpy as np
+
+import dalembert as da
+
+assert jax.process_count() == 2 and jax.local_device_count() == 1
+folder = os.path.dirname(__file__)
+q, p = 0.3 * np.random.default_rng(1).standard_normal((2, 3, 64))
+for method in (da.baoab(), da.midpoint()):
+    for t_end in (0.25, 0.5):  # The second goes on from where the first has ended.
+        run = da.simulate(
+            da.systems.fput(64, gamma=1.0), method, (q, p), dt=0.05, t_end=t_end, paths=3, seed=3,
+            save_every=5, keep="all", progress=False, shard=True,
+            checkpoint=f"{folder}/{method.name}.ckpt",
+        )
+    assert run.provenance["shards"] == 2 and run.provenance["processes"] == 2
+    run.save(f"{folder}/{method.name}.npz")
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_share_a_path(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(TWO_PROCESSES)
+    command = [sys.executable, "-m", "dalembert", "run", str(script), "--processes", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    q, p = 0.3 * np.random.default_rng(1).standard_normal((2, 3, 64))
+    options = {"dt": 0.05, "t_end": 0.5, "paths": 3, "seed": 3, "save_every": 5, "keep": "all"}
+    for method in (da.baoab(), da.midpoint()):
+        alone = da.simulate(da.systems.fput(64, gamma=1.0), method, (q, p), **options)
+        spread = da.load(tmp_path / f"{method.name}.npz")
+        np.testing.assert_allclose(spread.q, alone.q, rtol=1e-13, atol=1e-15)
+        np.testing.assert_allclose(spread.p, alone.p, rtol=1e-13, atol=1e-15)
+        np.testing.assert_allclose(spread.mean["energy"], alone.mean["energy"], rtol=1e-13)
+
+
 def test_small_states_are_not_spread():
     with pytest.raises(ValueError, match="a state of 1 numbers is not worth spreading"):
         da.simulate(

@@ -18,7 +18,7 @@ from dalembert.ensemble.initial import InitialStates, path_words
 from dalembert.ensemble.kernel import Kernel, Saves
 from dalembert.ensemble.legs import Compiled, observe, run_leg
 from dalembert.ensemble.march import Block, PathState, Status
-from dalembert.ensemble.places import Place
+from dalembert.ensemble.places import Place, to_host
 from dalembert.ensemble.retake import retaken
 from dalembert.ensemble.settings import Settings
 from dalembert.ensemble.tally import Tally, tally_of_block
@@ -92,6 +92,9 @@ class Work:
     ends: bool = False
     compiling: threading.Lock = field(default_factory=threading.Lock)
     compile_seconds: float = 0.0
+    agree: Callable[[int, bool], tuple[int, bool]] = lambda units, stop: (units, stop)
+    """What all that compute a block make of how many units the next leg is to have, and whether
+    to stop."""
 
     def snapshot(self) -> dict[int, Pending]:
         """The unfinished blocks as they were after their last legs."""
@@ -181,7 +184,7 @@ def _run_block(work: Work, number: int, place: Place) -> BlockResult | None:
 def _to_its_end(work: Work, number: int, place: Place) -> BlockResult | None:
     settings, kernel = work.settings, work.kernel
     schedule, compiled = settings.schedule, work.compiled
-    with jax.enable_x64(settings.dtype == np.float64), jax.default_device(place.devices[0]):
+    with jax.enable_x64(settings.dtype == np.float64), jax.default_device(place.first):
         block = place.put(_block(work, number))
         pending = work.pending.get(number)
         if pending is None:
@@ -195,10 +198,11 @@ def _to_its_end(work: Work, number: int, place: Place) -> BlockResult | None:
         last = pending if work.ends and unit == shared else None
         _warm_up(work, compiled, state, memory, block, place)
         while unit < schedule.units:
-            if work.stop.is_set():
+            wanted, is_stopped = work.agree(_wanted_units(work), work.stop.is_set())
+            if is_stopped:
                 return None
             started = time.perf_counter()
-            end = schedule.end_of_leg(unit, _wanted_units(work))
+            end = schedule.end_of_leg(unit, wanted)
             end = min(end, shared) if unit < shared else end
             group = min(settings.grain.safe_paths, settings.block_paths)
             try:
@@ -219,7 +223,7 @@ def _to_its_end(work: Work, number: int, place: Place) -> BlockResult | None:
             unit = end
             if work.remember:
                 saves = [_joined(saves)]
-                now = jax.tree.map(np.asarray, Pending(unit, state, memory, None))
+                now = jax.tree.map(to_host, Pending(unit, state, memory, None))
                 now = now._replace(unit=unit, saves=saves[0])
                 last = now if unit == shared else last
                 # Not beyond the end that a longer run shares: a block that waits is to keep it.
@@ -280,7 +284,7 @@ def _note(work: Work, number: int, unit: int, end: int, seconds: float, state: P
     schedule, paths = work.settings.schedule, work.settings.size(number)
     work.rate = (end - unit) / max(seconds, 1e-6)
     with work.lock:
-        work.failed[number] = int(np.sum(np.asarray(state.status)[:paths] != Status.FINE))
+        work.failed[number] = int(np.sum(to_host(state.status)[:paths] != Status.FINE))
     work.on_leg(paths * (schedule.steps_before(end) - schedule.steps_before(unit)))
 
 
@@ -307,15 +311,16 @@ def _result(
     work: Work, number: int, state: PathState, saves: Saves, ends: Mapping[str, Any]
 ) -> BlockResult:
     numbers = work.settings.numbers(number)
+    ends = jax.tree.map(to_host, ends)
     data = {key: on_host({**rows, **ends[key]}) for key, rows in saves.rows.items()}
     tally = tally_of_block(data, state, numbers)
     kept = saves.kept
     if work.settings.keep == "final":
-        kept = work.kernel.leave(state)
+        kept = jax.tree.map(to_host, work.kernel.leave(state))
     if kept is None:
         return BlockResult(tally, None)
     # What a path did after it had failed is not to be taken for a result.
-    status, failed_step = np.asarray(state.status), np.asarray(state.failed_step)
+    status, failed_step = to_host(state.status), to_host(state.failed_step)
     times = work.settings.schedule.save_steps[:, None]
     if work.settings.keep == "final":
         times = times[-1]

@@ -31,6 +31,7 @@ from dalembert.ensemble.march import (
     accepted,
     march_fast,
 )
+from dalembert.ensemble.places import to_host
 from dalembert.noise import Noise
 from dalembert.stepping.propagator import Maps, Propagator
 from dalembert.stepping.stepper import Stepper
@@ -188,11 +189,11 @@ def _by_xla(steps: Steps, march: Callable[..., Any]) -> OnBlock:
     compiled = _compiled(steps.stepper, steps.maps is not None, steps.needs, march)
 
     def on_block(block: Block) -> March:
-        told = jax.device_put(steps.told(block))
+        told = steps.told(block)
 
         def take(state: PathState, first: int, count: int) -> tuple[PathState, Any]:
             after, hard, any_hard = compiled(state, told, np.int32(first), np.int32(count))
-            return after, lambda: np.asarray(hard) if any_hard else None
+            return after, lambda: to_host(hard) if any_hard else None
 
         return take
 

@@ -15,7 +15,7 @@ from dalembert.ensemble.checkpoint import CheckpointFile, Progress
 from dalembert.ensemble.executors import Remote
 from dalembert.ensemble.failures import Failures
 from dalembert.ensemble.observed import Observed
-from dalembert.ensemble.processes import LostError, exchange, largest
+from dalembert.ensemble.processes import LostError, agreed, exchange, largest
 from dalembert.ensemble.progress import ProgressBar
 from dalembert.ensemble.ready import Ready
 from dalembert.ensemble.run import Run
@@ -150,7 +150,9 @@ class Job:
         if self.remote is not None:
             yield from self.remote.results(self.work, range(first, end), self._tick)
             return
-        if processes == 1:
+        if self.work.places[0].is_shared:
+            self.work.agree = agreed
+        if processes == 1 or self.work.places[0].is_shared:
             yield from run_blocks(self.work, range(first, end), self.workers, self._tick)
             return
         share = largest(self.workers)

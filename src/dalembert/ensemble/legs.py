@@ -18,6 +18,7 @@ from dalembert.caches import kept
 from dalembert.ensemble.engines import OnBlock, known
 from dalembert.ensemble.kernel import Kernel, Saves
 from dalembert.ensemble.march import Block, PathState, Status, choose
+from dalembert.ensemble.places import to_host
 from dalembert.ensemble.schedule import Schedule
 from dalembert.statistics.statistic import Data
 
@@ -117,12 +118,12 @@ def run_leg(
         return LegResult(state, memory, None, unit, hard)
     observed, memory, saves = observe(compiled, rows, memory, block, steps, schedule.saves_per_leg)
     # Paths that cannot be observed stay where that was found out.
-    lost = np.asarray(observed.status) == Status.UNOBSERVABLE
+    lost = to_host(observed.status) == Status.UNOBSERVABLE
     if lost.any():
-        state = jax.tree.map(partial(choose, jnp.asarray(lost)), observed, state)
-        state = jax.tree.map(np.asarray, state)
+        state = jax.tree.map(partial(choose, lost), observed, state)
+        state = jax.tree.map(to_host, state)
         hard = None if hard is None or not np.any(hard & ~lost) else hard & ~lost
-    return LegResult(state, memory, jax.tree.map(np.asarray, saves), unit, hard)
+    return LegResult(state, memory, jax.tree.map(to_host, saves), unit, hard)
 
 
 def observe(

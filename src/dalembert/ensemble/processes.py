@@ -19,7 +19,7 @@ from dalembert.ensemble.blocks import (
 )
 from dalembert.ensemble.tally import Tally
 
-__all__ = ["LostError", "connect", "exchange", "in_launcher", "largest", "leave_together"]
+__all__ = ["LostError", "agreed", "connect", "exchange", "in_launcher", "largest", "leave_together"]
 
 KIND, SCHEMA = "dalembert blocks", 1
 LAUNCHERS = {"SLURM_STEP_NUM_TASKS": "SLURM", "OMPI_COMM_WORLD_SIZE": "Open MPI"}
@@ -81,6 +81,13 @@ def leave_together() -> None:
 def largest(number: int) -> int:
     """The largest of the numbers that the processes give."""
     return int(np.max(_gather(np.asarray([number], np.int32))))
+
+
+def agreed(units: int, stop: bool) -> tuple[int, bool]:
+    """The least number of units that a process proposes, and whether one of them wants to stop."""
+    wishes = _gather(np.asarray([min(units, 2**31 - 1), not stop], np.int32))
+    least, all_go_on = wishes.min(axis=0)
+    return int(least), not all_go_on
 
 
 def exchange(

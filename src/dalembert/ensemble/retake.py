@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from dalembert.ensemble.engines import known
 from dalembert.ensemble.legs import Compiled
 from dalembert.ensemble.march import Block, PathState, Status, choose
+from dalembert.ensemble.places import to_host
 
 __all__ = ["retaken"]
 
@@ -41,9 +41,9 @@ def retaken(
         group: paths that take a step safely at a time.
     """
     march = compiled.on_block(block)
-    now = state._replace(status=np.where(hard, np.asarray(state.status), WAITING))
+    now = state._replace(status=np.where(hard, to_host(state.status), WAITING))
     first, wanted = steps.start, len(steps)
-    while first < steps.stop and np.any(np.asarray(now.status) == Status.FINE):
+    while first < steps.stop and np.any(to_host(now.status) == Status.FINE):
         count = min(wanted, steps.stop - first)
         moved, outcome = march(now, first, count)
         still_hard = known(outcome)
@@ -52,13 +52,13 @@ def retaken(
             continue
         now, wanted = moved, 2 * count
         for places in _groups(still_hard, group):
-            now, wanted = compiled.step_safely(now, places, block, jnp.int32(first)), 1
+            now, wanted = compiled.step_safely(now, places, block, np.int32(first)), 1
         first += count
     return _where(hard, now, state)
 
 
 def _where(condition: np.ndarray, yes: Any, no: Any) -> Any:
-    return jax.tree.map(partial(choose, jnp.asarray(condition)), yes, no)
+    return jax.tree.map(partial(choose, condition), yes, no)
 
 
 def _groups(hard: np.ndarray | None, size: int) -> Iterator[np.ndarray]:

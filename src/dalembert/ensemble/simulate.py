@@ -90,7 +90,7 @@ def simulate(
         workers: blocks to run at a time; by default one per core, or two per device.
         engine: the name of the code that takes the steps, or an object (see the page on engines);
             by default the fastest that can, see `run.provenance["code"]` and `["refused_engines"]`.
-        shard: spread every path over all devices of this process, for states larger than one of
+        shard: spread every path over all devices of all processes, for states larger than one of
             them; by default blocks of paths are shared out instead. Results agree with those of
             one device to rounding, and to the last bit on the same number of devices.
         executor: where the blocks are run instead of here, anything like a

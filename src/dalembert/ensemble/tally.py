@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dalembert.ensemble.march import PathState, Status
+from dalembert.ensemble.places import to_host
 from dalembert.statistics.observing import data_from_record, data_to_record
 from dalembert.statistics.statistic import Data, Statistic
 
@@ -72,17 +73,17 @@ class Tally:
 def tally_of_block(data: Mapping[str, Data], state: PathState, numbers: np.ndarray) -> Tally:
     """The tally of a finished block; only its first `len(numbers)` paths are real."""
     real = len(numbers)
-    status = np.asarray(state.status)[:real]
+    status = to_host(state.status)[:real]
     failed = np.flatnonzero(status != Status.FINE)
-    steps = np.asarray(state.failed_step)[failed]
+    steps = to_host(state.failed_step)[failed]
     first = int(np.argmin(steps)) if failed.size else -1
     return Tally(
         data,
         int(np.sum(status == Status.UNCONVERGED)),
         int(np.sum(status == Status.NON_FINITE)),
         (int(steps[first]), int(numbers[failed[first]])) if failed.size else (-1, -1),
-        int(np.sum(np.asarray(state.truncated)[:real], dtype=np.int64)),
-        float(np.max(np.asarray(state.residual)[:real])),
-        int(np.max(np.asarray(state.iterations)[:real])),
+        int(np.sum(to_host(state.truncated)[:real], dtype=np.int64)),
+        float(np.max(to_host(state.residual)[:real])),
+        int(np.max(to_host(state.iterations)[:real])),
         int(np.sum(status == Status.UNOBSERVABLE)),
     )
