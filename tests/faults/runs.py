@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import jax
@@ -152,6 +153,7 @@ def _is_first(x: np.ndarray) -> bool:
     return bool(abs(x[0] - 100.0 * FIRST) < 50.0)
 
 
+@cache
 def _at_once() -> dict[str, Any]:
     return {"observe": {"place": lambda q, p: _asked(q, _is_first)}, "system": FREE}
 
