@@ -5,11 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from dalembert.caches import bounded
 from dalembert.ensemble.checkpoint import Checkpoint
+from dalembert.ensemble.job import FailedPathsError
 from dalembert.ensemble.settings import USUAL_DIM, Settings, make_settings
 from dalembert.ensemble.simulate import prepare
 from dalembert.methods import Method
@@ -160,6 +162,18 @@ class Sampler:
         seconds = run.provenance["seconds"]
         return Level(row, self.t_end / row.finest, difference, itself, seconds)
 
+    def least_slopes(self, steps: int, paths: int) -> np.ndarray:
+        """Of every number observed, the least derivative by the state where paths have ended.
+
+        It is zero where the observable is constant around a state, or where that is not known.
+        """
+        slopes = {name: Mean(_slope(one.of)) for name, one in self.observables.items()}
+        try:
+            ends = replace(self, observables=slopes, checkpoint=None)
+            return ends.draw(Row(steps, False), 0, paths).itself.minimum
+        except (FailedPathsError, TypeError):  # a derivative is infinite, or there is none
+            return np.zeros(1)
+
     @property
     def _has_averages(self) -> bool:
         return any(isinstance(one, TimeAverage) for one in self.observables.values())
@@ -209,6 +223,18 @@ def _difference(fun: Callable[..., Any]) -> Callable[..., Any]:
 @bounded(64)
 def _of_fine(fun: Callable[..., Any]) -> Callable[..., Any]:
     return lambda q, p, *rest: fun(q[0], p[0], *rest)
+
+
+@bounded(64)
+def _slope(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """The size of the derivative along a direction in which no state is special."""
+
+    def slope(q: Any, p: Any, *rest: Any) -> Any:
+        along = jnp.cos(1.0 + jnp.arange(2 * q.size, dtype=q.dtype)).reshape(2, *q.shape)
+        _, found = jax.jvp(lambda q, p: jnp.asarray(fun(q, p, *rest)), (q, p), tuple(along))
+        return jnp.abs(found)
+
+    return slope
 
 
 def _doubled(initial: Any) -> Any:
