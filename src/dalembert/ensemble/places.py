@@ -34,7 +34,12 @@ class Place:
         return jax.local_devices(backend="cpu")[0] if self.is_spread else self.devices[0]
 
     def put(self, tree: Any) -> Any:
-        """The same arrays on these devices."""
+        """The same arrays on these devices.
+
+        On one CPU compiled code takes those of NumPy as they are, and vector code no others.
+        """
+        if not self.is_spread and self.devices[0].platform == "cpu":
+            return tree
         if not self.is_spread:
             return jax.device_put(tree, self.devices[0])
         return jax.device_put(tree, jax.tree.map(self._sharding, tree))
