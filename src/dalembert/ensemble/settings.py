@@ -178,7 +178,7 @@ def make_settings(
         _check_statistics(
             {"energy": system.H} if observe is None else observe, histograms, statistics
         ),
-        min(save_every, steps),
+        save_every,
         noise,
         keep,
         as_dtype(dtype),
