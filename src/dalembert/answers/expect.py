@@ -232,9 +232,7 @@ def _whole_number(name: str, part: float, t_end: float) -> int:
     return number
 
 
-def _notes(
-    search: Search, exponents: Exponents, expected_beta: float | None
-) -> tuple[str, ...]:
+def _notes(search: Search, exponents: Exponents, expected_beta: float | None) -> tuple[str, ...]:
     """What the exponents say about the choice of the estimator."""
     known = exponents.beta[np.isfinite(exponents.beta)]
     is_multilevel = search.scheme is SCHEMES["multilevel"]

@@ -109,9 +109,7 @@ def ready_again(before: Ready, settings: Settings, engine: Any = None) -> Ready:
     return replace(before, work=work, identity=identity, refused=choice.refused)
 
 
-def _check_room(
-    settings: Settings, observing: Observing, workers: int, ends: bool | None
-) -> bool:
+def _check_room(settings: Settings, observing: Observing, workers: int, ends: bool | None) -> bool:
     """Refuse a run that does not fit into memory; whether the ends of its blocks are kept."""
     check_memory(settings, {}, workers)
     observing.check(settings.times)
