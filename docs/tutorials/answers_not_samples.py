@@ -82,8 +82,8 @@ except da.ToleranceError as error:
 # %% [markdown]
 # ## The time until something happens
 #
-# With `stop=` a path ends where a function of $(q, p)$ changes its sign, here on top of the barrier.
-# The end is found between two steps.
+# With `stop=` a path ends where a function of $(q, p)$ changes its sign, here on the barrier. The end
+# is found between two steps.
 
 # %%
 run = da.simulate(
@@ -96,8 +96,8 @@ print(f"mean time, or the end if that is earlier: {escaped.restricted_mean:.2f} 
       f"{escaped.restricted_stderr:.2f}")  # fmt: skip
 
 # %% [markdown]
-# Those that have not left are *censored*: the mean time of the others is too short, and is not shown
-# for that reason. What is known in full is the share of paths that are still inside. After a first
+# Those that have not left are *censored*: the mean time of the others is too short, and is not
+# shown for that reason. What is known in full is the share of paths that are still inside. After a first
 # while it falls by the same factor in equal times. The rate of that is the rate of escape, and its
 # inverse the mean time from then on. Kramers' formula has it in the limit of $T$ far below the
 # barrier of ¼, where friction is not small:
