@@ -82,8 +82,8 @@ except da.ToleranceError as error:
 # %% [markdown]
 # ## The time until something happens
 #
-# With `stop=` a path ends where a function of $(q, p)$ changes its sign, here on the barrier. The end
-# is found between two steps.
+# With `stop=` a path ends where a function of $(q, p)$ changes its sign, here on the barrier. The
+# end is found between two steps.
 
 # %%
 run = da.simulate(
@@ -97,9 +97,9 @@ print(f"mean time, or the end if that is earlier: {escaped.restricted_mean:.2f} 
 
 # %% [markdown]
 # Those that have not left are *censored*: the mean time of the others is too short, and is not
-# shown for that reason. What is known in full is the share of paths that are still inside. After a first
-# while it falls by the same factor in equal times. The rate of that is the rate of escape, and its
-# inverse the mean time from then on. Kramers' formula has it in the limit of $T$ far below the
+# shown for that reason. What is known in full is the share of paths that are still inside. After a
+# first while it falls by the same factor in equal times. The rate of that is the rate of escape, and
+# its inverse the mean time from then on. Kramers' formula has it in the limit of $T$ far below the
 # barrier of ¼, where friction is not small:
 #
 # $$ k = \frac{\sqrt{\gamma^2/4 + 1} - \gamma/2}{2\pi}\,\sqrt{2}\; e^{-1/(4T)}. $$
