@@ -141,7 +141,7 @@ def fitted(first: int, sets: int, only: str) -> Iterator[dict[str, Any]]:
     true, guess = {"nu": 0.5, "sigma": 0.5}, {"nu": 0.4, "sigma": 0.4}
     if only in "fit van_der_pol":
         system = da.systems.van_der_pol(**true)
-        yield from fits("van_der_pol", system, ([1.0], [1.0]), true, guess, first, sets, 64, 0.1)
+        yield from fits("van_der_pol", system, ([1.0], [1.0]), true, guess, first, sets, 64, 0.05)
     true, guess = {"gamma": 0.5, "temperature": 0.4}, {"gamma": 1.0, "temperature": 0.7}
     if only in "fit double_well":
         system = da.systems.langevin(double_well, **true)

@@ -98,9 +98,9 @@ print(f"mean time, or the end if that is earlier: {escaped.restricted_mean:.2f} 
 # %% [markdown]
 # Those that have not left are *censored*: the mean time of the others is too short, and is not
 # shown for that reason. What is known in full is the share of paths that are still inside. After a
-# first while it falls by the same factor in equal times. The rate of that is the rate of escape, and
-# its inverse the mean time from then on. Kramers' formula has it in the limit of $T$ far below the
-# barrier of ¼, where friction is not small:
+# first while it falls by the same factor in equal times. The rate of that is the rate of escape,
+# and its inverse the mean time from then on. Kramers' formula has it in the limit of $T$ far below
+# the barrier of ¼, where friction is not small:
 #
 # $$ k = \frac{\sqrt{\gamma^2/4 + 1} - \gamma/2}{2\pi}\,\sqrt{2}\; e^{-1/(4T)}. $$
 
