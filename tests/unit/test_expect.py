@@ -191,6 +191,9 @@ def test_what_cannot_be_asked():
         ({"dt": 0.3}, "not a whole number of dt"),
         ({"every": 0.4, "dt": 0.5}, "not a whole number of steps"),
         ({"observable": {}}, "no observable"),
+        ({"observable": lambda q, p, params: q[:0]}, "has no entries"),
+        ({"tolerance": "1e-3"}, "tolerance must be a positive number"),
+        ({"dt": 0}, "dt must be a positive number"),
         ({"observable": da.TimeAverage(energy)}, "needs every="),
         ({"on_failure": "ignore"}, "on_failure must be one of"),
         ({"budget": float("inf")}, "budget must be a positive number"),
@@ -198,6 +201,8 @@ def test_what_cannot_be_asked():
     ):
         with pytest.raises(ValueError, match=message):
             ask(**options)
+    with pytest.raises(TypeError, match="floating-point numbers are needed"):
+        ask(lambda q, p, params: jnp.where(q[0] > 0, 1, 0))
     with pytest.raises(TypeError, match="must be a function of"):
         ask(da.Covariance({"q": position}))
     with pytest.raises(TypeError, match="initial must be"):
@@ -239,8 +244,49 @@ def test_a_rare_event_that_has_not_come_up_is_no_answer():
     def far(q, p, c):
         return jnp.where(q[0] > 50.0, 1.0, 0.0)
 
-    with pytest.raises(da.ToleranceError, match=r"samples at dt = .* are equal"):
-        da.expect(system, da.midpoint(), START_AT_REST, far, t_end=1.0, tolerance=1e-5)
+    # Beside another observable, whose samples differ, it is no answer either.
+    both = {"far": far, "q": lambda q, p, c: q[0]}
+    with pytest.raises(da.ToleranceError, match=r"samples .* are equal"):
+        da.expect(system, da.midpoint(), START_AT_REST, both, t_end=1.0, tolerance=0.1)
 
 
 START_AT_REST = (np.zeros(1), np.zeros(1))
+
+
+def test_what_is_conserved_is_an_answer():
+    kubo = da.systems.damped_kubo(nu=0.0)
+    common = {"t_end": 2.0, "tolerance": 1e-3, "progress": False}
+    found = da.expect(kubo, da.midpoint(), ([2.0], [0.0]), kubo.H, **common)
+    assert abs(found.value - 2) < 1e-12 and found.error < 1e-12 and not found.notes
+
+
+@pytest.mark.slow
+def test_what_no_noise_moves_is_an_answer():
+    system = da.System(
+        H=lambda q, p: (q @ q + p @ p) / 2, h=[lambda q, p: -0.3 * q[0]], dim=2, name="one of two"
+    )
+    found = da.expect(
+        system, da.midpoint(), ([1.0, 1.0], [0.0, 0.0]), lambda q, p: q[1],
+        t_end=2.0, tolerance=1e-3, progress=False,
+    )  # fmt: skip
+    assert found.stderr == 0 and abs(found.value - np.cos(2.0)) <= found.error <= 1e-3
+
+
+def test_values_that_have_no_error():
+    with pytest.raises(da.ToleranceError, match=r"cannot be told from zero, .* no relative error"):
+        da.expect(
+            pendulum(), da.midpoint(), START_AT_REST, position,
+            t_end=2.0, tolerance=0.05, relative=True, progress=False,
+        )  # fmt: skip
+    for size in (1e200, 1e-170):
+        with pytest.raises(da.ToleranceError, match="is no number that float64 holds"):
+            ask(lambda q, p, params, size=size: size * q[0], tolerance=size)
+    with pytest.raises(RuntimeError, match="with an observable that is not finite"):
+        ask(lambda q, p, params: jnp.sqrt(q[0] + 0.9))
+
+
+def test_no_finer_steps_for_want_of_paths():
+    """Where the bias is small, paths are added: a finer step would begin anew."""
+    for seed in (1, 6):
+        found = ask(estimator="plain", dt=0.25, tolerance=0.01, seed=seed)
+        assert found.levels[-1].dt == 0.0625 and found.error <= 0.01

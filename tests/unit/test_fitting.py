@@ -1,5 +1,7 @@
 """Parameters from observed paths: likelihoods of steps, matched moments, and what is refused."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -260,6 +262,24 @@ def test_moments_find_what_made_them(kubo_match):
     scored = kubo_match.scored((("nu", ()),), np.asarray([0.5]))
     # Slopes are secants over a quarter of a parameter.
     assert np.isclose(value, scored.value) and np.isclose(slope, scored.score[0], rtol=0.05)
+
+
+def test_noise_of_slopes_is_no_information(kubo_match):
+    """Of made-up paths, whose slope is one and noisy: on average they tell of one and no more."""
+    rng, paths, found = np.random.default_rng(0), 50, []
+    for _ in range(400):
+        slopes = 1 + 2 * rng.normal(size=(paths, 4))
+        made = replace(
+            kubo_match,
+            paths=paths,
+            simulated=lambda params, slopes=slopes: slopes * params["nu"],
+            weights=np.eye(4),
+        )
+        scored = made.scored((("nu", ()),), np.asarray([0.5]))
+        found.append((scored.information[0, 0], scored.spread[0, 0]))
+    mean, error = np.mean(found, 0), np.std(found, 0) / 20
+    assert abs(mean[0] - 4) < 4 * error[0], "four moments of slope one"
+    assert mean[1] - 4 > 4 * error[1], "with the noise there seems to be more"
 
 
 def test_lagged_moments():

@@ -283,7 +283,7 @@ def march_some(march, dtype, first=3, counts=(5, 1, 18)):
     words = np.arange(paths, dtype=np.uint32), np.zeros(paths, np.uint32)
     system = da.systems.lorentz()
     shared = [0.05, *(float(x) for x in jax.tree.leaves(system.params))]
-    steps = march.on(words, (7, 0), shared)
+    steps = march.on(words, (7, 0), shared, len(words[0]))
     for count in counts:
         assert steps(state, first, count), "a path is not fine"
         first += count

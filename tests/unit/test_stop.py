@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import dalembert as da
+from dalembert.ensemble import blocks, settings
 
 START = ([-1.0], [0.0])
 
@@ -115,6 +116,22 @@ def test_the_same_bits_and_another_event_is_another_run(tmp_path):
     assert escape(checkpoint=tmp_path / "run").stopped.mean == usual.stopped.mean
     with pytest.raises(ValueError, match="stop"):
         escape(higher, checkpoint=tmp_path / "run")
+
+
+@pytest.mark.parametrize("save_every", [20, 10**6])
+def test_a_run_goes_on_to_a_later_end(tmp_path, monkeypatch, save_every):
+    """Those that have stopped stay; also where only the first states and the last are saved."""
+    monkeypatch.setattr(settings, "CPU_GRAIN", settings.CPU_GRAIN._replace(chunk=20))
+    whole = escape(save_every=save_every).stopped
+    early = escape(save_every=save_every, checkpoint=tmp_path / "run", t_end=5.0).stopped
+    taken = []
+    monkeypatch.setattr(blocks, "_note", lambda *note: taken.append(note[2:4]))
+    later = escape(save_every=save_every, checkpoint=tmp_path / "run").stopped
+    assert 0 < early.count < later.count == whole.count
+    assert later.mean == whole.mean and later.restricted_mean == whole.restricted_mean
+    assert np.array_equal(later.survival, whole.survival)
+    assert early.restricted_mean < 5.0 < early.restricted_mean + later.restricted_mean
+    assert min(first for first, _ in taken) > 0, "the first steps are not taken again"
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from dalembert.answers.result import Expectation, ToleranceError
 from dalembert.answers.sampling import Sampler
 from dalembert.answers.schemes import LEAST_HALVINGS, SCHEMES
 from dalembert.answers.search import Goal, Search, StoppedError
-from dalembert.ensemble.settings import check_choice, whole
+from dalembert.ensemble.settings import _number, check_choice, whole
 from dalembert.functions import check_function
 from dalembert.methods import Method
 from dalembert.statistics import Mean, TimeAverage
@@ -96,10 +96,10 @@ def expect(
     """
     check_method(system, method)
     check_choice("on_failure", on_failure, ("raise", "warn"))
-    given = {"t_end": t_end, "tolerance": tolerance, "dt": dt, "every": every, "budget": budget}
-    for name, value in given.items():
-        if value is not None and not (np.ndim(value) == 0 and np.isfinite(value) and value > 0):
-            raise ValueError(f"{name} must be a positive number, not {value!r}.")
+    t_end, tolerance = _number("t_end", t_end), _number("tolerance", tolerance)
+    budget = _number("budget", budget)
+    dt = None if dt is None else _number("dt", dt)
+    every = None if every is None else _number("every", every)
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must lie between 0 and 1, such as 0.95, not {confidence!r}.")
     named, shapes = _observables(system, observable)
@@ -118,7 +118,7 @@ def expect(
         method,
         initial,
         named,
-        float(t_end),
+        t_end,
         t_end / (saves if steps is None or every is not None else steps),
         whole("seed", seed, 0),
         None if checkpoint is None else Path(os.fspath(checkpoint)),
@@ -132,7 +132,7 @@ def expect(
             'extrapolation needs it: take estimator="plain".'
         )
     quantile = NormalDist().inv_cdf((1 + confidence) / 2)
-    goal = Goal(float(tolerance), relative, quantile, float(budget))
+    goal = Goal(tolerance, relative, quantile, budget)
     search = Search(sampler, goal, SCHEMES[estimator], is_coupled, alpha or 1.0)
     reason = None
     try:
@@ -160,7 +160,7 @@ def expect(
         seconds=sum(level.seconds for level in search.levels.values()),
         plain_steps=search.plain_steps(search.last),
         estimator=estimator,
-        notes=(*([f"stopped: {reason}"] if reason else ()), *_notes(estimator, exponents, beta)),
+        notes=(*([f"stopped: {reason}"] if reason else ()), *_notes(search, exponents, beta)),
     )
     if reason is not None:
         message = (
@@ -190,6 +190,8 @@ def _observables(
         named[name] = one if isinstance(one, Mean) else Mean(one)
         fun = named[name].of
         shape = check_function(f"observable {name!r}", fun, system.shape, system.params, None).shape
+        if 0 in shape:
+            raise ValueError(f"the observable {name!r} of shape {shape} has no entries.")
         shapes.append((name if isinstance(given, Mapping) else None, shape))
     return named, tuple(shapes)
 
@@ -230,11 +232,14 @@ def _whole_number(name: str, part: float, t_end: float) -> int:
     return number
 
 
-def _notes(estimator: str, exponents: Exponents, expected_beta: float | None) -> tuple[str, ...]:
+def _notes(search: Search, exponents: Exponents, expected_beta: float | None) -> tuple[str, ...]:
     """What the exponents say about the choice of the estimator."""
     known = exponents.beta[np.isfinite(exponents.beta)]
-    if estimator != "multilevel" or not len(known) or np.min(known) > SLOW:
+    is_multilevel = search.scheme is SCHEMES["multilevel"]
+    if not is_multilevel or not len(known) or np.min(known) > SLOW:
         return ()
+    if not any(search.share(level) for level in search.levels.values() if level.row.is_pair):
+        return ()  # they are nothing beside the tolerance
     least = float(np.min(known))
     speed = "do not decay" if least < NO_DECAY else "decay slowly"
     expected = "" if expected_beta is None else f" (for smooth observables {expected_beta:g})"

@@ -65,15 +65,20 @@ def _exponent(value: float, stderr: float) -> str:
 
 
 def plot(e: Expectation, ax: Any = None) -> Any:
-    """Standard deviations and means of the levels of the first observable against dt."""
+    """Standard deviations and means of the levels of the first observable against dt.
+
+    At the largest dt they are those of φ, at the others those of its change from 2dt to dt.
+    """
     axes = make_axes(ax)
     dts = [level.dt for level in e.levels]
     deviations = [level.variance[0] ** 0.5 for level in e.levels]
     axes.loglog(dts, deviations, "o-", label="standard deviation of a sample")
+    axes.set_xticks(dts, [f"{dt:g}" for dt in dts])
+    axes.set_xticks([], minor=True)
     means, errors = ([abs(x.mean[0]) for x in e.levels], [2 * x.stderr[0] for x in e.levels])
     axes.errorbar(dts, means, errors, fmt="s--", label="mean, two standard errors")
     allowed = e.tolerance * (abs(e.found.value[0]) if e.relative else 1)
     axes.axhline(allowed, color="0.6", linestyle=":", label="tolerance")
-    axes.set(xlabel="dt", ylabel=f"levels of {e.labels[0]}", title=e.title)
+    axes.set(xlabel="dt", ylabel=f"{e.labels[0]}, and its changes by halving", title=e.title)
     axes.legend()
     return axes

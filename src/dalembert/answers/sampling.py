@@ -1,33 +1,32 @@
 """Samples of observables at one step size, or of their differences between two, from runs."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from dalembert.caches import bounded
 from dalembert.ensemble.checkpoint import Checkpoint
+from dalembert.ensemble.job import FailedPathsError
+from dalembert.ensemble.ready import Ready
 from dalembert.ensemble.settings import USUAL_DIM, Settings, make_settings
 from dalembert.ensemble.simulate import prepare
 from dalembert.methods import Method
 from dalembert.noise import Gaussian, Halves
 from dalembert.statistics import Mean, SampleMean, TimeAverage
-from dalembert.statistics.mean import merged_means
+from dalembert.statistics.mean import masked_mean, merged_means
+from dalembert.statistics.statistic import Data
 from dalembert.stepping.pair import PairMethod, pair_of
 from dalembert.system import System
 
 __all__ = ["Level", "Row", "Sampler"]
 
-FINE = " of the fine path"
-
-SMALL, FEW = 512, 64
-"""Paths of a small block; more paths than so many blocks take run in large ones."""
-
-SHORT, LARGER = 64, 8
-"""Blocks of paths of fewer steps than this are so many times larger."""
+SIZES, WORTH = (512, 4096, 32768), 2**19
+"""Sizes of blocks, and path-steps that are worth one."""
 
 
 class Row(NamedTuple):
@@ -117,6 +116,7 @@ class Sampler:
         every: time between the saves that time averages are taken over.
         checkpoint: folder in which every batch has a file, or None.
         options: further arguments of `prepare`.
+        before: a run of paths and one of pairs, like which all others are made ready.
     """
 
     system: System
@@ -128,6 +128,7 @@ class Sampler:
     seed: int
     checkpoint: Path | None
     options: Mapping[str, Any]
+    before: dict[bool, Ready] = field(default_factory=dict)
 
     def draw(self, row: Row, batch: int, paths: int) -> Level:
         """A batch of independent samples; RuntimeError if a path fails."""
@@ -138,6 +139,7 @@ class Sampler:
             system, method, noise = pair_of(system), PairMethod(method), Halves(Gaussian())
             initial = _doubled(initial)
         words = np.random.SeedSequence([self.seed, row.steps, row.is_pair, batch])
+        observed = {name: _observing(one, row.is_pair) for name, one in self.observables.items()}
         settings = make_settings(
             system,
             method,
@@ -151,14 +153,36 @@ class Sampler:
             noise=noise,
             keep="nothing",
             dtype=np.float64,
-            **_observing(self.observables, row.is_pair),
+            observe=None,
+            histograms=None,
+            statistics={f"E {name}": one for name, one in observed.items()},
         )
-        settings = replace(settings, block_paths=_block_paths(settings))
-        run = prepare(settings, self._file(row, batch), "raise", **self.options).run()
-        itself = _together(run, self.observables, FINE if row.is_pair else "")
-        difference = _together(run, self.observables, "") if row.is_pair else itself
+        # Nothing is asked of every save.
+        settings = replace(settings, statistics=settings.statistics[1:])
+        file = self._file(row, batch)
+        if file is None and row.is_pair not in self.before:
+            largest = replace(settings, block_paths=max(settings.block_paths, SIZES[-1]))
+            self.before[row.is_pair] = prepare(largest, None, "raise", **self.options).ready
+        settings = replace(settings, block_paths=_block_paths(settings, row.cost))
+        like = self.before.get(row.is_pair)
+        run = prepare(settings, file, "raise", like=like, **self.options).run()
+        samples = [run.statistics[f"E {name}"] for name in observed]
+        itself = _together(samples, 1 if row.is_pair else None)
+        difference = _together(samples, 0) if row.is_pair else itself
         seconds = run.provenance["seconds"]
         return Level(row, self.t_end / row.finest, difference, itself, seconds)
+
+    def least_slopes(self, steps: int, paths: int) -> np.ndarray:
+        """Of every number observed, the least derivative by the state where paths have ended.
+
+        It is zero where the observable is constant around a state, or where that is not known.
+        """
+        slopes = {name: Mean(_slope(one.of)) for name, one in self.observables.items()}
+        try:
+            ends = replace(self, observables=slopes, checkpoint=None, before={})
+            return ends.draw(Row(steps, False), 0, paths).itself.minimum
+        except (FailedPathsError, TypeError):  # a derivative is infinite, or there is none
+            return np.zeros(1)
 
     @property
     def _has_averages(self) -> bool:
@@ -172,43 +196,58 @@ class Sampler:
         return Checkpoint(self.checkpoint / f"{kind}-{row.steps}-{batch}.ckpt")
 
 
-def _block_paths(settings: Settings) -> int:
-    """One of three sizes on a CPU, each of which is compiled for once, however many paths."""
-    most = settings.grain.block_paths
+def _block_paths(settings: Settings, cost: int) -> int:
+    """One of few sizes on a CPU, each of which is compiled for once, however many paths.
+
+    What there is to do around a block takes time as well: the smallest in which that is little.
+    """
     if settings.backend != "cpu" or settings.system.dim > USUAL_DIM:
         return settings.block_paths
-    if settings.paths <= FEW * SMALL:
-        return SMALL
-    # What there is to do around a block takes time as well: those of short paths are larger.
-    return LARGER * most if settings.steps < SHORT else most
+    return next((n for n in SIZES if 2 * n >= settings.paths or n * cost >= WORTH), SIZES[-1])
 
 
-def _observing(observables: Mapping[str, Mean], is_pair: bool) -> dict[str, Any]:
-    """Observables, or their differences within pairs, as arguments of `simulate`."""
-    found: dict[str, Mean] = {}
-    for name, one in observables.items():
-        found[name] = replace(one, of=_difference(one.of)) if is_pair else one
-        if is_pair:
-            found[name + FINE] = replace(one, of=_of_fine(one.of))
-    averages = {name: one for name, one in found.items() if isinstance(one, TimeAverage)}
-    ends = {name: one.of for name, one in found.items() if name not in averages}
-    # A run observes something at its end.
-    return {
-        "observe": ends or {"φ": next(iter(averages.values())).of},
-        "histograms": None,
-        "statistics": averages,
-    }
+@dataclass(frozen=True)
+class AtEnd(Mean):
+    """Mean and variance of an observable at the end of paths, which is all that is looked at."""
+
+    def start(self, values: Mapping[str, Any]) -> Any:
+        return jnp.zeros_like(values["of"])
+
+    def observe(
+        self, memory: Any, values: Mapping[str, Any], mask: Any, t: Any
+    ) -> tuple[Any, Data]:
+        return values["of"], {}
+
+    def finish(self, memory: Any, mask: Any) -> Data:
+        return masked_mean(memory, mask)._asdict()
+
+
+def _observing(one: Mean, is_pair: bool) -> Mean:
+    """What is collected of paths, or of pairs: the difference, and the value of the fine path."""
+    of = _both(one.of) if is_pair else one.of
+    return replace(one, of=of) if isinstance(one, TimeAverage) else AtEnd(of)
 
 
 # Compiled code is found again by the identity of functions: equal arguments give the same ones.
 @bounded(64)
-def _difference(fun: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda q, p, *rest: jnp.asarray(fun(q[0], p[0], *rest)) - fun(q[1], p[1], *rest)
+def _both(fun: Callable[..., Any]) -> Callable[..., Any]:
+    def of_pair(q: Any, p: Any, *rest: Any) -> Any:
+        fine, coarse = (jnp.asarray(fun(q[i], p[i], *rest)) for i in range(2))
+        return jnp.stack([fine - coarse, fine])
+
+    return of_pair
 
 
 @bounded(64)
-def _of_fine(fun: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda q, p, *rest: fun(q[0], p[0], *rest)
+def _slope(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """The size of the derivative along a direction in which no state is special."""
+
+    def slope(q: Any, p: Any, *rest: Any) -> Any:
+        along = jnp.cos(1.0 + jnp.arange(2 * q.size, dtype=q.dtype)).reshape(2, *q.shape)
+        _, found = jax.jvp(lambda q, p: jnp.asarray(fun(q, p, *rest)), (q, p), tuple(along))
+        return jnp.abs(found)
+
+    return slope
 
 
 def _doubled(initial: Any) -> Any:
@@ -229,14 +268,11 @@ def _doubled(initial: Any) -> Any:
     return sampler
 
 
-def _together(run: Any, observables: Mapping[str, Mean], suffix: str) -> SampleMean:
-    """All observables at the end as one sample of rows of numbers."""
-    samples = []
-    for name, one in observables.items():
-        at_end = isinstance(one, TimeAverage)
-        sample = run.statistics[name + suffix] if at_end else run.moments[name + suffix]
-        samples.append(sample if at_end else SampleMean(*(x[-1] for x in sample)))
-    count = np.asarray(samples[0].count)
+def _together(samples: Sequence[SampleMean], place: int | None) -> SampleMean:
+    """All observables, or one of the two of a pair, as one sample of rows of numbers."""
     columns = list(zip(*samples, strict=True))[1:]
-    rest = (np.concatenate([np.ravel(x) for x in column]) for column in columns)
-    return SampleMean(count, *rest)
+    rest = (
+        np.concatenate([np.ravel(x if place is None else x[place]) for x in column])
+        for column in columns
+    )
+    return SampleMean(np.asarray(samples[0].count), *rest)

@@ -9,6 +9,7 @@ from dalembert.answers.orders import measured_exponents
 from dalembert.answers.sampling import Level, Row, Sampler
 from dalembert.answers.schemes import Scheme
 from dalembert.ensemble.job import FailedPathsError
+from dalembert.statistics import SampleMean
 
 __all__ = ["Estimate", "Goal", "Search", "StoppedError"]
 
@@ -18,8 +19,9 @@ PILOT = 512
 MOST_STEPS = 2**22
 """Steps of a path beyond which no level goes."""
 
-SHARE_OF_BIAS = 0.5
-"""Of the tolerance, for the bias."""
+SHARE_OF_BIAS = 0.25
+"""Of the tolerance, for the bias. At one step size, with costs 1/dt and a bias dt^α, the best is
+1/(1 + 2α); levels, whose finer ones are cheap, gain by less rather than more."""
 
 MORE = 1.1
 """For the powers of dt beyond the first, which estimates of the bias leave out."""
@@ -27,8 +29,8 @@ MORE = 1.1
 SEEN = 0.25
 """Of the tolerance: how well the bias must be known."""
 
-ENOUGH = 1.02
-"""Numbers of paths closer to what is needed than this are not worth another batch."""
+MARGIN = 1.03
+"""More paths than variances ask for, which are themselves estimates: one batch then does."""
 
 PAYS = 0.057
 """A coarser level pays if differences have less than this share of the variance: with costs 1 and 2
@@ -62,7 +64,7 @@ class Goal:
     budget: float
 
     def allowed(self, value: np.ndarray) -> np.ndarray:
-        """The tolerance of each entry."""
+        """The tolerance of each entry of a value."""
         return self.tolerance * (np.abs(value) if self.relative else np.ones_like(value))
 
 
@@ -87,6 +89,7 @@ class Search:
     levels: dict[Row, Level] = field(default_factory=dict)
     batches: dict[Row, int] = field(default_factory=dict)
     last: Scheme | None = None
+    rounds: int = 0
 
     @property
     def steps(self) -> int:
@@ -107,6 +110,7 @@ class Search:
         if missing > 0:
             self._afford(missing * row.cost)
             self.add(row, missing)
+        _check_range(self.levels[row].itself)
         return self.levels[row]
 
     def _afford(self, steps: int) -> None:
@@ -137,8 +141,7 @@ class Search:
             except FailedPathsError as error:
                 failed = error
             else:
-                whole = np.maximum(level.itself.variance, np.finfo(float).tiny)
-                seen.append(float(np.max(level.variance / whole)))
+                seen.append(self.share(level))
                 if seen[-1] < PAYS or not self.coupled:
                     return steps
             steps *= 2
@@ -149,6 +152,17 @@ class Search:
             f"of that of the observable at dt = {2 * self.sampler.t_end / steps:.3g}, so that "
             'levels do not help. Take estimator="plain", or dt= for the first level'
         )
+
+    def share(self, level: Level) -> float:
+        """The largest share of its variance that an observable has in differences.
+
+        One that hardly varies, such as an energy that is conserved, needs no levels: it is no
+        matter what makes up a spread that is small beside the tolerance.
+        """
+        whole, allowed = level.itself.variance, self.goal.allowed(level.itself.mean)
+        spread = self.goal.quantile * np.sqrt(np.maximum(level.variance, whole))
+        shares = level.variance / np.maximum(whole, np.finfo(float).tiny)
+        return float(np.max(np.where(spread <= SEEN * allowed, 0, shares)))
 
     def run(self, coarsest: int, halvings: int) -> None:
         """Halve steps and add paths until the tolerance holds; StoppedError if it cannot."""
@@ -175,30 +189,51 @@ class Search:
         while True:
             scheme = self.scheme(coarsest, halvings, self.alpha(), self.coupled)
             self.last, found = scheme, self.estimate(scheme)
-            allowed = self.goal.allowed(found.value)
+            allowed = self._allowed(found)
             doubt = self.goal.quantile * self._bias_stderr(scheme)
             if np.any(found.bias - doubt > SHARE_OF_BIAS * allowed):
                 return scheme, found
-            needed = self._needed(scheme, found, allowed)
-            missing = {
-                row: count
-                for row, count in zip(scheme.rows, needed, strict=True)
-                if count > ENOUGH * self.levels[row].paths
-            }
+            # First the bias: as long as it is not known, it takes up more than its share.
+            biases = [(weights, SEEN * allowed) for weights in scheme.biases]
+            rest = allowed - np.minimum(found.bias, (SHARE_OF_BIAS + SEEN) * allowed)
+            missing = self._missing(scheme, biases) or self._missing(
+                scheme, [(scheme.value, rest), *biases]
+            )
             if not missing:
                 return scheme, found
             self._afford(sum((n - self.levels[row].paths) * row.cost for row, n in missing.items()))
             for row, count in missing.items():
                 self.sample(row, count)
+            self.rounds += 1
+
+    def _allowed(self, found: Estimate) -> np.ndarray:
+        """The tolerance of each entry, at first that of the largest value that may be right.
+
+        One that may still be zero after that is much smaller than what was first known of it.
+        """
+        reach = self.goal.quantile * found.stderr
+        if not self.goal.relative or np.all(np.abs(found.value) > reach):
+            return self.goal.allowed(found.value)
+        if self.rounds:
+            raise StoppedError(
+                f"a value that cannot be told from zero, {found.value} ± {reach}, has no relative "
+                "error: give an absolute tolerance, without relative=True"
+            )
+        return self.goal.allowed(np.abs(found.value) + reach)
 
     def _check_spread(self, scheme: Scheme) -> None:
         """Refuse samples of a rare event, in which it has not come up."""
         is_random = self.sampler.system.noises or callable(self.sampler.initial)
-        for level in (self.levels[row] for row in scheme.rows):
-            if is_random and np.all(level.itself.variance == 0):
+        rare = np.zeros(len(self.levels[scheme.rows[0]].mean), bool)
+        for whole in (self.levels[row].itself for row in scheme.rows):
+            rare |= whole.minimum == whole.maximum
+        if is_random and np.any(rare):
+            # Equal because of what the paths do, or because it is the same wherever they are?
+            finest = max(row.finest for row in scheme.rows)
+            if np.any(rare & ~(self.sampler.least_slopes(finest, PILOT) > 0)):
                 raise StoppedError(
-                    f"all {level.paths} samples at dt = {level.dt:.3g} are equal, so that nothing "
-                    "is known of their error: a rare event needs another observable"
+                    f"all {PILOT} samples or more at one dt are equal, so that nothing is known of "
+                    "their error: a rare event needs another observable"
                 )
 
     def estimate(self, scheme: Scheme) -> Estimate:
@@ -223,10 +258,13 @@ class Search:
     def _bias_stderr(self, scheme: Scheme) -> np.ndarray:
         return np.max([self._spread(scheme, weights) for weights in scheme.biases], axis=0)
 
-    def _needed(self, scheme: Scheme, found: Estimate, allowed: np.ndarray) -> Sequence[int]:
-        """Paths of every row, by Lagrange: fewest steps for the value, and to know the bias."""
-        rest = allowed - np.minimum(found.bias, SHARE_OF_BIAS * allowed)
-        aims = [(scheme.value, rest), *((weights, SEEN * allowed) for weights in scheme.biases)]
+    def _missing(
+        self, scheme: Scheme, aims: Sequence[tuple[np.ndarray, np.ndarray]]
+    ) -> dict[Row, int]:
+        """Paths that rows should have and do not, by Lagrange: fewest steps for errors as aimed at.
+
+        An aim is weights of rows, and how large the error of what they make may be.
+        """
         variances = np.stack([self.levels[row].variance for row in scheme.rows])
         costs = np.array([row.cost for row in scheme.rows], float)[:, None]
         counts = np.zeros(len(scheme.rows))
@@ -236,6 +274,18 @@ class Search:
             with np.errstate(divide="ignore", invalid="ignore"):
                 share = (self.goal.quantile / allowed_error) ** 2 * total * spreads / np.sqrt(costs)
             counts = np.maximum(counts, np.max(np.where(spreads > 0, share, 0), axis=1))
-        if not np.all(np.isfinite(counts)):
-            raise StoppedError("a value of zero has no relative error: give an absolute tolerance")
-        return [int(np.ceil(count)) for count in counts]
+        return {
+            row: int(np.ceil(MARGIN * count))
+            for row, count in zip(scheme.rows, counts, strict=True)
+            if count > self.levels[row].paths
+        }
+
+
+def _check_range(sample: SampleMean) -> None:
+    """Refuse variances that float64 does not hold."""
+    is_small = (sample.minimum < sample.maximum) & (sample.variance < np.finfo(float).tiny)
+    if np.any(is_small) or not np.all(np.isfinite(sample.variance)):
+        raise StoppedError(
+            f"the variance of an observable with values from {sample.minimum} to {sample.maximum} "
+            "is no number that float64 holds: take other units"
+        )

@@ -260,8 +260,9 @@ def _warm_up(
     work: Work, compiled: Compiled, state: Any, memory: Any, block: Any, place: Place
 ) -> None:
     """Compile once per place, by no steps and one look, while the other blocks wait."""
+    what = place, work.settings.block_paths
     with work.compiling:
-        if place not in work.warm:
+        if what not in work.warm:
             began = time.perf_counter()
             room = work.settings.schedule.saves_per_leg
             # What a function raises here it raises in a leg, if that is to see these states.
@@ -269,7 +270,7 @@ def _warm_up(
                 compiled.on_block(block)(state, 0, 0)
                 jax.block_until_ready(observe(compiled, [state], memory, block, [0], room))
                 jax.block_until_ready(compiled.finish(state, memory, block))
-            work.warm.add(place)
+            work.warm.add(what)
             work.compile_seconds += time.perf_counter() - began
 
 

@@ -7,7 +7,7 @@ for a run whose description is the same.
 import hashlib
 import platform
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -46,6 +46,10 @@ class Description:
 
     record: dict[str, Any]
     unknown: dict[str, str]
+
+    def of(self, settings: Settings) -> "Description":
+        """The description of a run that differs in numbers alone, of paths, steps and the seed."""
+        return replace(self, record=self.record | _numbers(settings, {}))
 
     @property
     def functions(self) -> Hashable:
@@ -86,23 +90,30 @@ def describe(settings: Settings, exactly: bool) -> Description:
             },
             "method": _method(settings.method, system, settings, unknown),
             "initial": _initial(settings, unknown),
-            "dt": float(settings.dt),
-            "t_end": float(settings.t_end),
-            "paths": settings.paths,
-            "only": None if settings.only is None else list(settings.only),
-            "seed": settings.seed,
+            **_numbers(settings, unknown),
             **{door: at_door(door, statistics) for door in DOORS},
-            "save_every": settings.save_every,
-            "noise": _noise(settings, unknown),
             "keep": settings.keep,
             "dtype": str(settings.dtype),
-            "block_paths": settings.block_paths,
             "backend": settings.backend,
             "device_kind": jax.local_devices(backend=settings.backend)[0].device_kind,
             "jax": {name: getattr(jax.config, name, None) for name in OPTIONS},
             "versions": versions(),
         }
     return Description(record, unknown)
+
+
+def _numbers(settings: Settings, unknown: dict[str, str]) -> dict[str, Any]:
+    """What can change where functions do not; the usual noise may depend on the step size."""
+    return {
+        "dt": float(settings.dt),
+        "t_end": float(settings.t_end),
+        "paths": settings.paths,
+        "only": None if settings.only is None else list(settings.only),
+        "seed": settings.seed,
+        "save_every": settings.save_every,
+        "noise": _noise(settings, unknown),
+        "block_paths": settings.block_paths,
+    }
 
 
 def _method(

@@ -51,7 +51,7 @@ class Job:
         shown: bool,
         remote: Remote | None = None,
     ) -> None:
-        self.work, self.settings = ready.work, ready.work.settings
+        self.ready, self.work, self.settings = ready, ready.work, ready.work.settings
         self.identity = ready.identity | {"refused_engines": ready.refused}
         self.file, self.on_failure = file, on_failure
         self.began, self.preparing = began, time.perf_counter() - began

@@ -139,6 +139,8 @@ def observe(
     # Where anything is in NumPy, all is on a CPU, and JAX would be slow.
     on_host = any(isinstance(x, np.ndarray) for x in jax.tree.leaves(rows))
     stack = np.stack if on_host else jnp.stack
-    stacked = jax.tree.map(lambda *xs: stack(xs), *rows, *[rows[-1]] * spare)
+    stacked = jax.tree.map(
+        lambda *xs: xs[0][None] if room == 1 else stack(xs), *rows, *[rows[-1]] * spare
+    )
     numbers = np.asarray(steps + [0] * spare, np.int32)
     return compiled.observe_rows(stacked, memory, block, numbers, np.int32(len(rows)))

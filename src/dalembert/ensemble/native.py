@@ -239,19 +239,20 @@ class NativeMarch:
         self._call = ctypes.CFUNCTYPE(long, pointer, pointer, long, word, word)(address)
 
     def on(
-        self, path: Any, seed: Any, shared: Any
+        self, path: Any, seed: Any, shared: Any, real: int
     ) -> Callable[[Sequence[np.ndarray], int, int], bool]:
         """A function of (what moves, first step, number of steps) that takes these steps in place.
 
-        The number of paths is a multiple of `width`. The function says whether all paths are finite
-        and have solved their equations.
+        The number of paths is a multiple of `width`; those beyond the `real` ones and their
+        neighbours stay where they are. The function says whether all paths are finite and have
+        solved their equations.
         """
         path = [np.ascontiguousarray(words) for words in path]
         numbers = np.zeros(2 + len(self._shared), np.uint64)
         types = [np.uint32, np.uint32, *self._shared]
         for i, (x, dtype) in enumerate(zip([*seed, *shared], types, strict=True)):
             numbers[i : i + 1].view(dtype)[0] = x
-        tiles = len(path[0]) // self.width
+        tiles = -(-real // self.width)
 
         def march(moving: Sequence[np.ndarray], first: int, count: int) -> bool:
             arrays = [*path, *moving]
@@ -314,7 +315,8 @@ def vector_march(steps: Steps) -> OnBlock:
     def on_block(block: Block) -> March:
         told = steps.told(block)
         shared = [x for leaf in jax.tree.leaves((told.dt, told.params)) for x in np.ravel(leaf)]
-        run = march.on(told.path, np.asarray(told.seed), shared)
+        real = int(np.count_nonzero(told.is_real))
+        run = march.on(told.path, np.asarray(told.seed), shared, real)
 
         def take(state: PathState, first: int, count: int) -> tuple[PathState, Any]:
             now = jax.tree.map(np.array, _moving(state))

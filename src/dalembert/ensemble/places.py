@@ -48,7 +48,12 @@ class Place:
         return jax.local_devices(backend="cpu")[0] if self.is_spread else self.first
 
     def put(self, tree: Any) -> Any:
-        """The same arrays on these devices."""
+        """The same arrays on these devices.
+
+        On one CPU compiled code takes those of NumPy as they are, and vector code no others.
+        """
+        if not self.is_spread and self.devices[0].platform == "cpu":
+            return tree
         if not self.is_spread:
             return jax.device_put(tree, self.first)
         return jax.tree.map(self._cut, tree)

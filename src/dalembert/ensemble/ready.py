@@ -1,6 +1,6 @@
 """A run made ready: its functions are traced, its engine is chosen, its steps are compiled."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ from dalembert.digest import traced_key
 from dalembert.ensemble.blocks import Work, worker_count
 from dalembert.ensemble.engines import Steps, choose_engine, find_engines
 from dalembert.ensemble.identity import Description, arguments_like, describe
-from dalembert.ensemble.initial import initial_states
+from dalembert.ensemble.initial import InitialStates, initial_states
 from dalembert.ensemble.kernel import Kernel
 from dalembert.ensemble.legs import compile_run
 from dalembert.ensemble.memory import bytes_of_ends, check_memory
@@ -24,7 +24,7 @@ from dalembert.stepping.derived import make_any_stepper
 from dalembert.stepping.propagator import Maps, make_maps
 from dalembert.stepping.residuals import Report
 
-__all__ = ["Ready", "make_ready"]
+__all__ = ["Ready", "make_ready", "ready_again"]
 
 SMALL_ENDS = 2**26
 """Bytes up to which the ends of all blocks are kept in a checkpoint without being asked for."""
@@ -36,13 +36,15 @@ class Ready:
 
     Attributes:
         work: what its threads share.
-        identity: what decides its numbers, as plain data.
+        description: what decides its numbers.
+        identity: the same and the code that takes its steps, as plain data.
         refused: engines that could not take its steps, and why.
         workers: blocks to run at a time.
         exactly: whether the identity has derivatives that functions define.
     """
 
     work: Work
+    description: Description
     identity: dict[str, Any]
     refused: Any
     workers: int
@@ -63,53 +65,86 @@ def make_ready(
     """
     observing = Observing.checked(settings.system, settings.dtype, settings.statistics)
     with jax.enable_x64(settings.dtype == np.float64):
-        starts = initial_states(
-            settings.system, settings.initial, settings.paths, settings.seed, settings.dtype
-        )
+        starts = _starts(settings)
         description = describe(settings, exactly)
         if exactly:
             description.check_complete()
-        kernel, maps, report = _make_kernel(settings, description, observing)
+        kernel = _make_kernel(settings, description, observing)
         places = find_places(settings.system, settings.backend, shard)
         workers = worker_count(places, workers)
-        check_memory(settings, {}, workers)
-        observing.check(settings.times)
-        shapes = observing.shapes(settings.block_paths)
-        size = bytes_of_ends(settings, shapes)
-        ends = size <= SMALL_ENDS if ends is None else ends
-        check_memory(settings, shapes, workers, size if ends else 0)
+        ends = _check_room(settings, observing, workers, ends)
         if shard and kernel.stepper.is_scalar:
             raise ValueError(
                 f"shard=True: a state of {settings.system.dim} numbers is not worth spreading. "
                 "Leave it out: paths are shared among devices instead."
             )
+        maps, report = _maps(settings, kernel)
         choice = choose_engine(_steps(settings, kernel, maps), find_engines(engine))
         compiled = compile_run(kernel, choice.on_block)
     layout = {"shards": len(places[0].devices)} if shard else {}
-    identity = description.record | {"code": choice.name, "by_maps": maps is not None} | layout
+    code = {"code": choice.name, "by_maps": maps is not None} | layout
     work = Work(settings, kernel, compiled, starts, maps, report, exactly, places, ends=ends)
-    return Ready(work, identity, choice.refused, workers, exactly)
+    return Ready(work, description, description.record | code, choice.refused, workers, exactly)
 
 
-def _make_kernel(
-    settings: Settings, description: Description, observing: Observing
-) -> tuple[Kernel, Maps | None, Report]:
-    """The kernel, the maps that its steps are if they are that, and a report on them."""
+def ready_again(before: Ready, settings: Settings, engine: Any = None) -> Ready:
+    """A run that differs in numbers alone, of paths, steps and the seed: nothing is traced again.
+
+    Its functions are what they were, and its blocks are no larger.
+    """
+    old, description = before.work, before.description.of(settings)
+    kernel, known = old.kernel, old.settings
+    with jax.enable_x64(settings.dtype == np.float64):
+        maps, report = _maps(settings, kernel)
+        choice = choose_engine(_steps(settings, kernel, maps), find_engines(engine))
+        compiled = compile_run(kernel, choice.on_block)
+        starts = _starts(settings)
+    is_alike = settings.noise == known.noise and (maps is None) == (old.maps is None)
+    work = Work(
+        settings, kernel, compiled, starts, maps, report, old.remember, old.places,
+        ends=old.ends, warm=old.warm if is_alike else set(),
+    )  # fmt: skip
+    code = {"code": choice.name, "by_maps": maps is not None}
+    identity = before.identity | description.record | code
+    return replace(before, work=work, identity=identity, refused=choice.refused)
+
+
+def _check_room(settings: Settings, observing: Observing, workers: int, ends: bool | None) -> bool:
+    """Refuse a run that does not fit into memory; whether the ends of its blocks are kept."""
+    check_memory(settings, {}, workers)
+    observing.check(settings.times)
+    shapes = observing.shapes(settings.block_paths)
+    size = bytes_of_ends(settings, shapes)
+    ends = size <= SMALL_ENDS if ends is None else ends
+    check_memory(settings, shapes, workers, size if ends else 0)
+    return ends
+
+
+def _starts(settings: Settings) -> InitialStates:
+    return initial_states(
+        settings.system, settings.initial, settings.paths, settings.seed, settings.dtype
+    )
+
+
+def _maps(settings: Settings, kernel: Kernel) -> tuple[Maps | None, Report]:
+    """The maps that steps are if they are that, and a report on them."""
+    dt, params = cast((np.asarray(settings.dt), settings.system.params), settings.dtype)
+    return make_maps(kernel.stepper, settings.noise, dt, params) or (None, Report(0, 0.0))
+
+
+def _make_kernel(settings: Settings, description: Description, observing: Observing) -> Kernel:
     stepper: Any = make_any_stepper(
         settings.system, settings.method, settings.dtype, known_by=description.functions
     )
     like = arguments_like(settings.system, settings.dtype)
     reads = [captured(fun, partial(traced_key, fun, *like)) for *_, fun in settings.functions]
-    dt, params = cast((np.asarray(settings.dt), settings.system.params), settings.dtype)
-    maps, report = make_maps(stepper, settings.noise, dt, params) or (None, Report(0, 0.0))
-    kernel = Kernel(
+    return Kernel(
         stepper,
         observing,
         frozenset(settings.method.needs_for(settings.system)),
         settings.keep == "all",
         (description.observed, *reads),
     )
-    return kernel, maps, report
 
 
 def _steps(settings: Settings, kernel: Kernel, maps: Maps | None) -> Steps:

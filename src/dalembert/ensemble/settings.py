@@ -75,8 +75,8 @@ class Settings:
     def schedule(self) -> Schedule:
         numbers = self.block_paths * self.system.dim
         usual = self.grain.block_paths * USUAL_DIM
-        # Where only the first state and the last are saved, there is no need to copy many.
-        saves = SAVES_PER_LEG if self.steps > self.save_every else 3
+        # Where only the first state and the last are saved, each is looked at as it is.
+        saves = SAVES_PER_LEG if self.steps > self.save_every else 1
         room = max(saves * usual // max(numbers, usual), 1)
         chunk = max(self.grain.chunk * usual // max(numbers, usual), 1)
         return Schedule(self.steps, self.save_every, chunk, room)
@@ -178,7 +178,7 @@ def make_settings(
         _check_statistics(
             {"energy": system.H} if observe is None else observe, histograms, statistics
         ),
-        min(save_every, steps),
+        save_every,
         noise,
         keep,
         as_dtype(dtype),

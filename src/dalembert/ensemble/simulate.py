@@ -12,7 +12,7 @@ from dalembert.ensemble.checkpoint import Checkpoint, CheckpointFile
 from dalembert.ensemble.executors import Remote, find_team
 from dalembert.ensemble.job import Job
 from dalembert.ensemble.progress import telling
-from dalembert.ensemble.ready import make_ready
+from dalembert.ensemble.ready import Ready, make_ready, ready_again
 from dalembert.ensemble.remote import make_payload
 from dalembert.ensemble.run import Run
 from dalembert.ensemble.settings import Settings, check_choice, make_settings, whole
@@ -156,8 +156,12 @@ def prepare(
     shard: bool = False,
     executor: Any = None,
     began: float | None = None,
+    like: Ready | None = None,
 ) -> Job:
-    """A run that is ready to begin; for the arguments see `simulate`, which `began` then."""
+    """A run that is ready to begin; for the arguments see `simulate`, which `began` then.
+
+    One `like` another differs from it in numbers alone (`ready_again`).
+    """
     began = time.perf_counter() if began is None else began
     check_choice("on_failure", on_failure, ("warn", "raise"))
     if workers is not None:
@@ -165,7 +169,10 @@ def prepare(
     options = _check_checkpoint(checkpoint)
     ends = False if options is None else options.ends
     with telling(settings.title, "tracing its functions", progress and jax.process_index() == 0):
-        ready = make_ready(settings, options is not None, workers, engine, shard, ends)
+        if like is None or options is not None:
+            ready = make_ready(settings, options is not None, workers, engine, shard, ends)
+        else:
+            ready = ready_again(like, settings, engine)
     file = None
     if options is not None:
         file = CheckpointFile(options, ready.identity, jax.process_index())

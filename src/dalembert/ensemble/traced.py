@@ -159,9 +159,11 @@ def simulate_traced(settings: Settings, dtype: np.dtype) -> TracedRun:
         q, p = (jnp.where(fine[:, None], x, jnp.nan) for x in (q, p))
         return now._replace(is_fine=fine, memory=memory), (rows, q, p)
 
+    every = min(settings.save_every, settings.steps)
+
     def to_next_save(now: _Paths, first: Any) -> tuple[_Paths, Any]:
         now, row = observe(now, first)
-        return until(now, first, settings.save_every), row
+        return until(now, first, every), row
 
     q, p = _initial_states(settings, dtype)
     now = _Paths(
@@ -172,11 +174,11 @@ def simulate_traced(settings: Settings, dtype: np.dtype) -> TracedRun:
         jnp.zeros(len(q), jnp.int32),
         observing.start(len(q)),
     )
-    full = settings.steps // settings.save_every
+    full = settings.steps // every
     now, rows = lax.scan(to_next_save, now, saves[:full].astype(np.uint32))
     now, row = observe(now, jnp.uint32(saves[full]))
     ends = [row]
-    if full * settings.save_every < settings.steps:
+    if full * every < settings.steps:
         now = until(now, np.uint32(saves[-2]), int(saves[-1] - saves[-2]))
         now, row = observe(now, jnp.uint32(saves[-1]))
         ends.append(row)

@@ -43,7 +43,6 @@ class Until:
     system: System
     event: Keyed
     dt: float
-    t_end: float
 
     @classmethod
     def checked(
@@ -75,7 +74,7 @@ class Until:
                 f"float32 does not tell the times of {t_end / dt:.3g} steps apart: with stop= take "
                 "dtype=float64, or fewer steps."
             )
-        return cls(system, system.known(stop), dt, t_end)
+        return cls(system, system.known(stop), dt)
 
     def arguments(
         self, method: Method, initial: Any, observe: Any, histograms: Any, statistics: Any
@@ -85,7 +84,7 @@ class Until:
             raise ValueError(f"with stop= the name {NAME!r} is taken: give statistics another one.")
         seen = self._all_changed({"energy": self.system.H} if observe is None else observe)
         at_event = tuple(seen.items()) if isinstance(seen, Mapping) else ()
-        times = StopTimes(stopped_after, at_event, self.dt, self.t_end)
+        times = StopTimes(stopped_after, at_event, self.dt)
         others = self._all_changed(statistics or {})
         return {
             "system": stopping_system(self.system),

@@ -22,6 +22,9 @@ WIDTH = 0.25
 over paths are smooth functions of parameters, and rough: where a path just crosses a barrier, the
 least change turns it, and slopes at a point tell of few such paths alone."""
 
+MOST_NOISE = 0.75
+"""Share of the information beyond which noise in slopes is not made up for."""
+
 
 def lagged_moments(*lags: int) -> Callable[[Any], Any]:
     """A summary of a path y, shape (times, …): the means, and of products y_i(t) y_j(t + lag).
@@ -86,18 +89,25 @@ class MomentMatch:
         return with_precision(value, dict(params))
 
     def scored(self, free: Free, flat: np.ndarray) -> Scored:
-        """Value, score and Gauss and Newton's information at some parameters."""
+        """Value, score and Gauss and Newton's information at some parameters.
 
-        def mean(flat: np.ndarray) -> np.ndarray:
-            return np.asarray(self._summaries(unravelled(free, flat))).mean(0)
+        Slopes are means over simulated paths, and what their noise adds to the information is taken
+        off: else it would seem that the data tell more than they do.
+        """
+
+        def of_paths(flat: np.ndarray) -> np.ndarray:
+            return np.asarray(self._summaries(unravelled(free, flat)))
 
         widths = WIDTH * np.where(flat == 0, 1.0, np.abs(flat))
-        sides = [(mean(flat + e), mean(flat - e)) for e in np.diag(widths)]
-        slope = np.stack([up - down for up, down in sides], 1) / (2 * widths)
-        gap = self.target - mean(flat)
-        information = slope.T @ self.weights @ slope
+        sides = [(of_paths(flat + e), of_paths(flat - e)) for e in np.diag(widths)]
+        slopes = np.stack([up - down for up, down in sides], 2) / (2 * widths)
+        slope, gap = slopes.mean(0), self.target - of_paths(flat).mean(0)
+        spread = slope.T @ self.weights @ slope
+        rest = slopes - slope
+        noise = np.einsum("imp,mn,inq->pq", rest, self.weights, rest, optimize=True)
+        information = _less(spread, noise / (self.paths * (self.paths - 1)))
         value = -(gap @ self.weights @ gap) / 2
-        return Scored(value, slope.T @ self.weights @ gap, information, information)
+        return Scored(value, slope.T @ self.weights @ gap, information, spread)
 
     def _summaries(self, params: Mapping[str, Any]) -> Any:
         return with_precision(self.simulated, {**self.system.params, **params})
@@ -137,6 +147,16 @@ class MomentMatch:
 
     def __repr__(self) -> str:
         return f"{self.kind}: {self.system.name!r}, {self.observations}, {self.paths} simulated"
+
+
+def _less(whole: np.ndarray, part: np.ndarray) -> np.ndarray:
+    """A matrix less another one, of which no more than `MOST_NOISE` of the first is taken."""
+    if not np.all(np.isfinite(whole)) or np.linalg.eigvalsh(whole)[0] <= 0:
+        return whole  # told apart later, with names
+    root = np.linalg.cholesky(whole)
+    shares, axes = np.linalg.eigh(np.linalg.solve(root, np.linalg.solve(root, part).T))
+    scaled = root @ axes
+    return whole - (scaled * np.minimum(shares, MOST_NOISE)) @ scaled.T
 
 
 def match_moments(

@@ -48,32 +48,33 @@ class StopTimes(Statistic):
         steps: steps after which a path has stopped, −1 if it has not; a function of the state.
         of: observables by name.
         dt: step size.
-        t_end: final time.
     """
 
     steps: Callable[..., Any]
     of: tuple[tuple[str, Callable[..., Any]], ...]
     dt: float
-    t_end: float
 
     def functions(self) -> Mapping[str, Callable[..., Any]]:
         return {"steps": self.steps, **{f"of{i}": fun for i, (_, fun) in enumerate(self.of)}}
 
     def start(self, values: Mapping[str, Any]) -> Any:
-        return {name: jnp.zeros(x.shape, x.dtype) for name, x in values.items()}
+        seen = {name: jnp.zeros(x.shape, x.dtype) for name, x in values.items()}
+        return {**seen, "now": jnp.zeros_like(seen["steps"])}
 
     def observe(
         self, memory: Any, values: Mapping[str, Any], mask: Any, t: Any
     ) -> tuple[Any, Data]:
         on_the_way = mask & (values["steps"] < 0)
-        return dict(values), {"on_the_way": jnp.sum(on_the_way), "paths": jnp.sum(mask)}
+        now = jnp.full_like(values["steps"], t)
+        noted = {"on_the_way": jnp.sum(on_the_way), "paths": jnp.sum(mask)}
+        return {**values, "now": now}, noted
 
     def finish(self, memory: Any, mask: Any) -> Data:
         steps = memory["steps"]
         has_stopped, t = steps >= 0, steps * self.dt
         samples = {
             "time": masked_mean(t, mask & has_stopped),
-            "restricted": masked_mean(jnp.where(has_stopped, t, self.t_end), mask),
+            "restricted": masked_mean(jnp.where(has_stopped, t, memory["now"]), mask),
         }
         for name in self._names:
             samples[name] = masked_mean(memory[name], mask & has_stopped)
