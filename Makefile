@@ -30,15 +30,17 @@ demo: $(VENV)/.with-all ## run the paper's studies in small, with figures, claim
 	$(PY) -m dalembert report demo
 	@echo "The report is $(CURDIR)/demo/report.html"
 
-# Tests pay for compiling. Of XLA's two code generators for CPUs the older one needs half the time;
-# `verify` takes the one that users have. A flag that XLA does not know would end every program.
+# Tests and pages pay for compiling. Of XLA's two code generators for CPUs the older one needs half
+# the time; `verify` takes the one that users have. A flag that XLA does not know would end every
+# program.
 QUICK_XLA := --xla_cpu_use_fusion_emitters=false
-
-test: $(VENV)/.with-dev ## run the tests, except the slow ones
-	@flags="$$XLA_FLAGS $(QUICK_XLA)"; \
+QUICKLY = flags="$$XLA_FLAGS $(QUICK_XLA)"; \
 	XLA_FLAGS="$$flags" $(PY) -c 'import jax; jax.devices("cpu")' >/dev/null 2>&1 \
 	    || flags="$$XLA_FLAGS"; \
-	XLA_FLAGS="$$flags" $(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
+	XLA_FLAGS="$$flags" $(PY)
+
+test: $(VENV)/.with-dev ## run the tests, except the slow ones
+	@$(QUICKLY) -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
 
 verify: lint ## run lint and all the tests, the slow ones too
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
@@ -53,7 +55,7 @@ format: $(VENV)/.with-dev ## rewrite the sources in the house style
 	$(PY) -m ruff format .
 
 docs: $(VENV)/.with-docs $(KATEX)/$(KATEX_VERSION) ## build the documentation into site/
-	$(PY) -m mkdocs build --strict --site-dir site
+	@$(QUICKLY) -m mkdocs build --strict --site-dir site
 	@echo "The documentation is $(CURDIR)/site/index.html"
 	@echo "Browsers search it only through a server: $(PY) -m http.server -d site"
 

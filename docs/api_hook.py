@@ -50,8 +50,11 @@ SECTIONS = (
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """List the public names in api.md; elsewhere, link `da.name` and `theory.name` to them."""
-    if page.file.src_uri == "api.md":
-        return markdown.replace(MARK, _listing())
+    return markdown.replace(MARK, _listing()) if page.file.src_uri == "api.md" else linked(markdown)
+
+
+def linked(markdown: str) -> str:
+    """A page with links to the names in it."""
     names = {name.removeprefix("da."): _identifier(thing) for name, thing in _public().items()}
 
     def link(found: re.Match[str]) -> str:

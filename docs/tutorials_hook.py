@@ -1,22 +1,25 @@
 """Notebooks and pages of the tutorials, which are written as scripts in docs/tutorials.
 
-A script in percent format (`# %%`) is the only source. `make notebooks` writes the notebooks beside
-the scripts: without outputs, so that they never show old numbers, and kept with the sources, so
-that they can be opened where nothing is installed that would make them. A test compares the two.
-
-When the documentation is built, every notebook is executed in an empty folder, and becomes a page
-with its outputs; the site ships it with them too. An error in a tutorial stops the build.
+A script in percent format (`# %%`) is the only source. `make notebooks` executes each in an empty
+folder and writes its notebook beside it, with outputs, so that it can be read where nothing is
+installed. A test compares the two. When the documentation is built, every notebook is executed in
+the same way, and becomes a page; the site ships it too. An error in a tutorial stops the build.
 
 What was executed, of tutorials and of other pages, is kept in build/docs by its content: the code,
-the source of the package, and versions. It is executed again when one of them has changed.
+the source of the package, and versions. It is executed again when one of them has changed, each
+tutorial and each page in a process of its own, two at a time.
 """
 
 import base64
 import hashlib
+import io
 import json
 import logging
 import os
 import platform
+import re
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +33,7 @@ import jupytext
 import nbclient
 import nbformat
 import numpy as np
+from api_hook import linked
 
 FOLDER = Path(__file__).parent / "tutorials"
 METADATA = {
@@ -42,6 +46,7 @@ ARGUMENTS = ["--InlineBackend.figure_format=retina", "--log-level=ERROR"]
 SECONDS = 300
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "build" / "docs"
+BEGAN = time.monotonic()
 log = logging.getLogger("mkdocs.hooks.tutorials")
 
 
@@ -49,7 +54,7 @@ log = logging.getLogger("mkdocs.hooks.tutorials")
 def surroundings() -> str:
     """What decides the outputs of code besides the code itself, as a digest."""
     digest = hashlib.sha256()
-    for folder in ("src", "docs/data", "benchmarks/results", "results"):
+    for folder in ("src", "docs/data", "tests/faults"):
         for file in sorted(p for p in (ROOT / folder).rglob("*") if p.is_file()):
             if file.suffix in (".py", ".json", ".npz"):
                 digest.update(str(file.relative_to(ROOT)).encode() + file.read_bytes())
@@ -58,10 +63,14 @@ def surroundings() -> str:
     return digest.hexdigest()
 
 
+def place(code: str) -> Path:
+    """The file for what some code leaves."""
+    return KEPT / f"{hashlib.sha256((surroundings() + code).encode()).hexdigest()[:32]}.json"
+
+
 def kept(code: str, make: Callable[[], dict[str, str]]) -> dict[str, str]:
     """What the code has left when it was executed last, or leaves now."""
-    key = hashlib.sha256((surroundings() + code).encode()).hexdigest()[:32]
-    file = KEPT / f"{key}.json"
+    file = place(code)
     if not file.is_file():
         made = make()
         KEPT.mkdir(parents=True, exist_ok=True)
@@ -105,12 +114,52 @@ def execute(notebook: Any, folder: str | Path, environment: dict[str, str] | Non
     return client.execute(env=os.environ | (environment or {}))
 
 
+def tidied(executed: Any) -> Any:
+    """An executed notebook with what is left to see of its outputs, in small files."""
+    executed.metadata = nbformat.from_dict(METADATA)
+    for cell in executed.cells:
+        cell.metadata = nbformat.from_dict({})
+        if cell.cell_type != "code":
+            continue
+        streams = {"stdout": "", "stderr": ""}
+        for output in cell.outputs:
+            if output.output_type == "stream":
+                streams[output.name] += output.text
+        rest = [output for output in cell.outputs if output.output_type != "stream"]
+        for output in rest:
+            if "image/png" in output.get("data", {}):
+                output.data["image/png"] = _of_few_colours(output.data["image/png"])
+        seen = "".join(map(_settled, streams.values())).strip("\n")
+        stream = [nbformat.v4.new_output("stream", name="stdout", text=f"{seen}\n")] if seen else []
+        cell.outputs = stream + rest
+    return executed
+
+
+def _settled(text: str) -> str:
+    """What is left to see of a stream, whose pieces only together say it.
+
+    A line of progress draws over itself, and wipes itself.
+    """
+    return "\n".join(line.rpartition("\r")[2] for line in text.split("\n"))
+
+
+def _of_few_colours(png: str) -> str:
+    """A picture with 256 colours at most, which takes a third of the bytes."""
+    from PIL import Image
+
+    file = io.BytesIO()
+    with Image.open(io.BytesIO(base64.b64decode(png))) as picture:
+        few = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    few.save(file, "PNG", optimize=True)
+    return base64.b64encode(file.getvalue()).decode()
+
+
 def executed(script: Path) -> dict[str, str]:
     """The notebook of a script with its outputs, and the films that it wrote, as texts."""
 
     def make() -> dict[str, str]:
         with tempfile.TemporaryDirectory() as folder:
-            done = execute(notebook(script), folder, INLINE)
+            done = tidied(execute(notebook(script), folder, INLINE))
             films = {path.name: _base64(path) for path in sorted(Path(folder).glob("*.gif"))}
         return {"notebook": text_of(done), **films}
 
@@ -129,9 +178,10 @@ def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
     _keep_blocks_of_pages()
-    log.info("%s tutorials, two at a time", len(scripts()))
+    pages = [file.abs_src_path for file in files.documentation_pages()]
     with ThreadPoolExecutor(2) as pool:
         found = dict(zip(scripts(), pool.map(executed, scripts()), strict=True))
+        list(pool.map(_execute_ahead, pages))
     for script, outcome in found.items():
         with_outputs = outcome.pop("notebook")
         text, pictures = page(nbformat.reads(with_outputs, 4), script.stem)
@@ -147,7 +197,46 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> None:
     """Say which page is made: its code may take a while."""
-    log.info("page %s", page.file.src_uri)
+    log.info("%4.0f s: page %s", time.monotonic() - BEGAN, page.file.src_uri)
+
+
+def blocks(markdown: str) -> list[tuple[str, str | None]]:
+    """The code of a page that is executed, and the sessions that it belongs to."""
+    return [
+        (code, session[1] if (session := re.search('session="(.*?)"', options)) else None)
+        for options, code in re.findall(
+            r'^```python exec="on"(.*?)\n(.*?)\n```$', markdown, re.DOTALL | re.MULTILINE
+        )
+    ]
+
+
+def _execute_ahead(page: str) -> None:
+    """Execute the code of a page in a process of its own; the page then finds what it left.
+
+    An error is met again when the page is made, and stops the build there.
+    """
+    before: dict[str | None, str] = {}
+    code = [known_by(*block, before) for block in blocks(linked(Path(page).read_text("utf-8")))]
+    if not all(place(block).is_file() for block in code):
+        began = time.monotonic()
+        subprocess.run([sys.executable, __file__, page], check=False, capture_output=True)
+        log.info("code of %s: %.0f s", Path(page).name, time.monotonic() - began)
+
+
+def _execute_page(page: str) -> None:
+    from markdown_exec._internal.formatters import python
+
+    _keep_blocks_of_pages()
+    for code, session in blocks(linked(Path(page).read_text("utf-8"))):
+        python._run_python(code, session=session)
+
+
+def known_by(code: str, session: str | None, before: dict[str | None, str]) -> str:
+    """What a block is known by: its own code and that of its session before it."""
+    whole = f"{before.get(session, '') if session else ''}\n# block\n{code}"
+    if session:
+        before[session] = whole
+    return f"{session}\n{whole}"
 
 
 def _keep_blocks_of_pages() -> None:
@@ -172,12 +261,9 @@ def _keep_blocks_of_pages() -> None:
             return {"output": execute()}
 
         is_new = False
-        whole = f"{before.get(session, '') if session else ''}\n# block\n{code}"
-        output = kept(f"{session}\n{whole}", make)["output"]
-        if session:
-            before[session] = whole
-            if not is_new:
-                skipped.setdefault(session, []).append(execute)
+        output = kept(known_by(code, session, before), make)["output"]
+        if session and not is_new:
+            skipped.setdefault(session, []).append(execute)
         return output
 
     run_if_new.is_kept = True  # pyright: ignore[reportFunctionMemberAccess]
@@ -201,30 +287,23 @@ def page(executed: Any, name: str) -> tuple[str, dict[str, bytes]]:
 
 
 def _results(cell: Any, name: str, pictures: dict[str, bytes]) -> Iterator[str]:
-    # A stream comes in pieces, which only together say what is left of it to see.
-    streams = {"stdout": "", "stderr": ""}
     for output in cell.outputs:
         if output.output_type == "stream":
-            streams[output.name] += output.text
-    text = "".join(map(_settled, streams.values())).strip("\n")
-    if text:
-        yield f"```text\n{text}\n```"
-    for output in cell.outputs:
+            text = output.text.strip("\n")
+            yield f"```text\n{text}\n```"
         data = output.get("data", {})
         if "image/png" in data:
             file = f"{name}_{len(pictures) + 1}.png"
             pictures[file] = base64.b64decode(data["image/png"])
             width = output.metadata.get("image/png", {}).get("width", 600)
-            yield f"![]({file}){{ width={width} }}"
+            yield f"![]({file}){{ .halves width={width} }}"
         elif "text/plain" in data:
             yield f"```text\n{data['text/plain']}\n```"
 
 
-def _settled(text: str) -> str:
-    """What is left to see of a stream: a line of progress draws over itself, and wipes itself."""
-    return "\n".join(line.rpartition("\r")[2] for line in text.split("\n"))
-
-
-if __name__ == "__main__":
+if __name__ == "__main__" and sys.argv[1:]:
+    _execute_page(sys.argv[1])
+elif __name__ == "__main__":
     for path in scripts():
-        path.with_suffix(".ipynb").write_text(text_of(notebook(path)), "utf-8")
+        path.with_suffix(".ipynb").write_text(executed(path)["notebook"], "utf-8")
+        print(f"wrote {path.stem}.ipynb", flush=True)

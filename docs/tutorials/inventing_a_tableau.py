@@ -116,6 +116,8 @@ dts = 4.0 / np.array(STEPS)
 for method, errors in quiet.items():
     left.loglog(dts, errors, "o-", ms=4, label=f"{method.name}: slope {orders[method]:.2f}")
 left.set(xlabel="step", ylabel="error without noise")
+left.minorticks_off()
+left.set_xticks(dts, [f"{dt:g}" for dt in dts])
 left.legend()
 strong.plot(right)
 right.set(xlabel="step", ylabel="strong error with noise")

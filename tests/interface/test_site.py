@@ -112,13 +112,18 @@ def test_nothing_spills_over_on_a_phone(browser: chromium.Browser, page: str) ->
     assert browser.run("parseFloat(getComputedStyle(document.body).fontSize)") >= 10
 
 
-def test_the_search_finds_pages(browser: chromium.Browser, address: str) -> None:
+@pytest.mark.parametrize(
+    ("words", "place"), [("checkpoint", "ensembles"), ("run.plot", "Run.plot")]
+)
+def test_the_search_finds_pages(
+    browser: chromium.Browser, address: str, words: str, place: str
+) -> None:
     browser.open(f"{address}/index.html")
     results = browser.run(
         """new Promise((found, lost) => {
                 const input = document.querySelector('[data-md-component=search-query]');
                 input.focus();
-                input.value = 'checkpoint';
+                input.value = WORDS;
                 input.dispatchEvent(new Event('keyup', {bubbles: true}));
                 input.dispatchEvent(new Event('input', {bubbles: true}));
                 const until = Date.now() + 20000;
@@ -129,6 +134,6 @@ def test_the_search_finds_pages(browser: chromium.Browser, address: str) -> None
                     else setTimeout(look, 100);
                 };
                 look();
-            })"""
+            })""".replace("WORDS", repr(words))
     )
-    assert any("ensembles" in link for link in results)
+    assert any(place in link for link in results)

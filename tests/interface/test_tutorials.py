@@ -19,11 +19,13 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
 
 @pytest.fixture(scope="module")
 def hook():
-    """docs/tutorials_hook.py, which makes notebooks and pages."""
+    """docs/tutorials_hook.py, which makes notebooks and pages, and finds its neighbours."""
+    sys.path.insert(0, str(ROOT / "docs"))
     spec = importlib.util.spec_from_file_location("hook", ROOT / "docs" / "tutorials_hook.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    sys.path.remove(str(ROOT / "docs"))
     return module
 
 
@@ -66,7 +68,7 @@ def test_script(name, tmp_path, environment):
 def test_notebook(name, tmp_path, environment, hook):
     notebook = hook.nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
     executed = hook.execute(notebook, tmp_path, environment | hook.INLINE)
-    text, pictures = hook.page(executed, name)
+    text, pictures = hook.page(hook.tidied(executed), name)
     assert text.startswith("# ") and any(file.endswith(".png") for file in pictures)
 
 
@@ -90,14 +92,22 @@ def test_a_page_shows_what_is_left_of_a_line_of_progress(hook):
         hook.nbformat.v4.new_markdown_cell("# Title"),
         hook.nbformat.v4.new_code_cell("print(run)", outputs=outputs),
     ]
-    text, _ = hook.page(hook.nbformat.v4.new_notebook(cells=cells), "title")
+    text, _ = hook.page(hook.tidied(hook.nbformat.v4.new_notebook(cells=cells)), "title")
     assert "%" not in text and "```text\nRun\n  failed paths: none\n```" in text
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_notebook_is_in_step_with_its_script(name, hook):
-    written = (FOLDER / f"{name}.ipynb").read_text("utf-8")
-    assert written == hook.text_of(hook.notebook(FOLDER / f"{name}.py")), "run `make notebooks`"
+    written = hook.nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+    code = [cell for cell in written.cells if cell.cell_type == "code"]
+    outputs = [output for cell in code for output in cell.outputs]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    assert not any(output.output_type == "error" for output in outputs)
+    for cell in code:
+        cell.execution_count, cell.outputs = None, []
+    bare = hook.text_of(hook.notebook(FOLDER / f"{name}.py"))
+    assert hook.text_of(written) == bare, "run `make notebooks`"
 
 
 def test_every_tutorial_has_a_page_and_nothing_else_lies_beside_them():
@@ -146,3 +156,37 @@ def test_blocks_of_a_page_are_executed_only_if_new(hook, tmp_path, monkeypatch):
     assert build(first, second) == ["1\n", "2\n"] and executed == [first, second]
     assert build(first, second) == ["1\n", "2\n"] and executed == []
     assert build(first, third) == ["1\n", "3\n"] and executed == [first, third]
+
+
+def test_code_of_a_page_that_was_executed_ahead_is_not_executed_again(hook, tmp_path, monkeypatch):
+    """What a page is looked up by is what its blocks are kept by."""
+    python = pytest.importorskip("markdown_exec._internal.formatters.python")
+    monkeypatch.setattr(hook, "KEPT", tmp_path)
+    monkeypatch.setattr(hook, "surroundings", lambda: "one")
+    monkeypatch.setattr(python, "_run_python", python._run_python)
+    monkeypatch.setattr(hook.subprocess, "run", lambda command, **_: ahead.append(command[-1]))
+    ahead = []
+    page = tmp_path / "page.md"
+    page.write_text(
+        """# Page
+
+```python exec="on" source="material-block" session="s"
+a = "`da.midpoint`"
+```
+
+```python exec="on" session="s"
+print(a)
+```
+
+```python exec="on"
+print(2)
+```
+""",
+        "utf-8",
+    )
+    assert [session for _, session in hook.blocks(page.read_text("utf-8"))] == ["s", "s", None]
+    hook._execute_ahead(str(page))
+    assert ahead == [str(page)], "in a process of its own"
+    hook._execute_page(str(page))
+    hook._execute_ahead(str(page))
+    assert ahead == [str(page)], "all of it is kept"

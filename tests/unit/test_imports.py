@@ -79,3 +79,10 @@ def test_import_loads_nothing_that_is_not_needed():
     code = f"import sys, dalembert; print([m for m in {unwanted} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_what_is_missing_is_named_as_pip_knows_it():
+    """The package itself is installed from its source: by its name pip would not find it."""
+    texts = {file: file.read_text("utf-8") for file in sorted(ROOT.rglob("*.py"))}
+    assert not [file for file, text in texts.items() if "dalembert[" in text]
+    assert any("pip install" in text for text in texts.values())

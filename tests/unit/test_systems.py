@@ -1012,6 +1012,8 @@ def test_langevin_with_a_mass_and_a_friction_for_each_degree_of_freedom():
     assert particles.H(q, p, particles.params) == pytest.approx(1 + 1 / 2 + 1 / 3)
     with pytest.raises(ValueError, match=r"mass has the shape \(4,\), which does not stretch to"):
         da.systems.langevin(dim=2, mass=np.ones(4))
+    with pytest.raises(ValueError, match=r"mass has the shape \(3,\), .* such as mass\[:, None\]"):
+        da.systems.langevin(dim=(3, 3), mass=np.ones(3))  # three atoms, not three axes
     with pytest.raises(ValueError, match=r"gamma is .* must be at least 0"):
         da.systems.langevin(dim=2, gamma=np.array([1.0, -1.0]))
 

@@ -141,7 +141,7 @@ class VectorCode:
         try:
             from dalembert.ensemble.native import vector_march
         except ImportError:
-            raise RefusedError("llvmlite is missing (pip install 'dalembert[fast]')") from None
+            raise RefusedError("llvmlite is missing (pip install llvmlite)") from None
         return vector_march(steps)
 
 

@@ -121,7 +121,7 @@ def _ase(stream: IO[bytes], frames: Sequence[_Frame], cast: _Cast) -> None:
         from ase.io.trajectory import TrajectoryWriter
     except ImportError as error:
         raise ImportError(
-            "a .traj file needs ASE: install it with  pip install 'dalembert[md]', or write .xyz, "
+            "a .traj file needs ASE: install it with  pip install ase, or write .xyz, "
             "which needs nothing."
         ) from error
     writer = TrajectoryWriter(stream)

@@ -11,6 +11,7 @@ import numpy as np
 from jax.scipy.special import gammaincc
 
 from dalembert.fitting.observed import free_parameters, labels, unravelled
+from dalembert.pictures import require
 from dalembert.precision import with_precision
 from dalembert.theory.text import table
 
@@ -96,12 +97,7 @@ class Fit:
 
         `axes`: an array (numbers, numbers) of axes; without it a new figure is made. Given back.
         """
-        try:
-            from matplotlib import pyplot
-        except ImportError as error:
-            raise ImportError(
-                "plotting needs matplotlib: install the extra dalembert[plot]"
-            ) from error
+        pyplot = require("matplotlib.pyplot")
         count = len(self.labels)
         if axes is None:
             size = 1.5 + 1.8 * count

@@ -7,7 +7,7 @@ system, ν. Velocities are v = p/M, and cells of the box are where local means a
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ import numpy as np
 from dalembert.flow import Flow
 from dalembert.plasma.fields import as_tuple, whole_numbers
 from dalembert.plasma.observables import kinetic_energy, momentum
-from dalembert.plasma.poisson import beside, columns, effective, scalar
+from dalembert.plasma.poisson import Collisions, beside, columns, effective, scalar
 from dalembert.plasma.turning import turned
 from dalembert.precision import is_traced
 from dalembert.systems._parameters import Params
@@ -24,14 +24,6 @@ from dalembert.systems._parameters import Params
 __all__ = ["Collisions", "CoulombPairs", "Dougherty", "LenardBernstein", "Lorentz"]
 
 Cells = int | tuple[int, int]
-
-
-class Collisions(Protocol):
-    """What an operator must have to be that of a plasma."""
-
-    def flow(self, shape: tuple[int, ...], axes: int, params: Params) -> Flow:
-        """The flow for velocities of a shape, in a box of so many dimensions, or an error."""
-        ...
 
 
 @dataclass(frozen=True)

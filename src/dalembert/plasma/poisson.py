@@ -1,22 +1,28 @@
 """The Vlasov–Poisson system as N particles in their own field: a Hamiltonian system."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.flow import Flow
 from dalembert.plasma.fields import Field, Fourier
 from dalembert.precision import is_traced
 from dalembert.system import System
 from dalembert.systems._parameters import Params, parameters, require
 
-if TYPE_CHECKING:
-    from dalembert.plasma.collisions import Collisions
-
-__all__ = ["beside", "columns", "effective", "scalar", "vlasov_poisson"]
+__all__ = ["Collisions", "beside", "columns", "effective", "scalar", "vlasov_poisson"]
 
 ONE_MODE = Fourier(1)
+
+
+class Collisions(Protocol):
+    """What an operator must have to be that of a plasma."""
+
+    def flow(self, shape: tuple[int, ...], axes: int, params: Params) -> Flow:
+        """The flow for velocities of a shape, in a box of so many dimensions, or an error."""
+        ...
 
 
 def vlasov_poisson(
@@ -30,7 +36,7 @@ def vlasov_poisson(
     weight: Any = 1.0,
     velocities: int | None = None,
     potential: Callable[[Any], Any] | None = None,
-    collisions: "Collisions | None" = None,
+    collisions: Collisions | None = None,
 ) -> System:
     """Plasma of N charged particles in a periodic box, in their own electrostatic field.
 
@@ -116,7 +122,7 @@ def vlasov_poisson(
 
 
 def _with_flow(
-    collisions: "Collisions", axes: int, options: Any, params: Any, invariants: Any
+    collisions: Collisions, axes: int, options: Any, params: Any, invariants: Any
 ) -> System:
     """A plasma whose collisions are a flow; of its invariants those are left that both keep."""
     if not callable(getattr(collisions, "flow", None)):

@@ -116,8 +116,8 @@ def _figures(numbers: Numbers, result: Result) -> list[Figure]:
             Figure(
                 f"kubo_{part.replace('-', '_')}",
                 f"Kubo oscillator, {part} methods",
-                "Top: mean energy over time, with bands of two standard errors. Bottom: its "
-                "difference from the exact mean energy"
+                "Mean energy over time, with bands of two standard errors, and its difference from "
+                "the exact mean energy"
                 + (", without Heun and R2, which leave the scale." if explicit[part] else "."),
                 (
                     Panel("t", "E(H)", [*lines(runs, shown), exact], ylim=(0.0, 3.0)),

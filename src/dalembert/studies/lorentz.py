@@ -180,8 +180,8 @@ def _figures(result: Result) -> list[Figure]:
             Figure(
                 "lorentz_mean",
                 "Lorentz: mean energy with weak methods",
-                "Top: mean energy over time, with bands of two standard errors. Bottom: its change "
-                "since the start, in which the spread of the initial states cancels.",
+                "Mean energy over time, with bands of two standard errors, and its change since "
+                "the start, in which the spread of the initial states cancels.",
                 (
                     Panel("t", "E(H)", [*lines(weak, cases), exact], ylim=(0.8, 1.2)),
                     Panel("t", "E(H) − E(H)(0)", drift, ylim=(-0.05, 0.05)),

@@ -60,7 +60,7 @@ def langevin(
         gamma: friction γ ≥ 0, a rate; a number, or an array with one for each degree of freedom.
         temperature: T ≥ 0, an energy (Boltzmann's constant is 1).
         mass: m > 0, a number, or an array with one for each degree of freedom. Arrays have the
-            shape of q or one that is stretched to it, as masses (N, 1) of particles (N, 3).
+            axes of q and are stretched to its shape, as masses (N, 1) of particles (N, 3).
 
     Invariants: none.
     Exact results: for γ, T > 0 the density exp(−H/T)/Z is stationary (`gibbs_weight`), so
@@ -103,13 +103,17 @@ def _stretched(name: str, value: Any, dim: Any) -> Any:
         return value
     shape = (dim,) if np.ndim(dim) == 0 else tuple(dim)
     try:
+        # One for each of three particles must not become one for each of three axes.
+        if np.ndim(value) != len(shape):
+            raise ValueError("another number of axes")
         if is_traced(value):
             return jnp.broadcast_to(value, shape)
         return np.array(np.broadcast_to(value, shape), np.float64)
     except ValueError as error:
         raise ValueError(
             f"{name} has the shape {np.shape(value)}, which does not stretch to {shape}, the shape "
-            "of q: give a number, or one for each degree of freedom."
+            "of q: give a number, or an array with as many axes as q, such as "
+            f"{name}[:, None] of shape (N, 1) for particles of shape (N, 3)."
         ) from error
 
 

@@ -1,0 +1,338 @@
+"""Which numbers do the README and the pages show? Writes them where they belong.
+
+python benchmarks/tables.py            # after a benchmark has written its JSON
+python benchmarks/tables.py --check    # only says which pages are behind
+
+A place is what stands between `<!-- measured: NAME -->` and `<!-- end -->`: a number in a sentence,
+or paragraphs and tables of their own. All come from `benchmarks/results`, `docs/data`,
+`results/h200` and the settings of the package, so that no page says another number than the next.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dalembert.ensemble.settings import CPU_GRAIN, DEVICE_GRAIN
+from dalembert.studies.study import load_result
+
+ROOT = Path(__file__).parents[1]
+PLACE = re.compile(r"(<!-- measured: (?P<name>[\w-]+) -->).*?(<!-- end -->)", re.DOTALL)
+STUDIES = ("kubo", "vanderpol", "lenard-bernstein", "lorentz")
+EXPLICIT = ("heun", "r2", "e1", "rs1", "rs2")
+
+
+def pages() -> list[Path]:
+    """The files that may have places."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def filled(text: str) -> str:
+    """The text of a page with the numbers of today in its places."""
+
+    def fill(found: re.Match[str]) -> str:
+        made = PLACES[found["name"]]()
+        if "\n" in made:
+            made = f"\n\n{made}\n\n"
+        return f"{found[1]}{made}{found[3]}"
+
+    return PLACE.sub(fill, text)
+
+
+# --- words ------------------------------------------------------------------------------------
+
+
+def short(number: float) -> str:
+    """A number of two or three digits, with a power of ten if it is large."""
+    if number < 1e5:
+        return f"{float(f'{number:.3g}'):,.10g}"
+    digits, exponent = f"{number:.1e}".split("e")
+    return f"{digits}·10{str(int(exponent)).translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
+
+
+def between(numbers: Iterable[float]) -> str:
+    """The smallest and the largest of some ratios."""
+    found = list(numbers)
+    return f"{min(found):.2f}–{max(found):.2f}"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
+
+
+def machine(data: dict[str, Any], *packages: str) -> str:
+    """Processor or GPU, versions and day."""
+    found = data["machine"]
+    where = found["gpu"] or f"{found['cpu']}, {cores(found['cores'])}"
+    versions = ", ".join(f"{name} {found['versions'][name]}" for name in ("jax", *packages))
+    return f"{where}, {versions}, {found['date'][:10]}"
+
+
+def cores(number: int) -> str:
+    return "one core" if number == 1 else f"{number} cores"
+
+
+@cache
+def read(name: str) -> dict[str, Any]:
+    """A file of results."""
+    folder = ROOT / ("docs/data" if name == "gpu" else "benchmarks/results")
+    return json.loads((folder / f"{name}.json").read_text("utf-8"))
+
+
+# --- speed ------------------------------------------------------------------------------------
+
+
+def van_der_pol(name: str) -> str:
+    data = read(name)
+    where = data["machine"]
+    (row,) = (row for row in data["rows"] if row["problem"] == "van der Pol midpoint")
+    on = f"NVIDIA {where['gpu'].split()[-1]}" if where["gpu"] else f"core of an {where['cpu']}"
+    return f"{short(row['dalembert, path-steps/s'])} on one {on}"
+
+
+def of_limit(name: str) -> str:
+    return between(row["ratio"] for row in read(name)["rows"])
+
+
+def limit(name: str) -> str:
+    data = read(name)
+    rows = (
+        [
+            row["problem"].replace("Stoermer", "Störmer"),
+            short(row["dalembert, path-steps/s"]),
+            short(row["limit, path-steps/s"]),
+            f"{row['ratio']:.2f}",
+        ]
+        for row in data["rows"]
+    )
+    head = ("path-steps per second", "dalembert", "by hand", "ratio")
+    return f"{table(head, rows)}\n\n{machine(data)}."
+
+
+def equal_accuracy(made_for_sdes: bool) -> str:
+    data = read("others_cpu2")
+    rows = []
+    for row in data["rows"]:
+        if ("not advised" in row["contender"]) == made_for_sdes:
+            continue
+        name = row["contender"].replace(" (not advised)", "")
+        about = "≈ " if row["how"] == "extrapolated" else ""
+        ratio = row["seconds, of dalembert's best"]
+        time = f"{about}{short(row['seconds'])}"
+        rows.append([row["problem"], name, f"{row['dt']:.3g}", time, short(ratio)])
+    head = ("E(H), tolerance", "solver", "step", "seconds", "of ours")
+    return f"{table(head, rows)}\n\n{machine(data)}."
+
+
+def many() -> str:
+    data = read("many_gpu")
+    rows = (
+        [
+            row["method"],
+            f"{row['dim']:,}",
+            f"{row['paths']:,}",
+            short(row["dalembert, dof-steps/s"]),
+            short(row["by hand, dof-steps/s"]),
+            f"{row['ratio']:.2f}",
+            f"{row['first call, s']:.1f}",
+        ]
+        for row in data["rows"]
+    )
+    head = (
+        "method", "degrees of freedom", "paths", "dof-steps/s", "by hand", "ratio", "first call, s",
+    )  # fmt: skip
+    return f"{table(head, rows)}\n\n{machine(data)}."
+
+
+def fluid() -> str:
+    data = read("fluid_cpu2")
+    rows = (
+        [
+            row["contender"],
+            row["precision"],
+            f"{row['steps/s']:.0f}",
+            f"{row['steps per core-second']:.0f}",
+            f"{row['steps per core-second, dalembert / this']:.2f}",
+            f"{row['energy per atom']:.3f} ± {row['standard error']:.3f}",
+        ]
+        for row in data["rows"]
+    )
+    head = (
+        f"{data['atoms']} atoms", "precision", "steps/s", "per core-second", "dalembert / this",
+        "energy per atom",
+    )  # fmt: skip
+    return f"{table(head, rows)}\n\n{machine(data, 'jax-md', 'openmm')}."
+
+
+def first_seconds() -> str:
+    data = read("first_seconds_cpu2")
+    rows = (
+        [
+            row["case"],
+            f"{row['first, processor, s']:.1f}",
+            f"{row['second, processor, s']:.1f}",
+        ]
+        for row in data["rows"]
+    )
+    head = ("case, seconds of the processor", "first process", "second process")
+    return f"{table(head, rows)}\n\n{machine(data)}."
+
+
+def second_process() -> str:
+    """What kept code leaves of the time of implicit steps and of runs on XLA."""
+    ratios = []
+    for row in read("first_seconds_cpu2")["rows"]:
+        kind, what, *_ = row["case"].split(", ")
+        if "XLA" in row["case"] or (kind == "step" and what not in EXPLICIT):
+            ratios.append(row["second, processor, s"] / row["first, processor, s"])
+    return between(ratios)
+
+
+def longer_for_a_path(method: str) -> str:
+    """How many times the core-seconds of additive_dirk a method takes to an error of 2·10⁻³."""
+
+    def seconds(name: str) -> float:
+        rows = [
+            (row["error"], row["core-seconds for 1e6 paths"])
+            for row in read("precision_cpu2")["rows"]
+            if row["method"] == name and row["kind"] == "path"
+        ]
+        slope, offset = np.polyfit(*np.log(rows).T, 1)
+        return np.exp(offset + slope * np.log(2e-3))
+
+    return f"{seconds(method) / seconds('additive_dirk'):.0f}"
+
+
+# --- GPUs and blocks --------------------------------------------------------------------------
+
+
+def gpu_paths() -> str:
+    data = read("gpu")
+    rows = (
+        [f"{row['paths']:,}", f"{row['seconds']:.2f}", short(row["path-steps/s"])]
+        for row in data["paths"]
+    )
+    head = (f"paths, {data['paths'][0]['steps']:,} steps", "seconds", "path-steps per second")
+    return f"{table(head, rows)}\n\n{data['device']}, jax {data['jax']}, {data['date']}."
+
+
+def gpu_saves() -> str:
+    rows = read("gpu")["saves"]
+    head = ("`save_every`", f"seconds, {rows[0]['paths']:,} paths, {rows[0]['steps']:,} steps")
+    return table(head, ([str(row["save every"]), f"{row['seconds']:.2f}"] for row in rows))
+
+
+def float32_of_float64() -> str:
+    double, single = (row["path-steps/s"] for row in read("gpu")["dtype"])
+    return f"{single / double:.1f}"
+
+
+def gpu_peak() -> str:
+    largest = read("gpu")["paths"][-1]
+    return f"{largest['paths']:,} paths above took {largest['peak MiB so far']:.0f} MiB"
+
+
+# --- the paper at full size -------------------------------------------------------------------
+
+
+@cache
+def full_size() -> tuple[dict[str, Any], ...]:
+    """What each study at full size took, and its claims."""
+    folder = ROOT / "results" / "h200"
+    claims = json.loads((folder / "claims.json").read_text("utf-8"))
+    found = []
+    for name in STUDIES:
+        runs = [run.provenance for run in load_result(folder / f"{name}.npz").runs.values()]
+        many = [run for run in runs if run["paths"] > 1]
+        found.append(
+            {
+                "name": name,
+                "ensembles": len(many),
+                "steps": sum(run["path_steps_per_second"] * run["seconds"] for run in many),
+                "seconds": sum(run["seconds"] for run in many),
+                "holds": [claim["holds"] for claim in claims if claim["experiment"] == name],
+                "on": many[-1],
+            }
+        )
+    return tuple(found)
+
+
+def full_size_table() -> str:
+    rows = (
+        [
+            of["name"],
+            str(of["ensembles"]),
+            short(of["steps"]),
+            f"{of['seconds']:.0f} s",
+            short(of["steps"] / of["seconds"]),
+            f"{sum(of['holds'])} of {len(of['holds'])}",
+        ]
+        for of in full_size()
+    )
+    head = (
+        "study", "ensembles", "path-steps", "time", "path-steps per second", "claims that hold",
+    )  # fmt: skip
+    on = full_size()[-1]["on"]
+    versions = f"jax {on['versions']['jax']}, Python {on['versions']['python']}"
+    return f"{table(head, rows)}\n\n{on['device_kind']}, {versions}."
+
+
+def full_size_steps() -> str:
+    return short(sum(of["steps"] for of in full_size()))
+
+
+def full_size_claims() -> str:
+    holds = [held for of in full_size() for held in of["holds"]]
+    return f"{sum(holds)} of {len(holds)}"
+
+
+PLACES: dict[str, Callable[[], str]] = {
+    "van-der-pol-cpu": partial(van_der_pol, "limit_cpu1"),
+    "van-der-pol-gpu": partial(van_der_pol, "limit_gpu"),
+    "of-c": partial(of_limit, "limit_cpu1"),
+    "of-cuda": partial(of_limit, "limit_gpu"),
+    "limit-cpu": partial(limit, "limit_cpu1"),
+    "limit-gpu": partial(limit, "limit_gpu"),
+    "equal-accuracy": partial(equal_accuracy, True),
+    "equal-accuracy-of-ode-solvers": partial(equal_accuracy, False),
+    "many": many,
+    "fluid": fluid,
+    "first-seconds": first_seconds,
+    "second-process": second_process,
+    "midpoint-for-a-path": partial(longer_for_a_path, "midpoint"),
+    "shark-for-a-path": partial(longer_for_a_path, "diffrax ShARK"),
+    "gpu-paths": gpu_paths,
+    "gpu-saves": gpu_saves,
+    "gpu-float32": float32_of_float64,
+    "gpu-first": lambda: f"{read('gpu')['paths'][0]['first, s']:.0f}",
+    "gpu-peak": gpu_peak,
+    "gpu-reserved": lambda: f"{read('gpu')['memory taken at the start, GiB']:.0f} GiB",
+    "block-cpu": lambda: f"{CPU_GRAIN.block_paths:,}",
+    "block-gpu": lambda: f"{DEVICE_GRAIN.block_paths:,}",
+    "full-size": full_size_table,
+    "full-size-steps": full_size_steps,
+    "full-size-claims": full_size_claims,
+}
+
+
+def main(only_check: bool) -> int:
+    behind = 0
+    for page in pages():
+        old = page.read_text("utf-8")
+        new = filled(old)
+        if new != old:
+            behind += 1
+            print(page.relative_to(ROOT), "is behind" if only_check else "written")
+            if not only_check:
+                page.write_text(new, "utf-8")
+    return behind if only_check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main("--check" in sys.argv[1:]))
