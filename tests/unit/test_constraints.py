@@ -7,7 +7,7 @@ import pytest
 
 import dalembert as da
 from dalembert.ensemble.identity import describe_functions
-from dalembert.stepping.multipliers import Blocks, find_blocks, solve_multipliers
+from dalembert.stepping.multipliers import Blocks, Way, find_blocks, solve_multipliers
 from dalembert.stepping.residuals import tolerance
 from dalembert.stepping.stepper import make_stepper
 from dalembert.systems.double_pendulum import double_pendulum_start
@@ -337,20 +337,21 @@ def test_blocks_of_different_sizes_are_solved_like_one(size):
         matrix = rng.standard_normal((len(block), len(block)))
         A[np.ix_(block, block)] = matrix @ matrix.T + np.eye(len(block))
     b = rng.standard_normal(count)
-    found = Blocks(places).solve(lambda v: jnp.asarray(A) @ v, jnp.asarray(b))
+    none = np.zeros(0, int)
+    found = Blocks(places, none).solve(lambda v: jnp.asarray(A) @ v, jnp.asarray(b))
     assert np.asarray(found) == pytest.approx(np.linalg.solve(A, b), abs=1e-11)
-    whole = Blocks(order[:, None]).solve(lambda v: jnp.asarray(A) @ v, jnp.asarray(b))
+    whole = Blocks(order[:, None], none).solve(lambda v: jnp.asarray(A) @ v, jnp.asarray(b))
     assert np.asarray(whole) == pytest.approx(np.linalg.solve(A, b), abs=1e-11)
 
 
 @pytest.mark.parametrize("safely", [False, True])
 def test_what_has_no_solution_is_reported(safely):
-    like, blocks = jax.ShapeDtypeStruct((1,), np.float64), Blocks(np.zeros((1, 1), int))
-    same, rest = (lambda u: u), (1.0, blocks, like, safely)
-    _, report = solve_multipliers(same, lambda u: u * u + 1, *rest)
+    blocks = Blocks(np.zeros((1, 1), int), np.zeros(1, int))
+    way, rest = Way(lambda change: -change, (jnp.ones(1),), True), (1.0, blocks, 2, safely)
+    _, report = solve_multipliers(way, lambda u: u * u + 1, *rest)
     assert not report.residual <= tolerance(np.float64)
-    found, report = solve_multipliers(same, lambda u: u + u**3 - 30, *rest)
-    assert float(found[0]) == pytest.approx(3.0, abs=1e-12)
+    found, report = solve_multipliers(way, lambda u: u + u**3 - 30, *rest)
+    assert float(found[0, 0]) == pytest.approx(3.0, abs=1e-12)
     assert report.residual <= tolerance(np.float64)
 
 
