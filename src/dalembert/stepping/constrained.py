@@ -185,7 +185,7 @@ class ConstrainedStepper(Stepper):
         at_start: Mapping[Term, Any] | None,
     ) -> tuple[Any, Any, StepInfo, dict[Term, Any]]:
         """The same, and `terms_at` the new state: the slopes of constraints are among them."""
-        terms = dict(at_start or {SLOPES: self.manifold.slopes(q, params)})
+        terms = dict(at_start or self.terms_at(q, p, params))
         reports: list[Report] = []
         for part in self.parts:
             slopes = terms.pop(SLOPES)
