@@ -39,17 +39,15 @@ def by_hand(system: Any, steps: int) -> Callable[[Any, Any], Any]:
     """RATTLE as one would write it for these triangles."""
     import jax
     import jax.numpy as jnp
-    import numpy as np
     from jax import lax
 
     from dalembert.systems.triangles import MASSES, SIDES
 
     inverse, lengths = jnp.asarray(1 / MASSES), jnp.asarray(SIDES)
-    first, second = np.array([0, 0, 1]), np.array([1, 2, 2])
     force = jax.grad(lambda q: -system.H(q, jnp.zeros_like(q), system.params))
 
     def sides(q: Any) -> Any:
-        return q[:, first] - q[:, second]
+        return jnp.stack([q[:, 0] - q[:, 1], q[:, 0] - q[:, 2], q[:, 1] - q[:, 2]], axis=1)
 
     def spread(r: Any, u: Any) -> Any:
         """Dgᵀu of all triangles, for the sides r."""
@@ -96,8 +94,7 @@ def by_hand(system: Any, steps: int) -> Callable[[Any, Any], Any]:
         q, p, _ = lax.while_loop(wrong, improve, (q + DT * inverse * p, p, 0))
         f = force(q)
         p, r = p + DT / 2 * f, sides(q)
-        v = inverse * p
-        u = jnp.sum(r * (v[:, first] - v[:, second]), axis=2) / lengths
+        u = jnp.sum(r * sides(inverse * p), axis=2) / lengths
         return q, p - spread(r, solve(matrix(r, r), u)), f
 
     @jax.jit

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 __all__ = ["distances", "missed_length", "on_surface", "rigid", "together"]
 
@@ -44,8 +45,7 @@ def rigid(lengths: Mapping[tuple[int, int], float]) -> Constraint:
 
     def g(q: Any, *params: Any) -> Any:
         _check_axes("rigid", q, (3,), "(N, k, d)")
-        between = [q[:, i] - q[:, j] for i, j in places]
-        return missed_length(jnp.stack(between, axis=1), sizes[None]).reshape(-1)
+        return missed_length(between(q, places), sizes[None]).reshape(-1)
 
     return g
 
@@ -76,6 +76,15 @@ def together(*constraints: Constraint) -> Constraint:
         return jnp.concatenate([one(q, *params) for one in constraints])
 
     return g
+
+
+def between(q: Any, pairs: Any) -> Any:
+    """Distances from points j to points i of bodies, (N, k, d) to (N, pairs, d), for pairs (i, j).
+
+    Points are split, not sliced, because the derivative of that is one copy, not one for each.
+    """
+    points = [x[:, 0] for x in lax.split(q, (1,) * q.shape[1], axis=1)]
+    return jnp.stack([points[i] - points[j] for i, j in pairs], axis=1)
 
 
 def missed_length(between: Any, lengths: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.extend import core as jcore
+from jax.interpreters.partial_eval import dce_jaxpr
 
 from dalembert.known import by_numpy
 from dalembert.primitives import LOOPS, PRIMITIVES, Facts
@@ -28,6 +29,7 @@ __all__ = [
     "inside",
     "is_trace",
     "literal",
+    "live",
     "name_of",
     "numbers",
     "reads_argument",
@@ -69,6 +71,13 @@ def walk(trace: Any, given: Sequence[Any], rule: Rule, number: Callable[[Any], A
     for eqn in jaxpr.eqns:
         values.update(zip(eqn.outvars, rule(eqn, list(map(read, eqn.invars))), strict=True))
     return list(map(read, jaxpr.outvars))
+
+
+def live(fun: Callable[..., Any], *args: Any) -> Callable[..., list[Any]]:
+    """A function of some types, its trace without what its results do not need."""
+    trace = jax.make_jaxpr(fun)(*args)
+    jaxpr, _ = dce_jaxpr(trace.jaxpr, [True] * len(trace.jaxpr.outvars), instantiate=True)
+    return jcore.jaxpr_as_fun(jcore.ClosedJaxpr(jaxpr, trace.consts))
 
 
 def literal(var: Any) -> np.ndarray:

@@ -8,7 +8,7 @@ import pytest
 import dalembert as da
 from dalembert.ensemble.identity import describe_functions
 from dalembert.stepping import project
-from dalembert.stepping.multipliers import Blocks, find_blocks, solve_multipliers
+from dalembert.stepping.multipliers import Blocks, Way, find_blocks, solve_multipliers
 from dalembert.stepping.residuals import tolerance
 from dalembert.stepping.stepper import make_stepper
 from dalembert.systems.double_pendulum import double_pendulum_start
@@ -154,6 +154,66 @@ def test_what_cannot_be_projected_is_refused(q):
 def test_a_system_without_constraints_has_nothing_to_project_to():
     with pytest.raises(ValueError, match="has no constraints to project to"):
         da.project(da.systems.pendulum(), [0.0], [0.0])
+
+
+STEEP = 1e8
+"""What one of two constraints of `two_circles` is multiplied by."""
+
+
+def two_circles():
+    def g(q):
+        return jnp.stack([q[:2] @ q[:2] - 1, STEEP * (q[2:] @ q[2:] - 1)])
+
+    return free(g, 4)
+
+
+@pytest.mark.parametrize("place", [0, 2])
+def test_every_constraint_is_looked_at_on_its_own_scale(place):
+    q, p = np.array([1.0, 0.0, 1.0, 0.0]), np.zeros(4)
+    off = q.copy()
+    off[place] += 1e-9
+    with pytest.raises(ValueError, match=f"not on the constraints.* for constraint {place // 2}"):
+        da.step(two_circles(), da.rattle(), off, p, 0.1, [])
+    p[place] = 1e-9
+    p[1] = p[3] = 1.0
+    with pytest.raises(ValueError, match=f"not tangent.* for constraint {place // 2}"):
+        da.step(two_circles(), da.rattle(), q, p, 0.1, [])
+
+
+def test_constraints_of_different_scales_are_met_alike():
+    q, p = np.array([1.0, 0.0, 1.0, 0.0]), np.array([0.0, 1.0, 0.0, 0.7])
+    q, p, info = da.step(two_circles(), da.rattle(), q, p, 0.1, [])
+    q, p = np.asarray(q), np.asarray(p)
+    assert info.converged
+    radii = np.hypot(q[[0, 2]], q[[1, 3]])
+    assert radii == pytest.approx(np.ones(2), abs=4e-15)
+    assert q[:2] @ p[:2] == pytest.approx(0, abs=4e-15)
+    assert q[2:] @ p[2:] == pytest.approx(0, abs=4e-15)
+
+
+def test_starts_are_looked_at_in_parts(monkeypatch):
+    """However many there are, a few at a time; the last part has what is left."""
+    monkeypatch.setattr(project, "MOST_NUMBERS", 9)  # three states on a sphere
+    seen = []
+    call = project._call
+
+    def counted(kernel, system):
+        def run(q, *rest):
+            seen.append((kernel.__name__, len(q)))
+            return call(kernel, system)(q, *rest)
+
+        return run
+
+    monkeypatch.setattr(project, "_call", counted)
+    q, p = np.tile(START[0], (7, 1)), np.tile(START[1], (7, 1))
+    project.check_start(SPHERE, q, p)
+    assert seen == 3 * [("_looked_at", 3)] + 3 * [("_grams", 3)]
+    q[5, 2] += 1e-3
+    with pytest.raises(ValueError, match="for constraint 0 of path 5"):
+        project.check_start(SPHERE, q, p)
+    moved, _ = da.project(SPHERE, q, p)
+    assert moved.shape == (7, 3)
+    assert np.linalg.norm(moved, axis=1) == pytest.approx(1.0, abs=1e-14)
 
 
 # Who takes what
@@ -345,20 +405,21 @@ def test_blocks_of_different_sizes_are_solved_like_one(size):
         matrix = rng.standard_normal((len(block), len(block)))
         A[np.ix_(block, block)] = matrix @ matrix.T + np.eye(len(block))
     b = rng.standard_normal(count)
-    found = Blocks(places).solve(lambda v: jnp.asarray(A) @ v, jnp.asarray(b))
+    none = np.zeros(0, int)
+    found = Blocks(places, none).solve(lambda v: jnp.asarray(A) @ v, jnp.asarray(b))
     assert np.asarray(found) == pytest.approx(np.linalg.solve(A, b), abs=1e-11)
-    whole = Blocks(order[:, None]).solve(lambda v: jnp.asarray(A) @ v, jnp.asarray(b))
+    whole = Blocks(order[:, None], none).solve(lambda v: jnp.asarray(A) @ v, jnp.asarray(b))
     assert np.asarray(whole) == pytest.approx(np.linalg.solve(A, b), abs=1e-11)
 
 
 @pytest.mark.parametrize("safely", [False, True])
 def test_what_has_no_solution_is_reported(safely):
-    like, blocks = jax.ShapeDtypeStruct((1,), np.float64), Blocks(np.zeros((1, 1), int))
-    same, rest = (lambda u: u), (1.0, blocks, like, safely)
-    _, report = solve_multipliers(same, lambda u: u * u + 1, *rest)
+    blocks = Blocks(np.zeros((1, 1), int), np.zeros(1, int))
+    way, rest = Way(lambda change: -change, (jnp.ones(1),), True), (1.0, blocks, 2, safely)
+    _, report = solve_multipliers(way, lambda u: u * u + 1, *rest)
     assert not report.residual <= tolerance(np.float64)
-    found, report = solve_multipliers(same, lambda u: u + u**3 - 30, *rest)
-    assert float(found[0]) == pytest.approx(3.0, abs=1e-12)
+    found, report = solve_multipliers(way, lambda u: u + u**3 - 30, *rest)
+    assert float(found[0, 0]) == pytest.approx(3.0, abs=1e-12)
     assert report.residual <= tolerance(np.float64)
 
 
@@ -370,6 +431,27 @@ def test_explanations_name_constraints_and_engines():
     assert "1 constraint, in 1 block of up to 1" in text
     assert "3 times explicit: q_new; positions are kept on g = 0, velocities tangent" in text
     assert "not vector code (LLVM): multipliers of constraints" in text
+
+
+def test_explanations_say_what_is_solved_for():
+    text = da.explain(SPHERE, da.rattle())
+    assert "1 × 1 of positions (Newton), 1 × 1 of momenta (linear)" in text
+    assert "arrays, multipliers by elimination" in text
+    assert "none, explicit" not in text
+    assert "stage equations in each Newton step" in da.explain(SPHERE, da.projected_midpoint())
+    # A system without constraints has none to speak of: a control.
+    plain = da.explain(da.System(lambda q, p: p @ p / 2, dim=3), da.stormer_verlet())
+    assert "none, explicit" in plain and "multipliers" not in plain
+
+
+def test_certificates_of_systems_with_constraints():
+    found = da.certify(da.rattle(), SPHERE)
+    assert "brownian_sphere has 1 constraints: all of this is on a manifold of dim" in str(found)
+    assert found.order == da.certify(da.rattle()).order
+    with pytest.raises(ValueError, match="midpoint knows nothing of constraints"):
+        da.certify(da.midpoint(), SPHERE)
+    with pytest.raises(ValueError, match=r"rattle is made for .* has no constraints"):
+        da.certify(da.rattle(), da.systems.pendulum())
 
 
 def test_certificates():

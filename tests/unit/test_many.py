@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 
 import dalembert as da
+from dalembert.noise import Increments
 from dalembert.stepping import many
+from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.locality import is_by_particle, is_entrywise
+from dalembert.stepping.stepper import make_stepper
+from dalembert.traces import equations, live, name_of
 from tiers import tiered
 
 Z = jax.ShapeDtypeStruct((12,), np.float64)
@@ -319,3 +323,35 @@ def test_saves_do_not_change_a_path(method):
         da.simulate(chain, method, start, paths=5, save_every=every, **GRAIN).q for every in (1, 7)
     ]
     np.testing.assert_allclose(*ends, rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("constraints", [None, da.constraints.on_surface(lambda x: x @ x - 1)])
+def test_forces_are_evaluated_once_a_step(constraints):
+    """Those at the end of a step are handed on to the next one, in which none are left to do."""
+
+    def H(q, p):
+        return jnp.sum(p**2) / 2 + jnp.sum(jnp.sinh(q))
+
+    system = da.System(H, dim=(6, 3), constraints=constraints)
+    method = da.stormer_verlet() if constraints is None else da.rattle()
+    stepper = make_stepper(system, method, np.float64)
+    z, none = jnp.ones(18), Increments(dW=jnp.zeros(0))
+
+    def on(q, p, at_start):
+        q, p, _, terms = stepper.advance_on(q, p, 0.1, none, None, Solver.FAST, at_start)
+        return q, p, terms
+
+    known = stepper.terms_at(z, z, None)
+    assert ("H_q", 0) in known
+    assert count_of("cosh", on, z, z, known) == 1
+    # Without what is known there are two: a control.
+    assert count_of("cosh", on, z, z, None) == 2
+    q, p, terms = on(z / np.sqrt(3), 0 * z, None)
+    np.testing.assert_array_equal(terms["H_q", 0], stepper.terms_at(q, p, None)["H_q", 0])
+
+
+def count_of(name, fun, *args):
+    """How often an operation is executed by what the results of a function need."""
+    leaves, tree = jax.tree.flatten(args)
+    needed = live(lambda *x: fun(*jax.tree.unflatten(tree, x)), *leaves)
+    return sum(name_of(eqn) == name for eqn in equations(jax.make_jaxpr(needed)(*leaves)))

@@ -173,8 +173,7 @@ def march_fast(stepper: Fast, state: PathState, block: Block, stretch: Stretch) 
 
     def step(carry: tuple[Moving, Any], increments: Increments, number: Any) -> tuple[Moving, Any]:
         now, at_start = carry
-        after = advanced(stepper, block, now, increments, Solver.FAST, at_start)
-        return after, terms_at(after.q, after.p)
+        return advanced(stepper, block, now, increments, Solver.FAST, at_start)
 
     def terms_at(q: Any, p: Any) -> Any:
         return stepper.terms_at(q, p, block.params)
@@ -192,16 +191,18 @@ def advanced(
     increments: Increments,
     solver: Solver,
     at_start: Any = None,
-) -> Moving:
-    """Paths after a step, with the worst of what its equations had to report so far."""
-    q, p, info = stepper.advance(now.q, now.p, block.dt, increments, block.params, solver, at_start)
+) -> tuple[Moving, Any]:
+    """Paths after a step, with the worst of what its equations had to report, and known terms."""
+    given = (now.q, now.p, block.dt, increments, block.params, solver, at_start)
+    q, p, info, terms = stepper.advance_on(*given)
     truncated = now.truncated
     if increments.truncated is not None:
         truncated += increments.truncated
     if info is None:
-        return now._replace(q=q, p=p, truncated=truncated)
+        return now._replace(q=q, p=p, truncated=truncated), terms
     iterations = jnp.maximum(now.iterations, info.iterations)
-    return Moving(q, p, worse(now.residual, info.residual), truncated, iterations)
+    worst = worse(now.residual, info.residual)
+    return Moving(q, p, worst, truncated, iterations), terms
 
 
 def moving(state: PathState) -> Moving:

@@ -42,7 +42,7 @@ def draw_scalars(stepper: Fast, noise: Noise, needs: frozenset[str]) -> Callable
 def step_scalars(stepper: Fast, block: Block, now: Moving, chosen: Increments) -> Moving:
     """One step, with as many Newton steps as it needs."""
     arrays = {name: _as_array(x) for name, x in chosen._asdict().items()}
-    return advanced(stepper, block, now, Increments(**arrays), Solver.LOOP)
+    return advanced(stepper, block, now, Increments(**arrays), Solver.LOOP)[0]
 
 
 def _as_array(field: Any) -> Any:

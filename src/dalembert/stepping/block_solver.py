@@ -89,13 +89,15 @@ class BlockSolver:
             return 0
         return 1 if self.affine else newton.FAST_STEPS
 
-    def complete(self, around: Surroundings, solver: Solver) -> dict[Node, Any]:
-        """Values of the explicit rows."""
+    def complete(
+        self, around: Surroundings, solver: Solver
+    ) -> tuple[dict[Node, Any], dict[Any, Any]]:
+        """Values of the explicit rows and, on arrays, the terms in them by place."""
         if self.scalars is None:
-            return self.arrays.complete(around)
+            return self.arrays.complete_with_terms(around)
         if solver in (Solver.BOTH, Solver.TRY) and self.has_rules:
-            return jax.tree.map(components, self.arrays.complete(_as_arrays(around)))
-        return self.scalars.complete(around)
+            return jax.tree.map(components, self.arrays.complete(_as_arrays(around))), {}
+        return self.scalars.complete(around), {}
 
     def solve(
         self, guess: list[Any], around: Surroundings, solver: Solver

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -10,17 +10,42 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from dalembert.dependence import Degree
+from dalembert.dependence import Degree, degree
 from dalembert.methods import Method
 from dalembert.noise import Increments
 from dalembert.stepping import residuals
 from dalembert.stepping.block_solver import Solver
-from dalembert.stepping.multipliers import Blocks, find_blocks, solve_multipliers
+from dalembert.stepping.locality import is_entrywise
+from dalembert.stepping.multipliers import Blocks, Way, find_blocks, solve_multipliers
 from dalembert.stepping.residuals import Report
 from dalembert.stepping.stepper import StepInfo, Stepper, one_stepper
 from dalembert.system import System, Term
+from dalembert.traces import live
 
 __all__ = ["ConstrainedStepper", "Manifold", "constrained_stepper"]
+
+VELOCITY: Term = ("H_p", 0)
+SLOPES: Term = ("Dg", 0)
+"""What `Manifold.slopes` is known by among the terms of a state."""
+
+BLIND_STEPS = 2
+"""Newton steps for positions before the one that is looked at first: fewer are seldom enough."""
+
+
+class Slopes(NamedTuple):
+    """Dg at some positions.
+
+    Attributes:
+        rows: Dgᵀ of all colours, m of shape (dim,): all of Dg, because blocks share nothing.
+        steepness: the largest entry of Dg for every constraint, (c,).
+    """
+
+    rows: Any
+    steepness: Any
+
+    def floor(self, size: Any) -> Any:
+        """What rounding of positions or velocities of a size may do to each constraint, (c,)."""
+        return self.steepness * size + jnp.finfo(self.steepness.dtype).tiny
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,69 +55,75 @@ class Manifold:
     system: System
     blocks: Blocks
 
-    def slopes(self, q: Any, params: Any) -> Any:
-        """Dg(q)ᵀ as a function of multipliers."""
+    @cached_property
+    def is_quadratic(self) -> bool:
+        """Whether velocities are linear in momenta."""
+        z = jax.ShapeDtypeStruct((self.system.dim,), np.float64)
+        like = self.system.term_like(VELOCITY, z)
+        return degree(self.velocity, like, (1,)) <= Degree.AFFINE
+
+    def slopes(self, q: Any, params: Any) -> Slopes:
+        """Dg(q), and how steep every constraint is."""
         _, pull = jax.vjp(lambda q: self.system.constraint(q, params), q)
-        return lambda u: pull(u)[0]
+        blocks = self.blocks
+        slopes = blocks.for_each(lambda u: pull(u)[0], blocks.colours(q.dtype))
+        return Slopes(slopes, blocks.largest(slopes))
 
     def velocity(self, q: Any, p: Any, params: Any) -> Any:
         """H_p."""
-        fun = self.system.term(("H_p", 0))
+        fun = self.system.term(VELOCITY)
         assert fun is not None, "there is a Hamiltonian"
         return fun(q, p, params)
 
     def normal_velocity(self, q: Any, p: Any, params: Any) -> Any:
         """Dg(q) H_p(q, p), shape (c,)."""
-        along = self.velocity(q, p, params)
-        return jax.jvp(lambda q: self.system.constraint(q, params), (q,), (along,))[1]
+        return self._along(q, self.velocity(q, p, params), params)
 
-    def steepness(self, q: Any, params: Any) -> Any:
-        """About the largest entry of Dg: what rounding of positions may do to g.
+    def _along(self, q: Any, v: Any, params: Any) -> Any:
+        return jax.jvp(lambda q: self.system.constraint(q, params), (q,), (v,))[1]
 
-        It is that of a sum of all rows, with weights that let none of them cancel others for ever.
-        """
-        weights = 1 + np.cos(np.arange(self.system.constraint_count)) / 2
-        return jnp.max(jnp.abs(self.slopes(q, params)(jnp.asarray(weights, q.dtype))))
-
-    def project_momentum(self, q: Any, p: Any, params: Any, solver: Solver) -> tuple[Any, Report]:
+    def project_momentum(
+        self, q: Any, p: Any, params: Any, solver: Solver, slopes: Slopes
+    ) -> tuple[Any, Report]:
         """p − Dg(q)ᵀμ with velocities that are tangent to g = 0."""
-        slopes = self.slopes(q, params)
 
-        def point(u: Any) -> Any:
-            return self.velocity(q, p - slopes(u), params)
+        def end(change: Any) -> Any:
+            return self.velocity(q, p + change, params)
 
         def miss(v: Any) -> Any:
-            return -jax.jvp(lambda q: self.system.constraint(q, params), (q,), (v,))[1]
+            return self._along(q, v, params)
 
-        floor = self.steepness(q, params) * jnp.max(jnp.abs(self.velocity(q, p, params)))
-        u, report = self.solve(point, point, miss, floor, q.dtype, solver)
-        return p - slopes(u), report
+        floor = slopes.floor(jnp.max(jnp.abs(self.velocity(q, p, params))))
+        way = Way(end, slopes.rows, self.is_quadratic)
+        u, report = self.solve(way, end, miss, floor, solver, blind=0 if way.is_straight else 1)
+        return p - self.blocks.spread(slopes.rows, u), report
 
     def project_position(self, q: Any, params: Any) -> tuple[Any, Report]:
         """The point q − W Dgᵀλ with g = 0, where W is H_pp: the nearest but for curvature."""
-        slopes = self.slopes(q, params)
 
-        def moved(u: Any) -> Any:
+        def end(change: Any) -> Any:
             rest = jnp.zeros_like(q)
-            _, along = jax.jvp(lambda p: self.velocity(q, p, params), (rest,), (slopes(u),))
-            return q - along
+            return q + jax.jvp(lambda p: self.velocity(q, p, params), (rest,), (change,))[1]
 
         def miss(q: Any) -> Any:
-            return -self.system.constraint(q, params)
+            return self.system.constraint(q, params)
 
-        far = jnp.max(jnp.abs(self.system.constraint(q, params))) + jnp.finfo(q.dtype).tiny
-        floor = self.steepness(q, params) * jnp.max(jnp.abs(q)) + far
-        u, report = self.solve(moved, moved, miss, floor, q.dtype, Solver.SAFE)
-        return moved(u), report
+        slopes = self.slopes(q, params)
+        floor = slopes.floor(jnp.max(jnp.abs(q))) + jnp.abs(miss(q))
+        u, report = self.solve(Way(end, slopes.rows, True), end, miss, floor, Solver.SAFE)
+        return end(-self.blocks.spread(slopes.rows, u)), report
 
     def solve(
-        self, point: Any, closely: Any, miss: Any, floor: Any, dtype: Any, solver: Solver
+        self, way: Way, closely: Any, miss: Any, floor: Any, solver: Solver, blind: int = 0
     ) -> tuple[Any, Report]:
-        """Multipliers that lead where nothing is missed; `closely` is `point` for derivatives."""
-        like = jax.ShapeDtypeStruct((self.system.constraint_count,), dtype)
-        safely = solver in (Solver.SAFE, Solver.BOTH)
-        residual = (lambda u: miss(closely(u))) if solver is Solver.BOTH else None
-        return solve_multipliers(point, miss, floor, self.blocks, like, safely, residual)
+        """Multipliers that lead where nothing is missed; `closely` is `way.end` for derivatives."""
+        blocks, safely = self.blocks, solver in (Solver.SAFE, Solver.BOTH)
+
+        def residual(u: Any) -> Any:
+            return miss(closely(-blocks.spread(way.slopes, blocks.split(u))))
+
+        wanted = residual if solver is Solver.BOTH else None
+        return solve_multipliers(way, miss, floor, blocks, blind, safely, wanted)
 
 
 class Part(NamedTuple):
@@ -100,6 +131,7 @@ class Part(NamedTuple):
 
     stepper: Stepper
     repeats: int
+    is_straight: bool
 
     @property
     def moves(self) -> bool:
@@ -140,19 +172,46 @@ class ConstrainedStepper(Stepper):
         at_start: Mapping[Term, Any] | None = None,
     ) -> tuple[Any, Any, StepInfo]:
         """One step of one path: part after part, and the worst of what they report."""
+        return self.advance_on(q, p, dt, increments, params, solver, at_start)[:3]
+
+    def advance_on(
+        self,
+        q: Any,
+        p: Any,
+        dt: Any,
+        increments: Increments,
+        params: Any,
+        solver: Solver,
+        at_start: Mapping[Term, Any] | None,
+    ) -> tuple[Any, Any, StepInfo, dict[Term, Any]]:
+        """The same, and `terms_at` the new state: the slopes of constraints are among them."""
+        terms = dict(at_start or self.terms_at(q, p, params))
         reports: list[Report] = []
         for part in self.parts:
-            known = at_start if part is self.parts[0] and part.repeats == 1 else None
+            slopes = terms.pop(SLOPES)
+            known = terms if part is self.parts[0] and part.repeats == 1 else {}
             step = partial(self._part, part, dt, increments, params, solver, known)
             if part.repeats == 1:
-                q, p, report = step(q, p)
+                q, p, slopes, report, found = step(q, p, slopes)
             else:
-                q, p, report = _repeated(step, part.repeats, q, p)
+                q, p, slopes, report = _repeated(step, part.repeats, q, p, slopes)
+                found = {}
+            new = part.stepper.plan.new_q.number
+            terms = {term: x for (term, *place), x in found.items() if place == [new, 0]}
+            terms[SLOPES] = slopes
             reports.append(report)
         residual = reduce(residuals.worse, (report.residual for report in reports))
         iterations = reduce(jnp.maximum, (report.iterations for report in reports))
         solved = (residual <= residuals.tolerance(self.dtype)) & self.is_finite(q, p)
-        return q, p, StepInfo(solved, iterations, residual)
+        known = {term: x for term, x in terms.items() if term in (SLOPES, *self.lasting)}
+        return q, p, StepInfo(solved, iterations, residual), self.terms_at(q, p, params, known)
+
+    def terms_at(
+        self, q: Any, p: Any, params: Any, known: Mapping[Term, Any] | None = None
+    ) -> dict[Term, Any]:
+        """Lasting terms and slopes at a state, of which some may be known."""
+        found = super().terms_at(q, p, params, known)
+        return found if SLOPES in found else found | {SLOPES: self.manifold.slopes(q, params)}
 
     def _part(
         self,
@@ -161,13 +220,16 @@ class ConstrainedStepper(Stepper):
         increments: Increments,
         params: Any,
         solver: Solver,
-        at_start: Any,
+        at_start: dict[Term, Any],
         q: Any,
         p: Any,
-    ) -> tuple[Any, Any, Report]:
-        q, p, report = self._moved(part, dt, increments, params, solver, at_start, q, p)
-        p, more = self.manifold.project_momentum(q, p, params, solver)
-        return q, p, _both(report, more)
+        slopes: Any,
+    ) -> tuple[Any, Any, Any, Report, dict[Any, Any]]:
+        given = (part, dt, increments, params, solver, at_start, q, p, slopes)
+        q, p, report, terms = self._moved(*given)
+        slopes = self.manifold.slopes(q, params) if part.moves else slopes
+        p, more = self.manifold.project_momentum(q, p, params, solver, slopes)
+        return q, p, slopes, _both(report, more), terms
 
     def _moved(
         self,
@@ -176,40 +238,39 @@ class ConstrainedStepper(Stepper):
         increments: Increments,
         params: Any,
         solver: Solver,
-        at_start: Any,
+        at_start: dict[Term, Any],
         q: Any,
         p: Any,
-    ) -> tuple[Any, Any, Report]:
+        slopes: Any,
+    ) -> tuple[Any, Any, Report, dict[Any, Any]]:
         """A step from a state whose momenta have been changed so that it ends on g = 0."""
         manifold = self.manifold
-        slopes = manifold.slopes(q, params)
 
-        def moved(p: Any, solver: Solver) -> tuple[Any, Any, StepInfo]:
-            return part.stepper.advance(q, p, dt, increments, params, solver, at_start)
+        def moved(p: Any, solver: Solver) -> tuple[Any, Any, StepInfo, dict[Any, Any]]:
+            return part.stepper._advance(q, p, dt, increments, params, solver, at_start)
 
         if not part.moves:
-            q, p, info = moved(p, solver)
-            return q, p, Report(info.iterations, info.residual)
+            q, p, info, terms = moved(p, solver)
+            return q, p, Report(info.iterations, info.residual), terms
 
-        def point(solver: Solver, u: Any) -> Any:
-            return moved(p - slopes(u), solver)[0]
+        def end(solver: Solver, change: Any) -> Any:
+            return moved(p + change, solver)[0]
 
         def miss(q: Any) -> Any:
-            return -self.system.constraint(q, params)
+            return self.system.constraint(q, params)
 
-        way = dt * jnp.max(jnp.abs(manifold.velocity(q, p, params)))
-        floor = manifold.steepness(q, params) * (jnp.max(jnp.abs(q)) + way)
+        distance = dt * jnp.max(jnp.abs(manifold.velocity(q, p, params)))
+        floor = slopes.floor(jnp.max(jnp.abs(q)) + distance)
         # Stage equations are solved fast on the way, and as well as asked for at the end.
-        ways = partial(point, Solver.FAST), partial(point, solver)
-        u, report = manifold.solve(*ways, miss, floor, q.dtype, solver)
-        q, p, info = moved(p - slopes(u), solver)
-        left = jnp.max(jnp.abs(miss(q))) / (floor + jnp.finfo(floor.dtype).tiny)
-        missed = residuals.worst_if_nan(left)
-        return (
-            q,
-            p,
-            _both(Report(report.iterations, missed), Report(info.iterations, info.residual)),
+        way, closely = (
+            Way(partial(end, Solver.FAST), slopes.rows, part.is_straight),
+            partial(end, solver),
         )
+        u, report = manifold.solve(way, closely, miss, floor, solver, BLIND_STEPS)
+        q, p, info, terms = moved(p - manifold.blocks.spread(slopes.rows, u), solver)
+        left = residuals.worst_if_nan(jnp.max(jnp.abs(miss(q)) / floor))
+        solved = Report(info.iterations, info.residual)
+        return q, p, _both(Report(report.iterations, left), solved), terms
 
     @property
     def lasting(self) -> tuple[Term, ...]:
@@ -231,16 +292,16 @@ def _both(one: Report, other: Report) -> Report:
     return Report(jnp.maximum(one.iterations, other.iterations), residual)
 
 
-def _repeated(step: Any, repeats: int, q: Any, p: Any) -> tuple[Any, Any, Report]:
+def _repeated(step: Any, repeats: int, q: Any, p: Any, slopes: Any) -> tuple[Any, Any, Any, Report]:
     """The same step again and again."""
 
-    def again(_: int, now: tuple[Any, Any, Report]) -> tuple[Any, Any, Report]:
-        q, p, before = now
-        q, p, report = step(q, p)
-        return q, p, _both(before, report)
+    def again(_: int, now: tuple[Any, ...]) -> tuple[Any, ...]:
+        *state, before = now
+        *state, report, _ = step(*state)
+        return *state, _both(before, report)
 
     none = Report(jnp.int32(0), jnp.zeros((), q.dtype))
-    return lax.fori_loop(0, repeats, again, (q, p, none))
+    return lax.fori_loop(0, repeats, again, (q, p, slopes, none))
 
 
 def constrained_stepper(
@@ -248,11 +309,31 @@ def constrained_stepper(
 ) -> ConstrainedStepper:
     """The step of a method for constraints; parts in which nothing moves are left out."""
     steppers = [(one_stepper(system, m, dtype, shortcuts, 0), n) for m, n in method.parts]
-    parts = tuple(Part(stepper, n) for stepper, n in steppers if stepper.plan.blocks)
-    last = (parts or [Part(*steppers[-1])])[-1].stepper
     manifold = Manifold(system, find_blocks(system))
+    parts = tuple(
+        Part(stepper, n, _is_straight(stepper, manifold.blocks))
+        for stepper, n in steppers
+        if stepper.plan.blocks
+    )
+    last = (parts[-1] if parts else Part(*steppers[-1], False)).stepper
     solvers = tuple(solver for part in parts for solver in part.stepper.solvers)
     dependence = {t: d for stepper, _ in steppers for t, d in stepper.dependence.items()}
     notice = "multipliers of constraints are solved for on arrays"
     rest = dependence, solvers, None, notice, dtype
     return ConstrainedStepper(system, method, last.plan, *rest, manifold, parts)
+
+
+def _is_straight(stepper: Stepper, blocks: Blocks) -> bool:
+    """Whether new positions are linear in momenta, and no block is moved by momenta of others."""
+    z, system = jax.ShapeDtypeStruct((stepper.system.dim,), stepper.dtype), stepper.system
+    noise = jax.ShapeDtypeStruct((system.noises,), stepper.dtype)
+    dt = jax.ShapeDtypeStruct((), stepper.dtype)
+
+    def end(p: Any, q: Any, dt: Any, dW: Any, params: Any) -> Any:
+        increments = Increments(dW=dW, dZ=dW)
+        return stepper.advance(q, p, dt, increments, params, Solver.FAST)[0]
+
+    like = z, z, dt, noise, system.params
+    if degree(end, like, (0,)) > Degree.AFFINE:
+        return False
+    return blocks.places.shape[1] == 1 or is_entrywise(live(end, *like), *jax.tree.leaves(like))

@@ -141,6 +141,13 @@ class DerivedStepper:
     def _kept(self) -> Any:
         return self.one._kept
 
+    def advance_on(
+        self, q: Any, p: Any, dt: Any, increments: Any, params: Any, *more: Any
+    ) -> tuple[Any, Any, Any, Any]:
+        """A step that another one follows: `advance`, and `terms_at` the new state."""
+        q, p, info = self.advance(q, p, dt, increments, params, *more)
+        return q, p, info, self.terms_at(q, p, params)
+
     def seen(self, q: Any, p: Any, dt: Any, params: Any) -> tuple[Any, Any]:
         """What statistics see of paths, shape (paths, dim): their states."""
         return q, p

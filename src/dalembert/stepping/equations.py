@@ -62,10 +62,11 @@ class RowEquations:
 
     def _rows(
         self, rows: Mapping[Node, Row], around: Surroundings
-    ) -> tuple[dict[Node, Any], dict[Node, Any]]:
-        """Rows in the given order, start + Σ increment · (Σ weight · term), and their sizes.
+    ) -> tuple[dict[Node, Any], dict[Node, Any], dict[Any, Any]]:
+        """Rows in the given order, start + Σ increment · (Σ weight · term), their sizes, and terms.
 
-        The size of a row is the sum of the magnitudes of what is added up.
+        The size of a row is the sum of the magnitudes of what is added up. Terms are those that
+        have been evaluated, by (term, row of positions, row of momenta).
         """
         known = dict(around.rows)
         evaluated: dict[Any, Any] = {(term, 0, 0): value for term, value in around.at_start.items()}
@@ -95,11 +96,18 @@ class RowEquations:
                 total, size = total + part, size + jnp.abs(part)
             found[node], sizes[node] = total, size
             known.setdefault(node, total)
-        return found, sizes
+        return found, sizes, evaluated
 
     def complete(self, block: EquationBlock, around: Surroundings) -> dict[Node, Any]:
         """The explicit rows of a block, its unknowns being among the surroundings."""
-        return self._rows(self._rows_of(block.explicit), around)[0]
+        return self.complete_with_terms(block, around)[0]
+
+    def complete_with_terms(
+        self, block: EquationBlock, around: Surroundings
+    ) -> tuple[dict[Node, Any], dict[Any, Any]]:
+        """The same, and the terms in them."""
+        found, _, evaluated = self._rows(self._rows_of(block.explicit), around)
+        return found, evaluated
 
     def guess(self, block: EquationBlock, around: Surroundings) -> Any:
         """Unknown rows with the terms that cost nothing, the affine ones, at the old state."""
@@ -111,7 +119,7 @@ class RowEquations:
             )
             for node in block.unknowns
         }
-        found, _ = self._rows(at_old_state, around)
+        found, *_ = self._rows(at_old_state, around)
         return jnp.concatenate([found[node] for node in block.unknowns])
 
     def residual(self, block: EquationBlock, u: Any, around: Surroundings) -> Any:
@@ -123,7 +131,7 @@ class RowEquations:
     ) -> tuple[Any, Any]:
         around = self._with_unknowns(block, u, around)
         rows = self._rows_of((*block.explicit, *block.unknowns))
-        found, sizes = self._rows(rows, around)
+        found, sizes, _ = self._rows(rows, around)
         unknowns = block.unknowns
         return (
             jnp.concatenate([around.rows[node] - found[node] for node in unknowns]),

@@ -35,7 +35,10 @@ def describe(stepper: Stepper) -> str:
         for number, solver in enumerate(stepper.solvers, 1):
             lines.append(f"  {number}. {_block(solver, stepper)}")
     unknowns = [len(s.block.unknowns) * system.dim for s in stepper.solvers if s.block.unknowns]
-    lines.append(f"  equations to solve: {' + '.join(map(str, unknowns)) or 'none, explicit'}")
+    if isinstance(stepper, ConstrainedStepper):
+        lines += _multipliers(stepper, unknowns)
+    else:
+        lines.append(f"  equations to solve: {' + '.join(map(str, unknowns)) or 'none, explicit'}")
     if system.flow is not None:
         kept = ", ".join(system.flow.keeps) or "nothing that it says"
         lines.append(f"  {system.flow.name} before and after, for half a step each: keeps {kept}")
@@ -52,6 +55,19 @@ def _constraints(stepper: ConstrainedStepper) -> list[str]:
         keeps = "positions are kept on g = 0, " if part.moves else ""
         often = f"{part.repeats} times " if part.repeats > 1 else ""
         lines.append(f"  {number}. {often}{steps}; {keeps}velocities tangent")
+    return lines
+
+
+def _multipliers(stepper: ConstrainedStepper, unknowns: list[int]) -> list[str]:
+    """Equations of multipliers, all that a step of explicit parts has to solve."""
+    count, lines = stepper.system.constraint_count, []
+    moves = sum(part.repeats for part in stepper.parts if part.moves)
+    projections = sum(part.repeats for part in stepper.parts)
+    how = "linear" if stepper.manifold.is_quadratic else "nonlinear"
+    lines.append(f"  multipliers to solve for: {moves} × {count} of positions (Newton)")
+    lines[0] += f", {projections} × {count} of momenta ({how})"
+    if unknowns:
+        lines.append(f"  stage equations in each Newton step: {' + '.join(map(str, unknowns))}")
     return lines
 
 
@@ -129,7 +145,9 @@ def _regime(stepper: Stepper) -> str:
     if stepper.is_scalar:
         return "scalars, written out"
     how = "explicit"
-    if stepper.is_implicit:
+    if isinstance(stepper, ConstrainedStepper):
+        how = f"multipliers by elimination in blocks of up to {stepper.manifold.blocks.size}"
+    elif stepper.is_implicit:
         how = "sweeps, then Newton by products with vectors"
         if all(s.width for s in stepper.solvers if s.block.unknowns):
             how = "Newton, entry by entry or particle by particle"

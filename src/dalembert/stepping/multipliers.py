@@ -6,7 +6,7 @@ own. All these blocks are solved at once: a matrix of m × m numbers for each co
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -29,7 +29,7 @@ SAFE_STEPS, FRACTIONS = 50, tuple(0.5**k for k in range(8))
 """Newton steps with damping, at most, and the fractions of each that are tried."""
 
 MAX_WRITTEN_OUT = 8
-"""Multipliers of a block up to which its elimination is written out."""
+"""Multipliers of a block up to which its rows and its elimination are written out."""
 
 MAX_ENTRIES = 1 << 26
 """Of Dg as a matrix, from which blocks are found."""
@@ -40,14 +40,17 @@ MAX_IN_BLOCK = 512
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Which constraints have multipliers that are solved together.
+    """Which constraints have multipliers that are solved together, and which coordinates they move.
+
+    Multipliers and what is missed are split, shape (m, blocks): the k-th of each block in row k.
 
     Attributes:
-        places: numbers of constraints, shape (m, blocks): the k-th of each block in row k; −1 where
-            a block has fewer.
+        places: numbers of constraints, shape (m, blocks); −1 where a block has fewer.
+        owners: the block of every coordinate, shape (dim,); −1 where no constraint reads it.
     """
 
     places: np.ndarray
+    owners: np.ndarray
 
     # Compiled code is found again by equal blocks, also those of another system.
     def __eq__(self, other: object) -> bool:
@@ -66,68 +69,116 @@ class Blocks:
         """Whether blocks are consecutive constraints, as many in each."""
         return np.array_equal(self.places.T.ravel(), np.arange(self.places.size))
 
-    def colours(self, count: int, dtype: Any) -> Any:
+    @cached_property
+    def coordinates(self) -> np.ndarray:
+        """Those of every block, (blocks, most); the number after the last where it has fewer."""
+        groups = [np.flatnonzero(self.owners == block) for block in range(self.places.shape[1])]
+        found = np.full((len(groups), max(map(len, groups))), self.owners.size)
+        for row, group in zip(found, groups, strict=True):
+            row[: len(group)] = group
+        return found
+
+    @property
+    def has_equal_coordinates(self) -> bool:
+        """Whether all coordinates are those of blocks, consecutive, and as many in each."""
+        return np.array_equal(self.coordinates.ravel(), np.arange(self.owners.size))
+
+    def for_each(self, fun: Callable[[Any], Any], rows: Any) -> Any:
+        """fun of every row: few are written out, which is faster, and a tuple; others stacked."""
+        if self.size <= MAX_WRITTEN_OUT:
+            return tuple(fun(row) for row in rows)
+        return jax.vmap(fun)(rows)
+
+    def colours(self, dtype: Any) -> Any:
         """Vectors with ones at the k-th constraint of every block, shape (m, count)."""
-        found = np.zeros((self.size, count), dtype)
+        found = np.zeros((self.size, self.places.max() + 1), dtype)
         for row, places in zip(found, self.places, strict=True):
             row[places[places >= 0]] = 1
         return jnp.asarray(found)
 
-    def split(self, x: Any) -> list[Any]:
-        """The k-th entry of every block, shape (blocks,), for each k; zero where there is none."""
+    def split(self, x: Any) -> Any:
+        """Numbers of all constraints, shape (count,), by blocks; zero where there is none."""
         if self.is_regular:
-            return [x[k :: self.size] for k in range(self.size)]
-        padded = jnp.concatenate([x, jnp.zeros(1, x.dtype)])
-        return [padded[places] for places in self.places]
+            return x.reshape(-1, self.size).T
+        return jnp.concatenate([x, jnp.zeros(1, x.dtype)])[self.places]
 
-    def join(self, parts: list[Any], count: int) -> Any:
+    def join(self, parts: Any) -> Any:
         """The inverse of `split`."""
         if self.is_regular:
-            return jnp.stack(parts, axis=1).reshape(-1)
-        flat = jnp.concatenate(parts)
-        where = np.zeros(count, np.int32)
+            return parts.T.reshape(-1)
         places = self.places.ravel()
-        where[places[places >= 0]] = np.flatnonzero(places >= 0)
-        return flat[where]
+        return parts.reshape(-1)[np.flatnonzero(places >= 0)[np.argsort(places[places >= 0])]]
+
+    def spread(self, along: Any, u: Any) -> Any:
+        """Σ_k along_k u_k of the block of every coordinate, for m rows (dim,) and u (m, blocks).
+
+        With Dgᵀ of all colours in the place of `along` that is Dgᵀu, because blocks share nothing.
+        """
+        if self.size > MAX_WRITTEN_OUT and u.shape[1] == 1:
+            return jnp.sum(along * u, axis=0)
+        return reduce(
+            jnp.add, [row * self._owned(part) for row, part in zip(along, u, strict=True)]
+        )
+
+    def _owned(self, u: Any) -> Any:
+        """The number of the block of every coordinate: (blocks,) to (dim,), or to (1,)."""
+        if u.size == 1:
+            return u
+        if self.has_equal_coordinates:
+            shape = self.coordinates.shape
+            return jnp.broadcast_to(u[:, None], shape).reshape(-1)
+        return u[np.maximum(self.owners, 0)]
+
+    def largest(self, along: Any) -> Any:
+        """The largest |along_k| of the coordinates of every block: m rows (dim,) to (count,)."""
+
+        def of(row: Any) -> Any:
+            if not self.has_equal_coordinates:
+                row = jnp.pad(row, (0, 1))[self.coordinates]
+            return jnp.max(jnp.abs(row.reshape(self.coordinates.shape)), axis=-1)
+
+        return self.join(jnp.stack(list(map(of, along))))
 
     def solve(self, product: Callable[[Any], Any], b: Any) -> Any:
         """x with product(x) = b, where each block acts on its own numbers alone."""
-        return self.solve_columns(jax.vmap(product)(self.colours(b.size, b.dtype)), b)
+        columns = self.for_each(product, self.colours(b.dtype))
+        return self.join(self.inverse(columns)(self.split(b)))
 
-    def solve_columns(self, columns: Any, b: Any) -> Any:
-        """The same, given the products with all `colours`."""
-        if self.places.shape[1] == 1:
-            order = self.places[:, 0]
-            return _eliminated_in_a_loop(columns[:, order].T, b[order])[np.argsort(order)]
-        entries = list(zip(*[self.split(column) for column in columns], strict=True))
-        rhs = self.split(b)
+    def inverse(self, columns: Any) -> Callable[[Any], Any]:
+        """The same for split numbers, given the products with all `colours`, shape (m, count)."""
+        parts = self.for_each(self.split, columns)
+        ones = (self.places < 0)[:, None] * np.eye(self.size)[..., None]
         if self.size > MAX_WRITTEN_OUT:
-            matrices = jnp.stack([jnp.stack(row) for row in entries])
-            ones = jnp.asarray((self.places < 0)[:, None] * np.eye(self.size)[..., None], b.dtype)
-            found = jax.vmap(_eliminated_in_a_loop, (2, 1), 1)(matrices + ones, jnp.stack(rhs))
-            return self.join(list(found), b.size)
-        for k, is_missing in enumerate(self.places < 0):
-            row = list(entries[k])
-            row[k] = jnp.where(is_missing, 1.0, row[k]) if is_missing.any() else row[k]
-            entries[k] = tuple(row)
-        return self.join(_eliminated(entries, rhs), b.size)
+            matrices = jnp.swapaxes(parts, 0, 1) + jnp.asarray(ones, parts.dtype)
+            return lambda b: jax.vmap(_eliminated_in_a_loop, (2, 1), 1)(matrices, b)
+        rows = [[part[i] for part in parts] for i in range(self.size)]
+        for k in np.flatnonzero((self.places < 0).any(axis=1)):
+            rows[k][k] += jnp.asarray(ones[k, k], rows[k][k].dtype)
+        return _eliminated(rows)
 
 
-def _eliminated(matrix: list[tuple[Any, ...]], rhs: list[Any]) -> list[Any]:
+def _eliminated(matrix: list[list[Any]]) -> Callable[[Any], Any]:
     """Elimination in matrices whose entries are arrays, one number for each block; no pivots."""
-    a, x, n = [list(row) for row in matrix], list(rhs), len(rhs)
+    a, n = matrix, len(matrix)
     for k in range(n):
-        inverse = 1 / a[k][k]
+        a[k][k] = 1 / a[k][k]
         for i in range(k + 1, n):
-            factor = a[i][k] * inverse
+            a[i][k] = a[i][k] * a[k][k]
             for j in range(k + 1, n):
-                a[i][j] = a[i][j] - factor * a[k][j]
-            x[i] = x[i] - factor * x[k]
-    for i in reversed(range(n)):
-        for j in range(i + 1, n):
-            x[i] = x[i] - a[i][j] * x[j]
-        x[i] = x[i] / a[i][i]
-    return x
+                a[i][j] = a[i][j] - a[i][k] * a[k][j]
+
+    def solve(b: Any) -> Any:
+        x = list(b)
+        for i in range(n):
+            for k in range(i):
+                x[i] = x[i] - a[i][k] * x[k]
+        for i in reversed(range(n)):
+            for j in range(i + 1, n):
+                x[i] = x[i] - a[i][j] * x[j]
+            x[i] = x[i] * a[i][i]
+        return jnp.stack(x)
+
+    return solve
 
 
 def _eliminated_in_a_loop(matrix: Any, rhs: Any) -> Any:
@@ -136,9 +187,6 @@ def _eliminated_in_a_loop(matrix: Any, rhs: Any) -> Any:
     Not by LAPACK, whose batches in several threads at a time can wait for each other for ever.
     """
     n = rhs.size
-    if n <= MAX_WRITTEN_OUT:
-        rows = [tuple(matrix[i, j] for j in range(n)) for i in range(n)]
-        return jnp.stack(_eliminated(rows, list(rhs)))
 
     def eliminate(k: Any, now: Any) -> Any:
         row = now[k] / now[k, k]
@@ -146,6 +194,20 @@ def _eliminated_in_a_loop(matrix: Any, rhs: Any) -> Any:
         return (now - factors[:, None] * row[None]).at[k].set(row)
 
     return lax.fori_loop(0, n, eliminate, jnp.concatenate([matrix, rhs[:, None]], axis=1))[:, -1]
+
+
+class Way(NamedTuple):
+    """What multipliers u lead to by the change −Dgᵀu of momenta, such as positions after a step.
+
+    Attributes:
+        end: x as a function of the change of momenta.
+        slopes: Dgᵀ of all colours, m rows (dim,).
+        is_straight: whether x is linear, and what a block changes is in its own coordinates.
+    """
+
+    end: Callable[[Any], Any]
+    slopes: Any
+    is_straight: bool
 
 
 class _Now(NamedTuple):
@@ -160,65 +222,82 @@ class _Now(NamedTuple):
 
 
 def solve_multipliers(
-    point: Callable[[Any], Any],
+    way: Way,
     miss: Callable[[Any], Any],
-    floor: Any,
+    scale: Any,
     blocks: Blocks,
-    like: Any,
+    blind: int,
     safely: bool = False,
     differentiable: Callable[[Any], Any] | None = None,
 ) -> tuple[Any, Report]:
-    """Multipliers u with r(x(u)) = 0, from zero, and their relative residual.
+    """Multipliers u with r(x(u)) = 0, split, from zero, and their relative residual.
 
     The derivative of x is taken once, at zero, that of r in every step: where x is linear in u, as
     positions are after a step of Störmer–Verlet, that is Newton's method, else it is nearly.
 
     Args:
-        point: x, what multipliers lead to, such as positions.
-        miss: r, what is to vanish there, (c,). The matrix of r(x(u)) has the blocks, and is nearly
-            positive definite.
-        floor: what the residual is relative to, a number.
+        way: x, what multipliers lead to.
+        miss: r, what is to vanish there, (count,). The matrix of r(x(u)) has the blocks, and is
+            nearly positive definite.
+        scale: what r is relative to, (count,) or a number.
         blocks: see `Blocks`.
-        like: the type of u.
+        blind: Newton steps before the one that is looked at first, if they are not made safely.
         safely: whether Newton steps are shortened where they do not gain.
         differentiable: r(x(u)) for derivatives by the implicit theorem, if they are wanted.
     """
-    scale = floor + jnp.finfo(like.dtype).tiny
+    dtype = way.slopes[0].dtype
     most = SAFE_STEPS if safely else MAX_STEPS
-    fractions = jnp.asarray(FRACTIONS if safely else FRACTIONS[:1], like.dtype)
+    fractions = FRACTIONS if safely else FRACTIONS[:1]
 
     def relative(r: Any) -> Any:
-        return worst_if_nan(jnp.max(jnp.abs(r)) / scale)
+        return worst_if_nan(jnp.max(jnp.abs(r) / scale))
 
-    start = jnp.zeros(like.shape, like.dtype)
+    def newton(none: Any) -> tuple[Any, Report]:
+        still = jnp.zeros_like(way.slopes[0])
+        start = way.end(still)
+        along = blocks.for_each(lambda s: jax.jvp(way.end, (still,), (-s,))[1], way.slopes)
 
-    def improve(along: Any, now: _Now) -> _Now:
-        columns = jax.vmap(lambda dx: jax.jvp(miss, (now.x,), (dx,))[1])(along)
-        correction = blocks.solve_columns(columns, now.residual)
-        trials = now.u[None] - fractions[:, None] * correction[None]
-        points = jax.vmap(point)(trials)
-        values = jax.vmap(miss)(points)
-        errors = jax.vmap(relative)(values)
-        best = jnp.argmin(errors)
-        error, steps = errors[best], now.steps + 1
-        # At the first step any error will do: that of the start is not worth its cost.
-        is_better, gain = error < now.error, now.error * (0.99 if safely else 0.5)
-        goes_on = (error > goal(error.dtype)) & (error < gain) & (steps < most)
-        found = (trials[best], now.u), (points[best], now.x), (values[best], now.residual)
-        u, x, r = (jnp.where(is_better, new, old) for new, old in found)
-        return _Now(u, x, r, jnp.minimum(error, now.error), steps, goes_on)
+        def reach(u: Any) -> Any:
+            if way.is_straight:
+                return start + blocks.spread(along, u)
+            return way.end(-blocks.spread(way.slopes, u))
 
-    def newton(start: Any) -> tuple[Any, Report]:
-        colours = blocks.colours(like.size, like.dtype)
-        along = jax.vmap(lambda v: jax.jvp(point, (start,), (v,))[1])(colours)
-        x, worst = point(start), jnp.asarray(jnp.inf, like.dtype)
-        begin = _Now(start, x, miss(x), worst, jnp.int32(0), True)
-        found = lax.while_loop(lambda now: now.is_open, partial(improve, along), begin)
-        return found.u, Report(found.steps, found.error)
+        def inverse(x: Any) -> Callable[[Any], Any]:
+            return blocks.inverse(blocks.for_each(lambda v: jax.jvp(miss, (x,), (v,))[1], along))
 
+        def improve(now: _Now, inverse_there: Callable[[Any], Any] | None = None) -> _Now:
+            change = (inverse_there or inverse(now.x))(blocks.split(now.residual))
+            trials = [now.u - np.asarray(part, dtype) * change for part in fractions]
+            points = list(map(reach, trials))
+            values = list(map(miss, points))
+            errors = list(map(relative, values))
+            best, error = (trials[0], points[0], values[0]), errors[0]
+            for other, *found in zip(errors[1:], trials[1:], points[1:], values[1:], strict=True):
+                best = jax.tree.map(partial(jnp.where, other < error), tuple(found), best)
+                error = jnp.minimum(other, error)
+            steps, gain = now.steps + 1, now.error * (0.99 if safely else 0.5)
+            goes_on = (error > goal(dtype)) & (error < gain) & (steps < most)
+            # Where it does not go on nothing needs the better of x and r any more.
+            u = jnp.where(error < now.error, best[0], now.u)
+            return _Now(u, *best[1:], jnp.minimum(error, now.error), steps, goes_on)
+
+        u, x, steps, last = blocks.split(none), start, 0 if safely else blind, None
+        for _ in range(steps):
+            last = inverse(x)
+            u -= last(blocks.split(miss(x)))
+            x = reach(u)
+        # At the first look any error will do: that of the start is not worth its cost. The matrix
+        # of the step before is as good by then, and costs nothing.
+        first = _Now(u, x, miss(x), jnp.asarray(jnp.inf, dtype), jnp.int32(steps), True)
+        found = lax.while_loop(lambda now: now.is_open, improve, improve(first, last))
+        return blocks.join(found.u), Report(found.steps, found.error)
+
+    none = jnp.zeros(blocks.places.max() + 1, dtype)
     if differentiable is None:
-        return newton(start)
-    return implicit_root(differentiable, start, newton, blocks.solve)
+        u, report = newton(none)
+    else:
+        u, report = implicit_root(differentiable, none, newton, blocks.solve)
+    return blocks.split(u), report
 
 
 def find_blocks(system: System) -> Blocks:
@@ -230,8 +309,8 @@ def find_blocks(system: System) -> Blocks:
 def _find_blocks(system: System, key: Hashable) -> Blocks:
     count, dim = system.constraint_count, system.dim
     if count == 1:
-        return Blocks(np.zeros((1, 1), int))
-    groups = [list(range(count))]
+        return Blocks(np.zeros((1, 1), int), np.zeros(dim, int))
+    owners, groups = np.zeros(dim, int), [list(range(count))]
     if count * dim <= MAX_ENTRIES:
         params, random = known_params(system.params), np.random.default_rng(0)
         points, vectors = random.uniform(0.5, 1.5, (2, 2, dim))
@@ -241,6 +320,9 @@ def _find_blocks(system: System, key: Hashable) -> Blocks:
         diagonals = [np.asarray(products) / vectors for _, products in found]
         if all(np.allclose(one, other, rtol=1e-13, atol=0) for one, other in diagonals):
             groups = _connected(touched)
+            owners = np.full(dim, -1)
+            for block, group in enumerate(groups):
+                owners[touched[group].any(axis=0)] = block
     largest = max(map(len, groups))
     if largest > MAX_IN_BLOCK:
         raise ValueError(
@@ -250,7 +332,7 @@ def _find_blocks(system: System, key: Hashable) -> Blocks:
     places = np.full((largest, len(groups)), -1)
     for column, group in enumerate(groups):
         places[: len(group), column] = group
-    return Blocks(places)
+    return Blocks(places, owners)
 
 
 def _structure(system: System) -> Callable[..., Any]:

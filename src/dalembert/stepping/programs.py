@@ -29,6 +29,7 @@ class Equations(NamedTuple):
     check: Callable[..., Any]
     quick_check: Callable[..., Any]
     complete: Callable[..., Any]
+    complete_with_terms: Callable[..., Any]
     guess: Callable[..., Any]
     bend: Callable[..., Any]
 

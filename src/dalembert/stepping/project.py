@@ -1,5 +1,6 @@
 """States of systems with constraints: projected to them, or checked."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -23,6 +24,9 @@ SINGULAR = 1e-10
 MOST_RANKS = 64
 """Initial states of which the rank of Dg is looked at."""
 
+MOST_NUMBERS = 1 << 22
+"""Of Dg at as many states as are looked at together."""
+
 
 def project(system: System, q: Any, p: Any) -> tuple[Any, Any]:
     """The state (q, p) moved to the constraints: g(q) = 0 and Dg(q) H_p(q, p) = 0.
@@ -43,9 +47,11 @@ def project(system: System, q: Any, p: Any) -> tuple[Any, Any]:
         raise ValueError(f"{system.name!r} has no constraints to project to.")
     states = [_states(system, name, x) for name, x in (("q", q), ("p", p))]
     shape = np.shape(q)
-    found = with_precision(_call(_projected, system), *states, system.params)
-    q1, p1, residual, grams = found
-    if not is_traced(found):
+    if is_traced(states, system.params):
+        q1, p1, _ = with_precision(_call(_projected, system), *states, system.params)
+    else:
+        parts = [found for _, found in _in_parts(system, _projected, *states)]
+        q1, p1, residual = map(np.concatenate, zip(*parts, strict=True))
         far = ~(np.asarray(residual) <= tolerance(np.float64))
         if far.any():
             raise ValueError(
@@ -53,7 +59,7 @@ def project(system: System, q: Any, p: Any) -> tuple[Any, Any]:
                 f"{system.name!r}: it is too far from them, or they are redundant there "
                 f"(relative residual {np.max(residual):.1e}). Give positions nearer to g(q) = 0."
             )
-        _check_ranks(system, grams)
+        _check_ranks(system, q1)
     return q1.reshape(shape), p1.reshape(shape)
 
 
@@ -69,26 +75,23 @@ def check_start(system: System, q: Any, p: Any, numbers: Any = None) -> None:
     if not system.constraint_count or is_traced(q, p, system.params):
         return
     limit = float(np.finfo(np.result_type(q)).eps) ** (2 / 3)
-    given = np.float64(q), np.float64(p), system.params
-    found = jax.tree.map(np.asarray, with_precision(_call(_looked_at, system), *given))
-    misses, scales, grams = found
     words = (("g(q)", "positions are not on the constraints"),)
     words += (("Dg(q) H_p", "velocities are not tangent to the constraints"),)
-    for (name, what), miss, scale in zip(words, misses, scales, strict=True):
-        worst = np.max(np.abs(miss), axis=1) / scale
-        if not np.all(worst <= limit):
-            path = int(np.argmax(~(worst <= limit)))
-            number = int(np.argmax(np.nan_to_num(np.abs(miss[path]), nan=np.inf)))
-            raise BadStartError(
-                f"{what} of {system.name!r}: {name} is {miss[path][number]:.3g} for constraint "
-                f"{number} of path {path if numbers is None else numbers[path]}. Start from "
-                "da.project(system, q, p)."
-            )
-    _check_ranks(system, grams)
+    for first, found in _in_parts(system, _looked_at, np.float64(q), np.float64(p)):
+        for (name, what), (miss, scale) in zip(words, found, strict=True):
+            worst = np.nan_to_num(np.abs(miss) / scale, nan=np.inf)
+            if not np.all(worst <= limit):
+                path, number = np.unravel_index(np.argmax(worst), worst.shape)
+                raise BadStartError(
+                    f"{what} of {system.name!r}: {name} is {miss[path, number]:.3g} for constraint "
+                    f"{number} of path {first + path if numbers is None else numbers[first + path]}"
+                    ". Start from da.project(system, q, p)."
+                )
+    _check_ranks(system, np.float64(q))
 
 
-def _check_ranks(system: System, grams: Any) -> None:
-    for number, (rank, _) in enumerate(_ranks(system, grams[:MOST_RANKS])):
+def _check_ranks(system: System, q: Any) -> None:
+    for number, (rank, _) in enumerate(_ranks(system, q[:MOST_RANKS])):
         if rank < system.constraint_count:
             raise BadStartError(
                 f"the constraints of {system.name!r} are redundant: Dg(q) has rank {rank}, and "
@@ -99,24 +102,20 @@ def _check_ranks(system: System, grams: Any) -> None:
 
 def nearest_ranks(system: System, q: Any, p: Any) -> tuple[Any, bool, list[tuple[int, float]]]:
     """Positions, (n, dim), moved to the constraints, whether that could be, and `_ranks` there."""
-    found = with_precision(_call(_projected, system), q, p, system.params)
-    moved, grams = np.asarray(found[0]), np.asarray(found[-1])
+    moved = np.concatenate([found[0] for _, found in _in_parts(system, _projected, q, p)])
     fine = np.isfinite(moved).all(axis=1)
     if fine.any():
-        return moved[fine], True, _ranks(system, grams[fine])
-    *_, grams = with_precision(_call(_looked_at, system), q, p, system.params)
-    return q, False, _ranks(system, grams)
+        return moved[fine], True, _ranks(system, moved[fine])
+    return q, False, _ranks(system, q)
 
 
-def _ranks(system: System, grams: Any) -> list[tuple[int, float]]:
-    """The rank of Dg at every state and the least eigenvalue of Dg W Dgᵀ, with rows of length one.
+def _ranks(system: System, q: Any) -> list[tuple[int, float]]:
+    """The rank of Dg at positions (n, dim), and the least eigenvalue of Dg W Dgᵀ.
 
-    Args:
-        system: a system with constraints.
-        grams: Dg W Dgᵀ of every state and block, shape (n, blocks, m, m), where W is H_pp at rest.
+    W is H_pp at rest, and the rows of Dg are scaled to length one.
     """
     found = []
-    for blocks in np.asarray(grams):
+    for blocks in (blocks for _, part in _in_parts(system, _grams, q) for blocks in part):
         sizes = np.sqrt(np.maximum(np.einsum("bii->bi", blocks), np.finfo(float).tiny))
         values = np.linalg.eigvalsh(blocks / (sizes[:, :, None] * sizes[:, None, :]))
         missing = int(np.count_nonzero(~(values > SINGULAR)))
@@ -133,6 +132,21 @@ def _states(system: System, name: str, x: Any) -> Any:
 
 def _real(x: Any, system: System) -> np.ndarray:
     return np.asarray(x, np.float64).reshape(-1, system.dim)
+
+
+def _in_parts(system: System, kernel: Any, *states: Any) -> Iterator[tuple[int, Any]]:
+    """The number of the first of a few states, and what a kernel says of them, until all are done.
+
+    Memory is that of a few states, however many there are. All parts are as large, so that one is
+    compiled: the last is filled up, and what is found of that is left out.
+    """
+    count, call = len(states[0]), _call(kernel, system)
+    size = min(count, max(1, MOST_NUMBERS // (find_blocks(system).size * system.dim)))
+    for first in range(0, count, size):
+        places = np.minimum(np.arange(first, first + size), count - 1)
+        found = with_precision(call, *(x[places] for x in states), system.params)
+        left = slice(count - first)
+        yield first, jax.tree.map(lambda x, left=left: np.asarray(x)[left], found)
 
 
 def _call(kernel: Any, system: System) -> Any:
@@ -152,33 +166,30 @@ def _compiled(system: System, kernel: Any, blocks: Blocks) -> Any:
 
 def _projected(manifold: Manifold, params: Any, q: Any, p: Any) -> tuple[Any, ...]:
     q, report = manifold.project_position(q, params)
-    p, more = manifold.project_momentum(q, p, params, Solver.SAFE)
+    slopes = manifold.slopes(q, params)
+    p, more = manifold.project_momentum(q, p, params, Solver.SAFE, slopes)
     residual = jnp.maximum(report.residual, more.residual)
     trust = jnp.where(residual <= tolerance(q.dtype), 1.0, jnp.nan).astype(q.dtype)
-    return trust * q, trust * p, residual, _grams(manifold, params, q)
+    return trust * q, trust * p, residual
 
 
 def _looked_at(manifold: Manifold, params: Any, q: Any, p: Any) -> tuple[Any, ...]:
-    """g and Dg H_p, what rounding of positions and velocities is relative to, and grams."""
-    steep, tiny = manifold.steepness(q, params), jnp.finfo(q.dtype).tiny
-    place = steep * jnp.max(jnp.abs(q)) + tiny
-    pace = steep * jnp.max(jnp.abs(manifold.velocity(q, p, params))) + tiny
-    g = manifold.system.constraint(q, params)
-    moved = manifold.normal_velocity(q, p, params)
-    return (g, moved), (place, pace), _grams(manifold, params, q)
+    """g and Dg H_p, each with what rounding of positions and velocities may do to it."""
+    slopes = manifold.slopes(q, params)
+    pace = jnp.max(jnp.abs(manifold.velocity(q, p, params)))
+    g, moved = manifold.system.constraint(q, params), manifold.normal_velocity(q, p, params)
+    return (g, slopes.floor(jnp.max(jnp.abs(q)))), (moved, slopes.floor(pace))
 
 
 def _grams(manifold: Manifold, params: Any, q: Any) -> Any:
     """Dg W Dgᵀ of every block, shape (blocks, m, m), with ones for what a block has not."""
-    slopes, blocks = manifold.slopes(q, params), manifold.blocks
-    rest = jnp.zeros_like(q)
+    blocks, rest = manifold.blocks, jnp.zeros_like(q)
 
-    def column(colour: Any) -> Any:
-        _, along = jax.jvp(lambda p: manifold.velocity(q, p, params), (rest,), (slopes(colour),))
+    def column(slope: Any) -> Any:
+        _, along = jax.jvp(lambda p: manifold.velocity(q, p, params), (rest,), (slope,))
         g = jax.jvp(lambda q: manifold.system.constraint(q, params), (q,), (along,))[1]
-        return jnp.stack(blocks.split(g))
+        return blocks.split(g)
 
-    count = manifold.system.constraint_count
-    matrix = jax.vmap(column)(blocks.colours(count, q.dtype))
+    matrix = jnp.stack(list(blocks.for_each(column, manifold.slopes(q, params).rows)))
     ones = (blocks.places < 0)[:, None] * np.eye(blocks.size)[..., None]
     return jnp.moveaxis(matrix + ones, 2, 0)

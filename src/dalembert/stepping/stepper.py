@@ -133,14 +133,37 @@ class Stepper:
         """
         flow = self.system.flow
         if flow is None:
-            return self._advance(q, p, dt, increments, params, solver, at_start)
+            return self._advance(q, p, dt, increments, params, solver, at_start)[:3]
         given = (None if self.system.params is None else params), self.system.shape
         before, after = _halves(dt, increments)
         q, p = flow.act(q, p, before, dt / 2, *given)
         none = increments._replace(dW=before[:0], dZ=before[:0])
-        q, p, info = self._advance(q, p, dt, none, params, solver, at_start)
+        q, p, info, _ = self._advance(q, p, dt, none, params, solver, at_start)
         q, p = flow.act(q, p, after, dt / 2, *given)
         return q, p, info._replace(converged=info.converged & self.is_finite(q, p))
+
+    def advance_on(
+        self,
+        q: Any,
+        p: Any,
+        dt: Any,
+        increments: Increments,
+        params: Any,
+        solver: Solver,
+        at_start: Mapping[Term, Any] | None,
+    ) -> tuple[Any, Any, StepInfo, dict[Term, Any]]:
+        """A step that another one follows: `advance`, and `terms_at` the new state.
+
+        Terms that the step has evaluated there are handed on: to find that they are the same is
+        more than a compiler does where they are costly.
+        """
+        given = (q, p, dt, increments, params, solver, at_start)
+        if not self.lasting:
+            return *self.advance(*given), {}
+        q, p, info, found = self._advance(*given)
+        new = self.plan.new_q.number
+        known = {term: found[term, new, 0] for term in self.lasting if (term, new, 0) in found}
+        return q, p, info, self.terms_at(q, p, params, known)
 
     def _advance(
         self,
@@ -151,8 +174,8 @@ class Stepper:
         params: Any,
         solver: Solver,
         at_start: Mapping[Term, Any] | None,
-    ) -> tuple[Any, Any, StepInfo]:
-        """One step of the method, with the fields of the system."""
+    ) -> tuple[Any, Any, StepInfo, dict[Any, Any]]:
+        """One step of the method, with the fields of the system, and terms in it by place."""
         names = increment_names(self.plan)
         factors = self.factors(dt, params) if self.factors else {}
         values = increment_values(names, dt, increments, self.dtype, factors)
@@ -160,13 +183,14 @@ class Stepper:
         if self.is_scalar:
             rows = {OLD_Q: vector(q), OLD_P: vector(p)}
             around = jax.tree.map(components, around._replace(rows={}))._replace(rows=rows)
-        reports = []
+        reports, terms = [], {}
         for block in self.solvers:
             unknowns = block.block.unknowns
             guess = [around.rows[Node(node.kind, 0)] for node in unknowns]
             found, report = block.solve(guess, around, solver)
             around = around._replace(rows=around.rows | dict(zip(unknowns, found, strict=True)))
-            around = around._replace(rows=around.rows | block.complete(around, solver))
+            rows, more = block.complete(around, solver)
+            around, terms = around._replace(rows=around.rows | rows), terms | more
             if unknowns or not reports:
                 reports.append(report)
         residual = reduce(residuals.worse, [jnp.asarray(r.residual, self.dtype) for r in reports])
@@ -176,7 +200,7 @@ class Stepper:
             q, p = newton.as_scalars(q, self.dtype), newton.as_scalars(p, self.dtype)
         is_finite = self.is_finite(q, p)
         solved = (residual <= residuals.tolerance(self.dtype)) & is_finite
-        return q, p, StepInfo(solved, iterations, residual)
+        return q, p, StepInfo(solved, iterations, residual), terms
 
     @property
     def lasting(self) -> tuple[Term, ...]:
@@ -188,10 +212,13 @@ class Stepper:
         new = self.plan.new_q.number
         return tuple(sorted(t for t, q, p in places if (q, p) == (0, 0) and (t, new, 0) in places))
 
-    def terms_at(self, q: Any, p: Any, params: Any) -> dict[Term, Any]:
-        """The lasting terms at a state."""
-        terms = {term: self.system.term(term) for term in self.lasting}
-        return {term: fun(q, p, params) for term, fun in terms.items() if fun}
+    def terms_at(
+        self, q: Any, p: Any, params: Any, known: Mapping[Term, Any] | None = None
+    ) -> dict[Term, Any]:
+        """The lasting terms at a state, of which some may be known."""
+        found = dict(known or {})
+        terms = {term: self.system.term(term) for term in self.lasting if term not in found}
+        return found | {term: fun(q, p, params) for term, fun in terms.items() if fun}
 
 
 def _halves(dt: Any, noise: Increments) -> tuple[Any, Any]:

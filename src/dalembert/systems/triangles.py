@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.constraints import missed_length
+from dalembert.constraints import between, missed_length
 from dalembert.system import System
 from dalembert.systems._parameters import Params, require
 from dalembert.systems._thermal import with_thermostat
@@ -23,8 +23,7 @@ SIDES = (0.3, 0.3, 0.48)
 def _sides(q: Any, params: Params) -> Any:
     """What all sides miss of their lengths, triangle after triangle."""
     lengths = jnp.asarray(SIDES, q.dtype)[None] * params["sigma"]
-    between = jnp.stack([q[:, 0] - q[:, 1], q[:, 0] - q[:, 2], q[:, 1] - q[:, 2]], axis=1)
-    return missed_length(between, lengths).reshape(-1)
+    return missed_length(between(q, ((0, 1), (0, 2), (1, 2))), lengths).reshape(-1)
 
 
 def _H(q: Any, p: Any, params: Params) -> Any:

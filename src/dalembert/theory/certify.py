@@ -7,7 +7,11 @@ from dalembert.methods import Method
 from dalembert.methods.coefficients import number_text
 from dalembert.methods.conditions import TOLERANCE, Residuals
 from dalembert.methods.method import LAGRANGE_DALEMBERT, NOISE_KINDS, Convergence, Orders
-from dalembert.stepping.requirements import REQUIREMENTS
+from dalembert.stepping.requirements import (
+    REQUIREMENTS,
+    check_requirements,
+    refuse_without_constraints,
+)
 from dalembert.system import System
 from dalembert.theory.elementary_weights import expand, is_series
 from dalembert.theory.order_conditions import AlgebraicOrder, algebraic_order, order_conditions
@@ -121,7 +125,8 @@ def certify(method: Method, system: System | None = None) -> Certificate:
     """Decide from the coefficients of ``method`` what it keeps and its orders of convergence.
 
     Works for the named methods and for your own alike. Of a system with a flow, such as
-    collisions, the certificate is that of the composition of both.
+    collisions, the certificate is that of the composition of both; one with constraints is refused
+    by methods that do not keep them.
     """
     if not isinstance(method, Method):
         raise TypeError(
@@ -156,7 +161,13 @@ def _composed(certificate: Certificate, system: System) -> Certificate:
     """The certificate of a method's symmetric composition with the flow of a system."""
     if not isinstance(system, System):
         raise TypeError(f"system must be a da.System, not {system!r}.")
-    flow = system.flow
+    method, count, flow = certificate.method, system.constraint_count, system.flow
+    refuse_without_constraints(system, method)
+    if "constraints" in method.requires:
+        check_requirements(system, method)
+        left = f"a manifold of dimension {system.dim - count} if none of them follows from others"
+        note = f"{system.name} has {count} constraints: all of this is on {left}; see da.diagnose"
+        certificate = replace(certificate, notes=(*certificate.notes, note))
     if flow is None:
         return certificate
     kept = ", ".join(flow.keeps) or "nothing that they say"

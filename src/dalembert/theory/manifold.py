@@ -120,7 +120,8 @@ def generate_on_manifold(
 
     def residual(u: Any) -> Any:
         q_next = generated(u).q_next
-        miss = u[:-count] - p_next - manifold.slopes(q_next, params)(u[-count:])
+        slopes, blocks = manifold.slopes(q_next, params), manifold.blocks
+        miss = u[:-count] - p_next - blocks.spread(slopes.rows, blocks.split(u[-count:]))
         return jnp.concatenate([miss, system.constraint(q_next, params)])
 
     def size(value: Any, change: Any) -> Any:
@@ -129,7 +130,8 @@ def generate_on_manifold(
     guess = jnp.concatenate([p_next, jnp.zeros(count, p_next.dtype)])
     u, info = find_root(residual, size, guess)
     found = generated(u)
-    p, report = manifold.project_momentum(q, found.p, params, Solver.BOTH)
+    slopes = manifold.slopes(q, params)
+    p, report = manifold.project_momentum(q, found.p, params, Solver.BOTH, slopes)
     worst = jnp.maximum(info.residual, report.residual)
     found = found._replace(D1=found.D1 + p - found.p, p=p, p_next=u[:-count])
     info = StepInfo(info.converged & found.info.converged, info.iterations, worst)
