@@ -292,6 +292,17 @@ def test_even_points_fill_the_cube():
     assert np.allclose(np.mean(u, axis=1), 0.5, atol=0.01)
 
 
+def test_even_points_are_those_of_sobol_and_more_even_than_random_ones():
+    from scipy.stats import qmc
+
+    u = even_points(256, 5)
+    expected = qmc.Sobol(4, scramble=False).random(256)
+    # In Gray code there, in order here; each in the middle of its digit here.
+    assert {*map(tuple, u[1:].T - 1 / 512)} == {*map(tuple, expected)}
+    noise = qmc.discrepancy(np.random.default_rng(0).uniform(size=(256, 5)))
+    assert qmc.discrepancy(u.T) < 0.1 * noise
+
+
 @pytest.mark.parametrize("kind", ["quiet", "random"])
 def test_starts_have_the_density_and_velocities_that_were_asked_for(kind):
     streams = da.plasma.bump_on_tail(4.0, 0.2, temperature=0.25)

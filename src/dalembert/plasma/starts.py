@@ -16,7 +16,9 @@ from dalembert.systems._parameters import require
 
 __all__ = ["Start", "even_points"]
 
-BASES = (2, 3, 5, 7)
+SOBOL = ((0, (1,)), (1, (1, 3)), (1, (1, 3, 1)))
+"""Sobol's second to fourth coordinate by Joe and Kuo: the bits between the first and the last one
+of a primitive polynomial, and direction numbers to begin with."""
 HALVINGS = 54
 """Of an interval no longer than 4, after which it is below rounding."""
 
@@ -149,18 +151,30 @@ def _velocity(u: Any, parts: Sequence[Maxwellian]) -> Any:
 
 
 def even_points(N: int, coordinates: int) -> np.ndarray:
-    """N points that fill the open unit cube evenly, shape (coordinates, N): Hammersley's set.
+    """N points that fill the open unit cube evenly, shape (coordinates, N): Sobol's sequence.
 
-    The first coordinate is (i + ½)/N. The others are i with its digits in bases 2, 3, 5, …
-    reversed behind the point, and half a unit of the last one.
+    The first coordinate is (i + ½)/N, which makes a set of the sequence (Hammersley's way), and the
+    others are Sobol's, each in the middle of the last digit. Source: `JoeKuo2008`.
     """
-    i = np.arange(N)
+    i, bits = np.arange(N), max(int(N - 1).bit_length(), 1)
     points = [(i + 0.5) / N]
-    for base in BASES[: coordinates - 1]:
-        rest, digits, unit = i.copy(), np.zeros(N), 1.0
-        while unit * N > 1:
-            unit /= base
-            digits += unit * (rest % base)
-            rest //= base
-        points.append(digits + unit / 2)
+    for directions in _directions(bits)[: coordinates - 1]:
+        digits = np.zeros(N, np.int64)
+        for place, direction in enumerate(directions):
+            digits ^= (i >> place & 1) * (direction << bits - 1 - place)
+        points.append((digits + 0.5) / 2**bits)
     return np.stack(points)
+
+
+def _directions(bits: int) -> list[list[int]]:
+    """Direction numbers of Sobol's coordinates, one for each binary digit of i."""
+    found = [[1] * bits]
+    for polynomial, first in SOBOL:
+        m, s = list(first), len(first)
+        while len(m) < bits:
+            new = m[-s] ^ m[-s] << s
+            for j in range(1, s):
+                new ^= (polynomial >> s - 1 - j & 1) * m[-j] << j
+            m.append(new)
+        found.append(m[:bits])
+    return found
