@@ -130,6 +130,39 @@ def test_an_operator_that_does_not_conserve_energy_is_found_out():
     assert all(x.holds for x in da.diagnose(right, methods=methods).flow)
 
 
+HOSTILE = {
+    "none": dict(nu=0.0),
+    "very many": dict(nu=1e300),
+    "a long time": dict(h=1e8),
+    "at rest": dict(p=0.0),
+    "one velocity": dict(p=1.0),
+    "nearly one velocity": dict(p=1.0, spread=1e-12),
+    "outside of the box": dict(q=1e9),
+}
+
+
+@pytest.mark.parametrize("given", HOSTILE)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_keep_what_they_say_at_the_limits(name, given):
+    """Without collisions, with very many, and where relative velocities vanish."""
+    options = {"nu": 0.5, "h": 0.1, "q": None, "p": None, "spread": 0.0, **HOSTILE[given]}
+    system, h = plasma(name, nu=options["nu"]), options["h"]
+    q, p = state(system)
+    q = q if options["q"] is None else np.full_like(q, options["q"])
+    p = p if options["p"] is None else options["p"] + options["spread"] * p
+    w = np.sqrt(h) * np.random.default_rng(1).normal(size=system.flow.noises)
+    arrays = (jnp.asarray(x) for x in (q, p, w, np.float64(h)))
+    after = np.asarray(system.flow.map(*arrays, system.params)[1])
+    assert np.all(np.isfinite(after))
+    assert given != "none" or np.allclose(after, p, rtol=1e-13, atol=1e-13)
+    for what, fun in system.flow.keeps.items():
+        size = 1e-300 + np.max(np.abs(fun(jnp.asarray(q), jnp.abs(jnp.asarray(p)), system.params)))
+        both = [np.asarray(fun(jnp.asarray(q), jnp.asarray(x), system.params)) for x in (p, after)]
+        # Noise of Lenard and Bernstein's begins from nothing at rest.
+        scale = max(size, 1.0) if what == "momentum" else size
+        assert np.max(np.abs(both[1] - both[0])) <= 1e-13 * scale
+
+
 def turned_angles(d, variance, count=200_000):
     """cos of the angle between vectors before and after one random rotation."""
     rng = np.random.default_rng(2)

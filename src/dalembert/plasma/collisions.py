@@ -57,7 +57,7 @@ class LenardBernstein:
 
     def flow(self, shape: tuple[int, ...], axes: int, params: Params) -> Flow:
         """Exact, with the local mean of what noise has added taken away."""
-        cells = None if self.cells is None else _per_axis(self.cells, axes)
+        cells = None if self.cells is None else _per_axis(self.cells, axes, shape[0])
 
         def act(q: Any, p: Any, w: Any, h: Any, params: Params) -> tuple[Any, Any]:
             M = beside(effective(q, params, "weight", "mass"), q)
@@ -99,7 +99,7 @@ class Dougherty:
 
     def flow(self, shape: tuple[int, ...], axes: int, params: Params) -> Flow:
         """Exact for given u and T, then recentred and rescaled."""
-        cells = _per_axis(self.cells, axes)
+        cells = _per_axis(self.cells, axes, shape[0])
 
         def act(q: Any, p: Any, w: Any, h: Any, params: Params) -> tuple[Any, Any]:
             M = beside(effective(q, params, "weight", "mass"), q)
@@ -189,7 +189,7 @@ class CoulombPairs:
     def flow(self, shape: tuple[int, ...], axes: int, params: Params) -> Flow:
         """One random pairing, and a rotation of every relative velocity."""
         _check_components(self.name, shape)
-        cells = _per_axis(self.cells, axes)
+        cells = _per_axis(self.cells, axes, shape[0])
         _check_weights(self.name, params)
         N, components = shape
         turns, slots = _turns(components), (N + 1) // 2
@@ -297,12 +297,17 @@ def _turns(components: int) -> int:
     return 1 if components == 2 else 3
 
 
-def _per_axis(cells: Cells, axes: int) -> tuple[int, ...]:
+def _per_axis(cells: Cells, axes: int, N: int) -> tuple[int, ...]:
     """One number of cells for each dimension of the box; 1 is all of it."""
     counts = (1,) * axes if cells == 1 else as_tuple(cells)
     if len(counts) != axes:
         raise ValueError(
             f"cells is {cells!r}, but the box has {axes} dimension(s): give a number for each."
+        )
+    if 2 * prod(counts) > N:
+        raise ValueError(
+            f"{prod(counts)} cells for {N} particles: who is alone in a cell collides with nobody. "
+            f"Take at most {N // 2} cells, and better many fewer."
         )
     return counts
 

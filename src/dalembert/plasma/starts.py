@@ -10,6 +10,8 @@ import numpy as np
 from jax.scipy.special import ndtri
 
 from dalembert.elementary import sin
+from dalembert.plasma.fields import require_particles
+from dalembert.plasma.poisson import is_count, require_physical
 from dalembert.plasma.velocities import AT_REST, Maxwellian, velocity_parts
 from dalembert.precision import with_precision
 from dalembert.systems._parameters import require
@@ -56,26 +58,29 @@ class Start:
 
     def __post_init__(self) -> None:
         sides, numbers = self._sides, self._mode_numbers
-        require("N", self.N, "1 or more", lambda v: v >= 1, "it is the number of particles")
-        require("length", sides, "above 0", lambda v: v > 0, "it is the size of the box")
+        require_particles(self.N)
+        require_physical(length=sides, mass=self.mass, weight=self.weight)
         for name, value, need, holds in (
             ("amplitude", self.amplitude, "between -1 and 1", lambda v: abs(v) < 1),
-            ("transverse", self.transverse, "at least 0", lambda v: v >= 0),
+            ("transverse", self.transverse, "at least 0", lambda v: (v >= 0) & (v < np.inf)),
         ):
             require(name, value, need, holds, "no density or temperature is negative")
-        if len(sides) not in (1, 2) or len(numbers) > len(sides):
+        if len(sides) not in (1, 2) or not 0 < len(numbers) <= len(sides):
             raise ValueError(
                 f"length is {self.length!r} and mode {self.mode!r}, but a box has one or two "
                 "dimensions, and a mode at most as many numbers."
             )
-        if not all(isinstance(n, int | np.integer) for n in numbers) or numbers[0] < 1:
+        if not all(is_count(n, -np.inf, np.inf) for n in numbers) or numbers[0] < 1:
             raise ValueError(f"mode is {self.mode!r}, but must be whole, and 1 or more along x.")
-        if self._components not in range(len(sides), 4):
+        if not is_count(self._components, len(sides), 3):
             raise ValueError(
                 f"components is {self.components!r}, but must be at least the {len(sides)} of the "
                 "box and at most 3."
             )
         velocity_parts(self.velocities)
+        for name in ("mass", "weight"):
+            if np.shape(getattr(self, name)) not in ((), (self.N,)):
+                raise ValueError(f"{name} must be a number or an array of shape ({self.N},).")
 
     @property
     def _sides(self) -> tuple[float, ...]:
