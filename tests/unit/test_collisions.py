@@ -114,6 +114,16 @@ def test_lorentz_keeps_the_speed_of_every_particle(name):
     assert np.allclose(*speeds, rtol=1e-12)
 
 
+def test_a_rate_below_zero_is_none():
+    system = vlasov_poisson(8, nu=0.5, velocities=3, collisions=Lorentz(lambda v: 3 - v))
+    q, p = map(jnp.asarray, state(system))
+    w = jnp.asarray(np.random.default_rng(0).normal(size=system.flow.noises))
+    after = np.asarray(system.flow.map(q, p, w, jnp.asarray(0.1), system.params)[1])
+    is_fast = np.linalg.norm(p, axis=1) > 3
+    assert 0 < np.sum(is_fast) < 8
+    assert np.array_equal(np.isnan(after).any(axis=1), is_fast)
+
+
 def test_an_operator_that_does_not_conserve_energy_is_found_out():
     """The control of Dougherty's: without the last rescaling."""
     wrong = vlasov_poisson(20, LENGTH, nu=0.5, collisions=LenardBernstein(cells=4))

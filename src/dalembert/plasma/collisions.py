@@ -129,7 +129,7 @@ class Lorentz:
     those of Legendre's P_l as e^{−νr l(l+1)t/2}, see `dalembert.plasma.turning`.
 
     Args:
-        rate: r, a function of arrays of speeds; None: one.
+        rate: r ≥ 0, a function of arrays of speeds; None: one.
     """
 
     rate: Callable[[Any], Any] | None = None
@@ -144,7 +144,9 @@ class Lorentz:
             rate = jnp.broadcast_to(scalar(q, params, "nu"), (N,))
             if self.rate is not None:
                 speed = jnp.sqrt(jnp.sum(p**2, axis=1)) / effective(q, params, "weight", "mass")
-                rate = rate * jnp.asarray(self.rate(speed), q.dtype)
+                given = jnp.asarray(self.rate(speed), q.dtype)
+                # A rate below zero is none: its path fails, and is not left as it is.
+                rate = rate * jnp.where(given >= 0, given, jnp.nan)
             variance = rate * h * (2 if components == 2 else 1)
             return q, turned(p, variance, w / jnp.sqrt(h))
 
