@@ -189,12 +189,12 @@ def test_directions_decay_at_the_rates_of_brownian_motion(variance):
     for m in (1, 2):
         values = np.cos(m * np.arccos(np.clip(cosine, -1, 1)))
         error = np.std(values) / np.sqrt(values.size)
-        assert abs(np.mean(values) - np.exp(-(m**2) * variance / 2)) < 3.5 * error
+        assert abs(np.mean(values) - np.exp(-(m**2) * variance / 2)) < 3 * error
     cosine = turned_angles(3, variance)
     for l in (1, 2, 3):
         values = eval_legendre(l, cosine)
         error = np.std(values) / np.sqrt(values.size)
-        assert abs(np.mean(values) - memory_after(l, variance)) < 3.5 * error
+        assert abs(np.mean(values) - memory_after(l, variance)) < 3 * error
         # The control: the rate of another degree.
         assert l > 1 or abs(np.mean(values) - memory_after(2, variance)) > 10 * error
 
@@ -225,7 +225,7 @@ def test_lorentz_scattering_decays_at_its_rate_in_a_run(components):
     )  # fmt: skip
     # One field step turns nothing: what it adds to v_x is of the size of the noise of the field.
     spread = np.sqrt((run.mean["e"][-1] - run.mean["v"][-1] ** 2) / N)
-    assert abs(run.mean["v"][-1] - np.exp(-nu * 2.0)) < 4 * spread
+    assert abs(run.mean["v"][-1] - np.exp(-nu * 2.0)) < 3 * spread
 
 
 def anisotropy(kernel, temperatures, nu, h, times, N=20_000, seed=3):
