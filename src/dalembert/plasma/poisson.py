@@ -159,9 +159,8 @@ def require_physical(**values: Any) -> None:
 
 def is_count(value: Any, least: float, most: float) -> bool:
     """Whether something is a whole number between two others."""
-    return (
-        type(value) is not bool and isinstance(value, int | np.integer) and least <= value <= most
-    )
+    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return is_whole and bool(least <= value <= most)
 
 
 def _check_potential(potential: Any, shape: tuple[int, ...]) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
+from typing import Any
 
 __all__ = ["AT_REST", "Maxwellian", "bump_on_tail", "two_streams", "velocity_parts"]
 
@@ -50,13 +51,12 @@ def bump_on_tail(
 
 def velocity_parts(velocities: Maxwellian | Sequence[Maxwellian]) -> tuple[Maxwellian, ...]:
     """The parts of a distribution of velocities, or an error if they are not a whole."""
-    is_one = isinstance(velocities, Maxwellian)
-    parts = velocities if isinstance(velocities, list | tuple) else (velocities,) * is_one
+    given: Any = velocities
+    parts = tuple(given) if isinstance(given, list | tuple) else (given,)
     if not parts or not all(isinstance(part, Maxwellian) for part in parts):
         raise TypeError(
             f"velocities must be a da.plasma.Maxwellian or several of them, not {velocities!r}."
         )
-    parts = tuple(parts)
     total = sum(part.fraction for part in parts)
     if abs(total - 1) > 1e-12:
         raise ValueError(f"the fractions of all velocities add up to {total}, but must to 1.")
