@@ -86,18 +86,21 @@ def write_json(path: str | Path, rows: Sequence[dict[str, Any]], **extra: Any) -
     Path(path).write_text(json.dumps(record, indent=1, default=_plain) + "\n", encoding="utf-8")
 
 
-def comparison_options(doc: str | None, only: str) -> argparse.Namespace:
+def comparison_options(doc: str | None, only: str, **numbers: str) -> argparse.Namespace:
     """The arguments of a comparison in float64, with JAX set up for its device.
 
     Args:
         doc: the docstring of the program.
         only: what its option --only takes a part of.
+        numbers: further options that take a whole number, None if not given, and what they are.
     """
     parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--only", default="", help=f"part of {only}")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--out", type=Path, default=None)
+    for name, what in numbers.items():
+        parser.add_argument(f"--{name}", type=int, default=None, help=what)
     options = parser.parse_args()
     # Not before: other programs here set up JAX by variables of the environment.
     import jax

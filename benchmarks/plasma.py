@@ -1,14 +1,19 @@
 """A plasma in its own field: dalembert against hand-written JAX loops of the same scheme.
 
     python benchmarks/plasma.py [--device cpu|gpu] [--only TEXT] [--repeat N] [--out FILE]
+                                [--particles N] [--steps N]
 
-One path of N particles, Störmer–Verlet with one evaluation of the field a step, with and without
-Lenard–Bernstein collisions, in float64. The loops by hand are `lax.fori_loop` with `jax.random` and
-forces written down: sums of `jnp.cos` and `jnp.sin` for Fourier modes; for the grid linear splines
-with their slopes, added up by `.at[].add`. Rates are particles times steps a second; both
-contenders start alike, and their kinetic energies per particle must agree.
+One path of N particles, Störmer–Verlet with one evaluation of the field a step, in float64: without
+collisions, with Lenard–Bernstein's inside the method, and with collisions as flows before and after
+every step. On a GPU also ten times as many particles in one mode. The loops by hand are
+`lax.fori_loop` with `jax.random` and forces written down: sums of `jnp.cos` and `jnp.sin` for
+Fourier modes; for the grid linear splines with their slopes, added up by `.at[].add`; means over
+cells by `.at[].add`; pairs by a random permutation. The angle by which a relative velocity turns is
+drawn by the same function. Rates are particles times steps a second; both contenders start alike,
+and their mean squares of v_x must agree.
 """
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,9 +25,20 @@ from jax import lax
 from measure import best_of_each, comparison_options, report_comparison, seconds
 
 import dalembert as da
-from dalembert.plasma import Field, Fourier, Spline, Start, kinetic_energy, vlasov_poisson
+from dalembert.plasma import (
+    CoulombPairs,
+    Dougherty,
+    Field,
+    Fourier,
+    LenardBernstein,
+    Lorentz,
+    Spline,
+    Start,
+    vlasov_poisson,
+)
+from dalembert.plasma.turning import turned
 
-SEED, DT, NU, LENGTH = 1, 0.1, 0.1, 4 * np.pi
+SEED, DT, NU, LENGTH, CELLS = 1, 0.1, 0.1, 4 * np.pi, 32
 SIZES = {"cpu": (2**16, 300), "gpu": (10**7, 400)}
 """Particles and steps."""
 STANDARD_ERRORS = 5
@@ -50,62 +66,156 @@ def grid_force(cells: int, x: Any) -> Any:
     return -(potential[right] - potential[i]) * (cells / LENGTH)
 
 
+def local_means(x: Any) -> Callable[[Any], Any]:
+    """Means over the particles in the cell of each, for particles at x."""
+    cell = jnp.floor(jnp.mod(x / LENGTH, 1.0) * CELLS).astype(jnp.int32)
+    count = jnp.zeros(CELLS).at[cell].add(1.0)
+    return lambda v: (jnp.zeros(CELLS).at[cell].add(v) / count)[cell]
+
+
+def lenard_bernstein_by_hand(x: Any, v: Any, h: float, key: Any) -> Any:
+    """About the local velocity, recentred."""
+    mean = local_means(x)
+    u = mean(v)
+    noise = np.sqrt(-np.expm1(-2 * NU * h)) * jax.random.normal(key, v.shape, v.dtype)
+    moved = np.exp(-NU * h) * (v - u) + noise
+    return u + moved - mean(moved)
+
+
+def dougherty_by_hand(x: Any, v: Any, h: float, key: Any) -> Any:
+    """About the local velocity and temperature, recentred and rescaled."""
+    mean = local_means(x)
+    u = mean(v)
+    own = v - u
+    T = mean(own**2)
+    noise = jnp.sqrt(-np.expm1(-2 * NU * h) * T) * jax.random.normal(key, v.shape, v.dtype)
+    moved = np.exp(-NU * h) * own + noise
+    moved -= mean(moved)
+    return u + moved * jnp.sqrt(T / mean(moved**2))
+
+
+def lorentz_by_hand(x: Any, v: Any, h: float, key: Any) -> Any:
+    """A rotation of every velocity."""
+    angle = np.sqrt(2 * NU * h) * jax.random.normal(key, x.shape, x.dtype)
+    c, s = jnp.cos(angle), jnp.sin(angle)
+    return jnp.stack([c * v[:, 0] - s * v[:, 1], s * v[:, 0] + c * v[:, 1]], axis=1)
+
+
+def pairs_by_hand(x: Any, v: Any, h: float, key: Any) -> Any:
+    """A rotation of the relative velocities of random pairs."""
+    keys, half = jax.random.split(key), len(x) // 2
+    order = jax.random.permutation(keys[0], len(x))
+    i, j = order[:half], order[half : 2 * half]
+    u = v[i] - v[j]
+    variance = 4 * NU * h / jnp.sum(u**2, axis=1) ** 1.5
+    normal = jax.random.normal(keys[1], u.shape, u.dtype)
+    kick = (turned(u, variance, normal) - u) / 2
+    return v.at[i].add(kick).at[j].add(-kick)
+
+
 class Problem(NamedTuple):
+    """A field, and collisions: None for those inside the method, if their rate is above 0."""
+
     name: str
     field: Field
     force: Callable[[Any], Any]
+    nu: float = NU
+    collisions: Any = None
+    by_hand: Callable[..., Any] | None = None
+    components: int = 1
+    times: int = 1
+    """How many times as many particles."""
 
 
-PROBLEMS = (
-    Problem("one mode", Fourier(1), partial(fourier_force, 1)),
-    Problem("eight modes", Fourier(8), partial(fourier_force, 8)),
-    Problem("grid of 256", Spline(256, degree=1), partial(grid_force, 256)),
+ONE, HAND = Fourier(1), partial(fourier_force, 1)
+FIELDS = (
+    ("one mode", ONE, HAND),
+    ("eight modes", Fourier(8), partial(fourier_force, 8)),
+    ("grid of 256", Spline(256, degree=1), partial(grid_force, 256)),
 )
+PROBLEMS = (
+    *(Problem(*field, nu=nu) for field in FIELDS for nu in (0.0, NU)),
+    Problem(
+        "lenard-bernstein with momentum",
+        ONE,
+        HAND,
+        collisions=LenardBernstein(cells=CELLS),
+        by_hand=lenard_bernstein_by_hand,
+    ),
+    Problem("dougherty", ONE, HAND, collisions=Dougherty(cells=CELLS), by_hand=dougherty_by_hand),
+    Problem("lorentz", ONE, HAND, collisions=Lorentz(), by_hand=lorentz_by_hand, components=2),
+    Problem("pairs", ONE, HAND, collisions=CoulombPairs(), by_hand=pairs_by_hand, components=3),
+)
+LARGE = Problem("one mode, ten times as many", ONE, HAND, times=10)
 
 
-@partial(jax.jit, static_argnums=(0, 1, 4))
-def run_by_hand(force: Any, nu: float, x: Any, p: Any, steps: int, key: Any) -> Any:
-    """Kinetic energy per particle at the end."""
+@partial(jax.jit, static_argnums=(0, 3))
+def run_by_hand(problem: Problem, x: Any, p: Any, steps: int, key: Any) -> Any:
+    """⟨v_x²⟩ at the end."""
+    nu = 0.0 if problem.by_hand else problem.nu
+
+    def first(z: Any) -> Any:
+        return z if z.ndim == 1 else z[:, 0]
+
+    def add(z: Any, value: Any) -> Any:
+        return z + value if z.ndim == 1 else z.at[:, 0].add(value)
 
     def one(i: Any, now: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
         x, p, f = now
+        before, after = jax.random.split(jax.random.fold_in(key, i))
+        if problem.by_hand:
+            p = problem.by_hand(first(x), p, DT / 2, before)
+            p = add(p, DT / 2 * f)
+            x = x + DT * p
+            f = problem.force(first(x))
+            return x, problem.by_hand(first(x), add(p, DT / 2 * f), DT / 2, after), f
         kick = 0.0
         if nu:
-            xi = jax.random.normal(jax.random.fold_in(key, i), x.shape, x.dtype)
-            kick = np.sqrt(2 * nu * DT) * xi / 2
+            kick = np.sqrt(2 * nu * DT) / 2 * jax.random.normal(before, x.shape, x.dtype)
         half = (p + DT / 2 * f + kick) / (1 + nu * DT / 2)
         x = x + DT * half
-        f = force(x)
+        f = problem.force(x)
         return x, half + DT / 2 * (f - nu * half) + kick, f
 
-    x, p, _ = lax.fori_loop(0, steps, one, (x, p, force(x)))
-    return jnp.mean(p**2) / 2
+    x, p, _ = lax.fori_loop(0, steps, one, (x, p, problem.force(first(x))))
+    return jnp.mean(first(p) ** 2)
 
 
-def compare(problem: Problem, nu: float, N: int, steps: int, repeat: int) -> dict[str, Any]:
+def mean_square(q: Any, p: Any, params: Any) -> Any:
+    """⟨v_x²⟩ of a plasma of weights and masses 1."""
+    return jnp.mean((p if p.ndim == 1 else p[:, 0]) ** 2)
+
+
+def compare(problem: Problem, N: int, steps: int, repeat: int, clock: Any) -> dict[str, Any]:
     """Time both contenders."""
-    system = vlasov_poisson(N, LENGTH, problem.field, nu=nu)
-    q, p = Start(N, LENGTH, amplitude=0.05).quiet()
+    N = N * problem.times
+    system = vlasov_poisson(
+        N, LENGTH, problem.field, nu=problem.nu, collisions=problem.collisions,
+        velocities=problem.components,
+    )  # fmt: skip
+    start = Start(N, LENGTH, amplitude=0.05, components=problem.components, transverse=0.25)
+    # Where there are very many, numbers are drawn where they are needed.
+    q, p = start.random(jax.random.key(SEED)) if problem.times > 1 else start.quiet()
     placed, results = (jnp.asarray(q), jnp.asarray(p)), {}
 
     def by_hand() -> None:
-        found = run_by_hand(problem.force, nu, *placed, steps, jax.random.key(SEED))
+        found = run_by_hand(problem, *placed, steps, jax.random.key(SEED))
         results["hand"] = float(found)
 
     def ours() -> None:
         run = da.simulate(
             system, da.stormer_verlet(), (q, p), dt=DT, t_end=steps * DT, paths=1, seed=SEED,
-            save_every=steps, observe={"kinetic": kinetic_energy}, progress=False,
+            save_every=steps, observe={"square": mean_square}, progress=False,
         )  # fmt: skip
-        results["ours"], results["engine"] = run.mean["kinetic"][-1], run.provenance["code"]
+        results["ours"], results["engine"] = run.mean["square"][-1], run.provenance["code"]
 
     hand_first, our_first = seconds(by_hand), seconds(ours)
-    hand, our = best_of_each((by_hand, ours), repeat)
-    # With collisions the noises differ: ⟨v²⟩/2 has the variance ½/N. Without, it is rounding.
-    scale = np.sqrt(1 / N) if nu else 1e-10
+    hand, our = best_of_each((by_hand, ours), repeat, clock)
+    # With collisions the noises differ: ⟨v²⟩ has the variance 2/N each. Without, it is rounding.
+    scale = np.sqrt(4 / N) if problem.nu else 1e-10
     return {
-        "field": problem.name,
-        "nu": nu,
+        "case": problem.name,
+        "nu": problem.nu,
         "particles": N,
         "by hand, particle-steps/s": N * steps / hand,
         "dalembert, particle-steps/s": N * steps / our,
@@ -118,14 +228,19 @@ def compare(problem: Problem, nu: float, N: int, steps: int, repeat: int) -> dic
 
 
 def main() -> None:
-    options = comparison_options(__doc__, only="the name of a field")
+    options = comparison_options(
+        __doc__, only="the name of a case", particles="in the plasma", steps="of each run"
+    )
+    particles, steps = SIZES[options.device]
+    size = options.particles or particles, options.steps or steps
+    # On a CPU seconds of all cores, which others who use the machine change less.
+    clock = time.process_time if options.device == "cpu" else time.perf_counter
     rows = [
-        compare(problem, nu, *SIZES[options.device], options.repeat)
-        for problem in PROBLEMS
-        for nu in (0.0, NU)
+        compare(problem, *size, options.repeat, clock)
+        for problem in (*PROBLEMS, *([LARGE] if options.device == "gpu" else []))
         if options.only.lower() in problem.name
     ]
-    report_comparison(rows, options, "kinetic energies", STANDARD_ERRORS)
+    report_comparison(rows, options, "mean squares of velocities", STANDARD_ERRORS)
 
 
 if __name__ == "__main__":

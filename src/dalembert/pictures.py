@@ -130,7 +130,12 @@ def draw_portrait(axes: Any, q: np.ndarray, p: np.ndarray) -> Any:
 
 
 def film_of_density(
-    edges: Sequence[np.ndarray], density: np.ndarray, t: Any, file: Any = None, fps: float = 20
+    edges: Sequence[np.ndarray],
+    density: np.ndarray,
+    t: Any,
+    file: Any = None,
+    fps: float = 20,
+    labels: tuple[str, str] = ("x", "y"),
 ) -> Any:
     """A density, shape (times, bins) or (times, bins_x, bins_y), at one time after the other."""
     axes, top = make_axes(), _top(density)
@@ -143,7 +148,7 @@ def film_of_density(
 
     else:
         mesh = axes.pcolormesh(*edges, density[0].T, vmin=0, vmax=top)
-        axes.set(xlabel="x", ylabel="y")
+        axes.set(xlabel=labels[0], ylabel=labels[1])
         axes.figure.colorbar(mesh, ax=axes, label="density")
 
         def show(k: int) -> None:

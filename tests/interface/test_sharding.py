@@ -53,6 +53,46 @@ print("all is well")
 """
 
 
+PLASMAS = """
+import jax
+import numpy as np
+
+import dalembert as da
+from dalembert.plasma import CoulombPairs, Dougherty, Fourier, Spline, Start, vlasov_poisson
+
+assert jax.device_count() == 2
+N = 64
+
+
+def run(plasma, start, **options):
+    return da.simulate(
+        plasma, da.stormer_verlet(), start, dt=0.1, t_end=0.3, paths=1, seed=3, save_every=3,
+        keep="final", progress=False, **options,
+    )
+
+
+for components, options in (
+    (1, dict(field=Spline(8), nu=0.3)),
+    (1, dict(field=Fourier(2), nu=0.3, collisions=Dougherty(cells=4))),
+    (3, dict(field=Fourier(1), nu=0.3, velocities=3, collisions=CoulombPairs(cells=2))),
+):
+    plasma = vlasov_poisson(N, **options)
+    start = Start(N, amplitude=0.2, components=components).quiet()
+    alone, spread = run(plasma, start), run(plasma, start, shard=True)
+    assert spread.provenance["shards"] == 2
+    np.testing.assert_allclose(spread.q, alone.q, rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(spread.p, alone.p, rtol=1e-11, atol=1e-12)
+    assert np.max(np.abs(alone.p[0] - start[1])) > 0.1
+print("all is well")
+"""
+
+
+@pytest.mark.slow
+def test_two_devices_share_one_plasma(tmp_path):
+    """A grid, local means and random pairs: sums over all particles, and a sort of them."""
+    assert "all is well" in on_two_devices(PLASMAS, tmp_path)
+
+
 def on_two_devices(script: str, folder: Path, *flags: str) -> str:
     flags = ("--xla_force_host_platform_device_count=2", *flags)
     environment = os.environ | {"XLA_FLAGS": " ".join([os.environ.get("XLA_FLAGS", ""), *flags])}

@@ -19,8 +19,10 @@ import chromium
 import dalembert as da
 from dalembert.studies import report
 from dalembert.studies.claims import Claim, write_claims
+from dalembert.studies.draw import save_figure
 from dalembert.studies.figures import (
     Figure,
+    Film,
     Image,
     Line,
     Panel,
@@ -264,6 +266,20 @@ def test_figures_come_first_and_claims_that_hold_are_folded(folder):
     folded = chapter[places[2] : chapter.index("</details>", places[2])]
     assert 'id="claim-kubo-a"' in folded and 'id="claim-kubo-b-c"' in folded
     assert chapter.index("Printed wrongly.") > places[2], "notes come after figures and claims"
+
+
+def test_films_are_files_beside_the_pictures_and_shown_on_the_page(folder):
+    *_, figure = the_figures()
+    image = figure.panels[0].image
+    film = Film(T[:3], image.x, image.y, np.stack([image.values] * 3), ("x", "v"))
+    figure = replace(figure, film=film)
+    assert figures_to_json([figure]) == figures_to_json([replace(figure, film=None)])
+    assert "data:image/gif" not in write_report(folder).read_text("utf-8")
+    *_, file = save_figure(figure, folder / "figures", ["png"])
+    assert file.name == "density.gif"
+    address = base64.b64encode(file.read_bytes()).decode()
+    page = write_report(folder).read_text("utf-8")
+    assert page.count("data:image/gif") == 1 and f"data:image/gif;base64,{address}" in page
 
 
 def test_every_figure_can_be_had_as_files(folder, monkeypatch):

@@ -114,6 +114,16 @@ def test_lorentz_keeps_the_speed_of_every_particle(name):
     assert np.allclose(*speeds, rtol=1e-12)
 
 
+def test_a_rate_below_zero_is_none():
+    system = vlasov_poisson(8, nu=0.5, velocities=3, collisions=Lorentz(lambda v: 3 - v))
+    q, p = map(jnp.asarray, state(system))
+    w = jnp.asarray(np.random.default_rng(0).normal(size=system.flow.noises))
+    after = np.asarray(system.flow.map(q, p, w, jnp.asarray(0.1), system.params)[1])
+    is_fast = np.linalg.norm(p, axis=1) > 3
+    assert 0 < np.sum(is_fast) < 8
+    assert np.array_equal(np.isnan(after).any(axis=1), is_fast)
+
+
 def test_an_operator_that_does_not_conserve_energy_is_found_out():
     """The control of Dougherty's: without the last rescaling."""
     wrong = vlasov_poisson(20, LENGTH, nu=0.5, collisions=LenardBernstein(cells=4))
@@ -128,6 +138,39 @@ def test_an_operator_that_does_not_conserve_energy_is_found_out():
     assert not tried.holds
     right = vlasov_poisson(20, LENGTH, nu=0.5, collisions=Dougherty(cells=4))
     assert all(x.holds for x in da.diagnose(right, methods=methods).flow)
+
+
+HOSTILE = {
+    "none": dict(nu=0.0),
+    "very many": dict(nu=1e300),
+    "a long time": dict(h=1e8),
+    "at rest": dict(p=0.0),
+    "one velocity": dict(p=1.0),
+    "nearly one velocity": dict(p=1.0, spread=1e-12),
+    "outside of the box": dict(q=1e9),
+}
+
+
+@pytest.mark.parametrize("given", HOSTILE)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_keep_what_they_say_at_the_limits(name, given):
+    """Without collisions, with very many, and where relative velocities vanish."""
+    options = {"nu": 0.5, "h": 0.1, "q": None, "p": None, "spread": 0.0, **HOSTILE[given]}
+    system, h = plasma(name, nu=options["nu"]), options["h"]
+    q, p = state(system)
+    q = q if options["q"] is None else np.full_like(q, options["q"])
+    p = p if options["p"] is None else options["p"] + options["spread"] * p
+    w = np.sqrt(h) * np.random.default_rng(1).normal(size=system.flow.noises)
+    arrays = (jnp.asarray(x) for x in (q, p, w, np.float64(h)))
+    after = np.asarray(system.flow.map(*arrays, system.params)[1])
+    assert np.all(np.isfinite(after))
+    assert given != "none" or np.allclose(after, p, rtol=1e-13, atol=1e-13)
+    for what, fun in system.flow.keeps.items():
+        size = 1e-300 + np.max(np.abs(fun(jnp.asarray(q), jnp.abs(jnp.asarray(p)), system.params)))
+        both = [np.asarray(fun(jnp.asarray(q), jnp.asarray(x), system.params)) for x in (p, after)]
+        # Noise of Lenard and Bernstein's begins from nothing at rest.
+        scale = max(size, 1.0) if what == "momentum" else size
+        assert np.max(np.abs(both[1] - both[0])) <= 1e-13 * scale
 
 
 def turned_angles(d, variance, count=200_000):
@@ -146,12 +189,12 @@ def test_directions_decay_at_the_rates_of_brownian_motion(variance):
     for m in (1, 2):
         values = np.cos(m * np.arccos(np.clip(cosine, -1, 1)))
         error = np.std(values) / np.sqrt(values.size)
-        assert abs(np.mean(values) - np.exp(-(m**2) * variance / 2)) < 3.5 * error
+        assert abs(np.mean(values) - np.exp(-(m**2) * variance / 2)) < 3 * error
     cosine = turned_angles(3, variance)
     for l in (1, 2, 3):
         values = eval_legendre(l, cosine)
         error = np.std(values) / np.sqrt(values.size)
-        assert abs(np.mean(values) - memory_after(l, variance)) < 3.5 * error
+        assert abs(np.mean(values) - memory_after(l, variance)) < 3 * error
         # The control: the rate of another degree.
         assert l > 1 or abs(np.mean(values) - memory_after(2, variance)) > 10 * error
 
@@ -182,7 +225,7 @@ def test_lorentz_scattering_decays_at_its_rate_in_a_run(components):
     )  # fmt: skip
     # One field step turns nothing: what it adds to v_x is of the size of the noise of the field.
     spread = np.sqrt((run.mean["e"][-1] - run.mean["v"][-1] ** 2) / N)
-    assert abs(run.mean["v"][-1] - np.exp(-nu * 2.0)) < 4 * spread
+    assert abs(run.mean["v"][-1] - np.exp(-nu * 2.0)) < 3 * spread
 
 
 def anisotropy(kernel, temperatures, nu, h, times, N=20_000, seed=3):

@@ -1,6 +1,7 @@
 """Estimates of plasmas: control variates, and fits of frequencies and rates."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -82,6 +83,7 @@ def test_growth_is_fitted_with_the_right_error_bars():
     [
         (lambda: fit_wave([0, 1, 2], [1, 2, 3]), "9 or more times"),
         (lambda: fit_wave(np.arange(10.0) ** 2, np.ones(10)), "equal distances"),
+        (lambda: fit_wave(np.arange(9.0), np.zeros(9)), "y is 0 at all times"),
         (lambda: fit_growth([0, 1, 2], [1, -2, 3]), "changes its sign"),
         (lambda: fit_growth([0, 1, 2], [1, 2, 3], 0.0), "positive standard errors"),
     ],
@@ -97,3 +99,15 @@ def test_weights_of_a_plasma_with_collisions_are_refused():
     state = start.quiet()
     with pytest.raises(ValueError, match="this plasma has collisions"):
         da.plasma.DeltaF(start, state).weights(*state, system.params)
+
+
+def test_weights_of_another_plasma_are_refused_or_not_a_number():
+    start, system = da.plasma.Start(8), da.plasma.vlasov_poisson(8)
+    state = tuple(map(jnp.asarray, start.quiet()))
+    with pytest.raises(ValueError, match=r"a state of shape \(6,\), and the plasma has \(8,\)"):
+        DeltaF(Start(6), Start(6).quiet()).weights(*state, system.params)
+    with pytest.raises(TypeError, match=r"start must be a da\.plasma\.Start"):
+        DeltaF(None, state)
+    assert np.all(np.isfinite(DeltaF(start, state).weights(*state, system.params)))
+    longer = DeltaF(da.plasma.Start(8, 20.0), state)
+    assert np.all(np.isnan(longer.weights(*state, system.params)))

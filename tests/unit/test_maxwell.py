@@ -147,6 +147,8 @@ def test_nothing_grows_without_anisotropy():
     ("arguments", "match"),
     [
         (dict(c=0.0), "c is 0.0, but must be above 0"),
+        (dict(c=np.inf), "c is inf, but must be above 0"),
+        (dict(charge=np.nan), "charge is nan, but must be finite"),
         (dict(modes=0), "modes must be a whole number of 1 or more"),
         (dict(modes=(1, 1)), "one dimension"),
         (dict(field=Fourier((1, 1))), "one dimension"),

@@ -10,7 +10,16 @@ import pytest
 from scipy.special import wofz
 
 import dalembert as da
-from dalembert.plasma import Fourier, Maxwellian, Spline, Start, linear, vlasov_poisson
+from dalembert.plasma import (
+    Dougherty,
+    Fourier,
+    LenardBernstein,
+    Maxwellian,
+    Spline,
+    Start,
+    linear,
+    vlasov_poisson,
+)
 from dalembert.plasma.starts import even_points
 from dalembert.theory import jacobian, symplectic_defect
 from tiers import tiered
@@ -249,11 +258,26 @@ def test_collisions_are_those_of_lenard_and_bernstein():
         (dict(nu=-0.1), "nu is -0.1, but must be at least 0"),
         (dict(charge=np.ones(3)), r"charge has shape \(3,\)"),
         (dict(mass=0.0), "mass is 0.0, but must be above 0"),
+        (dict(mass=np.inf), "mass is inf, but must be above 0"),
+        (dict(length=np.inf), "length is .* but must be above 0"),
+        (dict(nu=np.inf), "nu is inf, but must be at least 0"),
+        (dict(charge=np.nan), "charge is nan, but must be finite"),
+        (dict(charge=np.zeros(0)), r"charge has shape \(0,\)"),
+        (dict(N=2.5), "N is 2.5, but must be a whole number of particles"),
+        (dict(velocities=2.0), "velocities is 2.0, but must be at least"),
+        (dict(field=None), "field must be one such as"),
+        (dict(field=Fourier), "field must be one such as"),
+        (dict(potential=3.0), "potential must be a function of positions"),
+        (dict(potential=lambda x: 1.0), r"potential returns shape \(\), .* \(10,\)"),
+        (dict(potential=lambda x: x[:, None]), r"potential returns shape \(10, 1\)"),
+        (dict(collisions=Dougherty), "an operator such as"),
+        (dict(collisions=Dougherty(cells=6)), "6 cells for 10 particles"),
+        (dict(collisions=LenardBernstein(cells=6)), "Take at most 5 cells"),
     ],
 )
 def test_plasmas_that_are_none_are_refused(arguments, match):
-    with pytest.raises(ValueError, match=match):
-        vlasov_poisson(10, **arguments)
+    with pytest.raises((ValueError, TypeError), match=match):
+        vlasov_poisson(**{"N": 10, **arguments})
 
 
 @pytest.mark.parametrize(
@@ -265,13 +289,31 @@ def test_plasmas_that_are_none_are_refused(arguments, match):
         (lambda: Start(8, amplitude=1.5), "amplitude is 1.5, but must be between"),
         (lambda: Start(8, mode=0), "1 or more along x"),
         (lambda: Start(8, mode=(1, 1)), "at most as many numbers"),
+        (lambda: Start(8.0), "N is 8.0, but must be a whole number"),
+        (lambda: Start(8, mode=True), "mode is True"),
+        (lambda: Start(8, mode=()), "at most as many numbers"),
+        (lambda: Start(8, components=True), "components is True"),
+        (lambda: Start(8, mass=-1.0), "mass is -1.0, but must be above 0"),
+        (lambda: Start(8, weight=np.ones(3)), r"weight must be a number or an array of shape"),
+        (lambda: Start(8, velocities=None), "velocities must be a da.plasma.Maxwellian"),
+        (lambda: da.plasma.density_modes(0), "modes must be a whole number of 1 or more"),
+        (lambda: da.plasma.phase_space(0), "columns_x is 0"),
+        (lambda: da.plasma.entropy(speed=-1.0), "speed is -1.0, but must be above 0"),
+        (lambda: seen(da.plasma.density_modes((1, 1))), r"2 dimension\(s\), but the box has 1"),
+        (lambda: seen(da.plasma.field_energies(Fourier((1, 1)))), "but the box has 1"),
         (lambda: Maxwellian(temperature=0.0), "temperature is 0.0"),
         (lambda: Maxwellian(fraction=1.5), "fraction is 1.5"),
     ],
 )
 def test_parts_that_are_none_are_refused(make, match):
-    with pytest.raises(ValueError, match=match):
+    with pytest.raises((ValueError, TypeError), match=match):
         make()
+
+
+def seen(observable):
+    """What an observable says of a small plasma in one dimension."""
+    q, p = map(jnp.asarray, Start(8).quiet())
+    return observable(q, p, vlasov_poisson(8).params)
 
 
 def test_sources_are_in_the_bibliography():
@@ -290,6 +332,17 @@ def test_even_points_fill_the_cube():
     corner = np.mean(np.all(u < 0.5, axis=0))
     assert corner == pytest.approx(1 / 16, abs=0.01)
     assert np.allclose(np.mean(u, axis=1), 0.5, atol=0.01)
+
+
+def test_even_points_are_those_of_sobol_and_more_even_than_random_ones():
+    from scipy.stats import qmc
+
+    u = even_points(256, 5)
+    expected = qmc.Sobol(4, scramble=False).random(256)
+    # In Gray code there, in order here; each in the middle of its digit here.
+    assert {*map(tuple, u[1:].T - 1 / 512)} == {*map(tuple, expected)}
+    noise = qmc.discrepancy(np.random.default_rng(0).uniform(size=(256, 5)))
+    assert qmc.discrepancy(u.T) < 0.1 * noise
 
 
 @pytest.mark.parametrize("kind", ["quiet", "random"])

@@ -49,7 +49,7 @@ class LenardBernstein:
 
     def flow(self, shape: tuple[int, ...], axes: int, params: Params) -> Flow:
         """Exact, with the local mean of what noise has added taken away."""
-        cells = None if self.cells is None else _per_axis(self.cells, axes)
+        cells = None if self.cells is None else _per_axis(self.cells, axes, shape[0])
 
         def act(q: Any, p: Any, w: Any, h: Any, params: Params) -> tuple[Any, Any]:
             M = beside(effective(q, params, "weight", "mass"), q)
@@ -91,7 +91,7 @@ class Dougherty:
 
     def flow(self, shape: tuple[int, ...], axes: int, params: Params) -> Flow:
         """Exact for given u and T, then recentred and rescaled."""
-        cells = _per_axis(self.cells, axes)
+        cells = _per_axis(self.cells, axes, shape[0])
 
         def act(q: Any, p: Any, w: Any, h: Any, params: Params) -> tuple[Any, Any]:
             M = beside(effective(q, params, "weight", "mass"), q)
@@ -121,7 +121,7 @@ class Lorentz:
     those of Legendre's P_l as e^{−νr l(l+1)t/2}, see `dalembert.plasma.turning`.
 
     Args:
-        rate: r, a function of arrays of speeds; None: one.
+        rate: r ≥ 0, a function of arrays of speeds; None: one.
     """
 
     rate: Callable[[Any], Any] | None = None
@@ -136,7 +136,9 @@ class Lorentz:
             rate = jnp.broadcast_to(scalar(q, params, "nu"), (N,))
             if self.rate is not None:
                 speed = jnp.sqrt(jnp.sum(p**2, axis=1)) / effective(q, params, "weight", "mass")
-                rate = rate * jnp.asarray(self.rate(speed), q.dtype)
+                given = jnp.asarray(self.rate(speed), q.dtype)
+                # A rate below zero is none: its path fails, and is not left as it is.
+                rate = rate * jnp.where(given >= 0, given, jnp.nan)
             variance = rate * h * (2 if components == 2 else 1)
             return q, turned(p, variance, w / jnp.sqrt(h))
 
@@ -181,7 +183,7 @@ class CoulombPairs:
     def flow(self, shape: tuple[int, ...], axes: int, params: Params) -> Flow:
         """One random pairing, and a rotation of every relative velocity."""
         _check_components(self.name, shape)
-        cells = _per_axis(self.cells, axes)
+        cells = _per_axis(self.cells, axes, shape[0])
         _check_weights(self.name, params)
         N, components = shape
         turns, slots = _turns(components), (N + 1) // 2
@@ -289,12 +291,17 @@ def _turns(components: int) -> int:
     return 1 if components == 2 else 3
 
 
-def _per_axis(cells: Cells, axes: int) -> tuple[int, ...]:
+def _per_axis(cells: Cells, axes: int, N: int) -> tuple[int, ...]:
     """One number of cells for each dimension of the box; 1 is all of it."""
     counts = (1,) * axes if cells == 1 else as_tuple(cells)
     if len(counts) != axes:
         raise ValueError(
             f"cells is {cells!r}, but the box has {axes} dimension(s): give a number for each."
+        )
+    if 2 * prod(counts) > N:
+        raise ValueError(
+            f"{prod(counts)} cells for {N} particles: who is alone in a cell collides with nobody. "
+            f"Take at most {N // 2} cells, and better many fewer."
         )
     return counts
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.elementary import cos_beside_sin, sin_beside_cos
+from dalembert.plasma.fields import whole_numbers
 from dalembert.plasma.poisson import columns, effective
 from dalembert.plasma.starts import Start
 from dalembert.plasma.velocities import Maxwellian, velocity_parts
@@ -37,6 +38,8 @@ class DeltaF:
     state: tuple[Any, Any]
 
     def __post_init__(self) -> None:
+        if not isinstance(self.start, Start):
+            raise TypeError(f"start must be a da.plasma.Start, not {self.start!r}.")
         if np.ndim(self.state[0]) != 1:
             raise ValueError("DeltaF is for one dimension with one velocity: q of shape (N,).")
 
@@ -47,9 +50,19 @@ class DeltaF:
                 "DeltaF needs f to be constant along particles, and this plasma has collisions: "
                 "use da.plasma.density_modes."
             )
+        if np.shape(self.state[0]) != q.shape:
+            raise ValueError(
+                f"DeltaF has a state of shape {np.shape(self.state[0])}, and the plasma has "
+                f"{q.shape}: give the state that the run begins with."
+            )
         x, before = (jnp.asarray(z, q.dtype) for z in self.state)
         M = effective(q, params, "weight", "mass")
-        k = 2 * np.pi * np.atleast_1d(self.start.mode)[0] / np.atleast_1d(self.start.length)[0]
+        length = np.atleast_1d(self.start.length)[0]
+        k = 2 * np.pi * np.atleast_1d(self.start.mode)[0] / length
+        # In a box of another length the start is no start: nothing is known, not even at a trace.
+        k = jnp.where(
+            jnp.abs(params["length"][0] / length - 1) < 1e-6, jnp.asarray(k, q.dtype), jnp.nan
+        )
         parts = velocity_parts(self.start.velocities)
         own = _density(before / M, parts) * (1 + self.start.amplitude * cos_beside_sin(k * x))
         return 1 - _density(p / M, parts) / own
@@ -69,6 +82,7 @@ class DeltaF:
 
     def _waves(self, modes: int, q: Any, p: Any, params: Params) -> tuple[Any, Any]:
         """Q cos kx and Q sin kx of all particles, (2, modes, N), with weights and without."""
+        whole_numbers("modes", modes, 1)
         (x,) = columns(q, 1)
         k = 2 * np.pi * np.arange(1.0, modes + 1) / params["length"][0]
         phase = jnp.asarray(k, x.dtype)[:, None] * x[None, :]
@@ -146,6 +160,8 @@ def fit_growth(t: Any, y: Any, error: Any = None) -> WaveFit:
 
 def _checked(t: Any, y: Any, error: Any, least: int) -> tuple[Any, Any, Any]:
     t, y = np.asarray(t, np.float64), np.asarray(y, np.float64)
+    if y.size and not np.any(y):
+        raise ValueError("y is 0 at all times: there is nothing to fit.")
     if t.ndim != 1 or t.shape != y.shape or len(t) < least or not np.all(np.isfinite(y)):
         raise ValueError(
             f"t and y have shapes {t.shape} and {y.shape}, but must be {least} or more times and "

@@ -28,6 +28,7 @@ __all__ = [
     "as_tuple",
     "density_waves",
     "mode_numbers",
+    "require_particles",
     "whole_numbers",
 ]
 
@@ -197,6 +198,12 @@ def _shares(u: Any, cells: int, degree: int) -> list[tuple[Any, Any]]:
 def as_tuple(counts: int | tuple[int, ...]) -> tuple[int, ...]:
     """One number for each dimension."""
     return counts if isinstance(counts, tuple) else (counts,)
+
+
+def require_particles(N: Any) -> None:
+    """Refuse a number of particles that is none."""
+    if not isinstance(N, int | np.integer) or isinstance(N, bool) or N < 1:
+        raise ValueError(f"N is {N!r}, but must be a whole number of particles, 1 or more.")
 
 
 def whole_numbers(name: str, given: Any, least: int) -> int | tuple[int, ...]:

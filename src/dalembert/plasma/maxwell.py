@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.elementary import cos_beside_sin, sin_beside_cos
-from dalembert.plasma.fields import Field, Fourier, whole_numbers
-from dalembert.plasma.poisson import effective, scalar
+from dalembert.plasma.fields import Field, Fourier, require_particles, whole_numbers
+from dalembert.plasma.poisson import effective, require_physical, scalar
 from dalembert.system import System
-from dalembert.systems._parameters import Params, parameters, require
+from dalembert.systems._parameters import Params, parameters
 
 __all__ = ["Canonical", "canonical_state", "canonical_view", "light_energies", "vlasov_maxwell"]
 
@@ -77,9 +77,8 @@ def vlasov_maxwell(
         field is not None and field.axes != 1
     ):
         raise ValueError("vlasov_maxwell has one dimension: give one number of modes, and a field.")
-    require("N", N, "1 or more", lambda v: v >= 1, "it is the number of particles")
-    for name, value in (("length", length), ("c", c), ("mass", mass), ("weight", weight)):
-        require(name, value, "above 0", lambda v: v > 0, "it is a length, a speed or a mass")
+    require_particles(N)
+    require_physical(length=length, c=c, mass=mass, weight=weight, charge=charge)
     values = parameters(c=c, charge=charge, mass=mass, weight=weight)
     for name, value in values.items():
         if jnp.shape(value) not in ((), (N,)) or (name == "c" and jnp.shape(value) != ()):

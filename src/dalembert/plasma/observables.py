@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
-from dalembert.plasma.fields import Field, density_waves
-from dalembert.plasma.poisson import columns, effective
-from dalembert.systems._parameters import Params
+from dalembert.plasma.fields import Field, as_tuple, density_waves, whole_numbers
+from dalembert.plasma.poisson import columns, effective, is_count
+from dalembert.systems._parameters import Params, require
 
 __all__ = [
     "density_modes",
@@ -41,6 +42,7 @@ def field_energies(field: Field) -> Callable[..., Any]:
     """
 
     def energies(q: Any, p: Any, params: Params) -> Any:
+        _check_axes(f"{field}", field.axes, params)
         x = columns(q, field.axes)
         return field.energies(x, effective(q, params, "weight", "charge"), params["length"])
 
@@ -52,6 +54,10 @@ def phase_space(columns_x: int = 64, columns_v: int = 64, speed: float = 5.0) ->
 
     x is taken into the box, and velocities beyond ±speed are left out.
     """
+    for name, value in (("columns_x", columns_x), ("columns_v", columns_v)):
+        if not is_count(value, 1, np.inf):
+            raise ValueError(f"{name} is {value!r}, but must be a whole number of 1 or more.")
+    require("speed", speed, "above 0", lambda v: (v > 0) & (v < np.inf), "it is a velocity")
 
     def density(q: Any, p: Any, params: Params) -> Any:
         length = jnp.asarray(params["length"][0], q.dtype)
@@ -87,10 +93,19 @@ def density_modes(modes: int | tuple[int, int] = 1) -> Callable[..., Any]:
     A start with amplitude α has ∓α for electrons and ions in the first row of its mode, and the
     field of a mode is E = (a sin kx − b cos kx)/k for (a, b) of these.
     """
+    axes = len(as_tuple(whole_numbers("modes", modes, 0)))
 
     def waves(q: Any, p: Any, params: Params) -> Any:
         sides = params["length"]
+        _check_axes(f"modes {modes}", axes, params)
         charge = effective(q, params, "weight", "charge")
         return 2 * jnp.stack(density_waves(columns(q, len(sides)), charge, sides, modes))
 
     return waves
+
+
+def _check_axes(what: str, axes: int, params: Params) -> None:
+    if axes != len(params["length"]):
+        raise ValueError(
+            f"{what} have {axes} dimension(s), but the box has {len(params['length'])}."
+        )

@@ -3,16 +3,26 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from dalembert.flow import Flow
-from dalembert.plasma.fields import Field, Fourier
+from dalembert.plasma.fields import Field, Fourier, require_particles
 from dalembert.precision import is_traced
 from dalembert.system import System
 from dalembert.systems._parameters import Params, parameters, require
 
-__all__ = ["Collisions", "beside", "columns", "effective", "scalar", "vlasov_poisson"]
+__all__ = [
+    "Collisions",
+    "beside",
+    "columns",
+    "effective",
+    "is_count",
+    "require_physical",
+    "scalar",
+    "vlasov_poisson",
+]
 
 ONE_MODE = Fourier(1)
 
@@ -82,6 +92,8 @@ def vlasov_poisson(
     Exact results: waves of small amplitude, `da.plasma.linear`.
     Source: `BirdsallLangdon1991`; `LenardBernstein1958`.
     """
+    if isinstance(field, type) or not isinstance(getattr(field, "axes", None), int):
+        raise TypeError(f"field must be one such as da.plasma.Fourier(1), not {field!r}.")
     sides = tuple(length) if isinstance(length, list | tuple) else (length,)
     if len(sides) != field.axes:
         raise ValueError(
@@ -89,16 +101,18 @@ def vlasov_poisson(
             "many lengths as it has axes."
         )
     components = field.axes if velocities is None else velocities
-    if components not in range(field.axes, 4):
+    if not is_count(components, field.axes, 3):
         raise ValueError(
             f"velocities is {velocities!r}, but must be at least the {field.axes} of the box and "
             "at most 3."
         )
-    require("N", N, "1 or more", lambda v: v >= 1, "it is the number of particles")
-    for name, value in (("length", sides), ("mass", mass), ("weight", weight)):
-        require(name, value, "above 0", lambda v: v > 0, "it is a length, a mass or a number")
-    require("nu", nu, "at least 0", lambda v: v >= 0, "it is a collision rate")
-    require("temperature", temperature, "at least 0", lambda v: v >= 0, "the noise is √(2νTm)")
+    require_particles(N)
+    require_physical(length=sides, mass=mass, weight=weight, charge=charge)
+    for name, value, advice in (
+        ("nu", nu, "it is a collision rate"),
+        ("temperature", temperature, "the noise is √(2νTm)"),
+    ):
+        require(name, value, "at least 0", lambda v: (v >= 0) & (v < np.inf), advice)
     values = parameters(charge=charge, mass=mass, weight=weight)
     thermal = parameters(nu=nu, temperature=temperature)
     for name, value in {**values, "temperature": thermal["temperature"]}.items():
@@ -109,6 +123,8 @@ def vlasov_poisson(
             )
     shape = (N,) if components == 1 else (N, components)
     params = {"length": tuple(parameters(length=side)["length"] for side in sides), **values}
+    if potential is not None:
+        _check_potential(potential, shape)
     H = _hamiltonian(field, potential)
     options: dict[str, Any] = {"H": H, "dim": shape, "name": "vlasov_poisson"}
     invariants = {"energy": H}
@@ -125,7 +141,7 @@ def _with_flow(
     collisions: Collisions, axes: int, options: Any, params: Any, invariants: Any
 ) -> System:
     """A plasma whose collisions are a flow; of its invariants those are left that both keep."""
-    if not callable(getattr(collisions, "flow", None)):
+    if isinstance(collisions, type) or not callable(getattr(collisions, "flow", None)):
         raise TypeError(
             "collisions must be None or an operator such as da.plasma.Dougherty(cells=32), not "
             f"{collisions!r}."
@@ -136,6 +152,33 @@ def _with_flow(
     kept = {name.replace("kinetic ", "") for name in flow.keeps}
     invariants = {name: fun for name, fun in invariants.items() if name.split("_")[0] in kept}
     return System(**options, params=params, invariants=invariants, flow=flow)
+
+
+def require_physical(**values: Any) -> None:
+    """Refuse charges that are not finite, and all else that is not above 0 and finite."""
+    for name, value in values.items():
+        if name == "charge":
+            require(name, value, "finite", np.isfinite, "it is a charge")
+        else:
+            advice = "it is a length, a speed, a mass or a number"
+            require(name, value, "above 0", lambda v: (v > 0) & (v < np.inf), advice)
+
+
+def is_count(value: Any, least: float, most: float) -> bool:
+    """Whether something is a whole number between two others."""
+    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return is_whole and bool(least <= value <= most)
+
+
+def _check_potential(potential: Any, shape: tuple[int, ...]) -> None:
+    if not callable(potential):
+        raise TypeError(f"potential must be a function of positions, not {potential!r}.")
+    found = jax.eval_shape(potential, jax.ShapeDtypeStruct(shape, np.float64))
+    if np.shape(found) != shape[:1]:
+        raise ValueError(
+            f"potential returns shape {np.shape(found)}, but must have one value per particle: "
+            f"{shape[:1]} for positions of shape {shape}."
+        )
 
 
 def columns(q: Any, axes: int) -> tuple[Any, ...]:

@@ -32,7 +32,7 @@ def newton(function: Function, starts: Complex) -> Complex:
 def best_of(roots: Complex) -> complex:
     if not roots.size:
         raise ValueError(
-            "no root of the dispersion relation was found: the wave is damped at once."
+            "no root of the dispersion relation was found: the wave is too short or too long."
         )
     top = roots[roots.imag >= roots.imag.max() - 1e-9]
     return complex(top[np.argmax(top.real)])

@@ -10,13 +10,17 @@ import numpy as np
 from jax.scipy.special import ndtri
 
 from dalembert.elementary import sin
+from dalembert.plasma.fields import require_particles
+from dalembert.plasma.poisson import is_count, require_physical
 from dalembert.plasma.velocities import AT_REST, Maxwellian, velocity_parts
 from dalembert.precision import with_precision
 from dalembert.systems._parameters import require
 
 __all__ = ["Start", "even_points"]
 
-BASES = (2, 3, 5, 7)
+SOBOL = ((0, (1,)), (1, (1, 3)), (1, (1, 3, 1)))
+"""Sobol's second to fourth coordinate by Joe and Kuo: the bits between the first and the last one
+of a primitive polynomial, and direction numbers to begin with."""
 HALVINGS = 54
 """Of an interval no longer than 4, after which it is below rounding."""
 
@@ -54,26 +58,29 @@ class Start:
 
     def __post_init__(self) -> None:
         sides, numbers = self._sides, self._mode_numbers
-        require("N", self.N, "1 or more", lambda v: v >= 1, "it is the number of particles")
-        require("length", sides, "above 0", lambda v: v > 0, "it is the size of the box")
+        require_particles(self.N)
+        require_physical(length=sides, mass=self.mass, weight=self.weight)
         for name, value, need, holds in (
             ("amplitude", self.amplitude, "between -1 and 1", lambda v: abs(v) < 1),
-            ("transverse", self.transverse, "at least 0", lambda v: v >= 0),
+            ("transverse", self.transverse, "at least 0", lambda v: (v >= 0) & (v < np.inf)),
         ):
             require(name, value, need, holds, "no density or temperature is negative")
-        if len(sides) not in (1, 2) or len(numbers) > len(sides):
+        if len(sides) not in (1, 2) or not 0 < len(numbers) <= len(sides):
             raise ValueError(
                 f"length is {self.length!r} and mode {self.mode!r}, but a box has one or two "
                 "dimensions, and a mode at most as many numbers."
             )
-        if not all(isinstance(n, int | np.integer) for n in numbers) or numbers[0] < 1:
+        if not all(is_count(n, -np.inf, np.inf) for n in numbers) or numbers[0] < 1:
             raise ValueError(f"mode is {self.mode!r}, but must be whole, and 1 or more along x.")
-        if self._components not in range(len(sides), 4):
+        if not is_count(self._components, len(sides), 3):
             raise ValueError(
                 f"components is {self.components!r}, but must be at least the {len(sides)} of the "
                 "box and at most 3."
             )
         velocity_parts(self.velocities)
+        for name in ("mass", "weight"):
+            if np.shape(getattr(self, name)) not in ((), (self.N,)):
+                raise ValueError(f"{name} must be a number or an array of shape ({self.N},).")
 
     @property
     def _sides(self) -> tuple[float, ...]:
@@ -149,18 +156,30 @@ def _velocity(u: Any, parts: Sequence[Maxwellian]) -> Any:
 
 
 def even_points(N: int, coordinates: int) -> np.ndarray:
-    """N points that fill the open unit cube evenly, shape (coordinates, N): Hammersley's set.
+    """N points that fill the open unit cube evenly, shape (coordinates, N): Sobol's sequence.
 
-    The first coordinate is (i + ½)/N. The others are i with its digits in bases 2, 3, 5, …
-    reversed behind the point, and half a unit of the last one.
+    The first coordinate is (i + ½)/N, which makes a set of the sequence (Hammersley's way), and the
+    others are Sobol's, each in the middle of the last digit. Source: `JoeKuo2008`.
     """
-    i = np.arange(N)
+    i, bits = np.arange(N), max(int(N - 1).bit_length(), 1)
     points = [(i + 0.5) / N]
-    for base in BASES[: coordinates - 1]:
-        rest, digits, unit = i.copy(), np.zeros(N), 1.0
-        while unit * N > 1:
-            unit /= base
-            digits += unit * (rest % base)
-            rest //= base
-        points.append(digits + unit / 2)
+    for directions in _directions(bits)[: coordinates - 1]:
+        digits = np.zeros(N, np.int64)
+        for place, direction in enumerate(directions):
+            digits ^= (i >> place & 1) * (direction << bits - 1 - place)
+        points.append((digits + 0.5) / 2**bits)
     return np.stack(points)
+
+
+def _directions(bits: int) -> list[list[int]]:
+    """Direction numbers of Sobol's coordinates, one for each binary digit of i."""
+    found = [[1] * bits]
+    for polynomial, first in SOBOL:
+        m, s = list(first), len(first)
+        while len(m) < bits:
+            new = m[-s] ^ m[-s] << s
+            for j in range(1, s):
+                new ^= (polynomial >> s - 1 - j & 1) * m[-j] << j
+            m.append(new)
+        found.append(m[:bits])
+    return found

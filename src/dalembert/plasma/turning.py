@@ -12,6 +12,9 @@ __all__ = ["memory_after", "turned"]
 MOST = 9.0
 """Of the variance of an angle: e^{−9} of the direction is left, and rounding begins to show."""
 
+MOST_ON_CIRCLE = 100.0
+"""e^{−50} of the direction is left; cosines of angles without end would be no cosines."""
+
 LEAST_MEMORY = 0.05
 """Mean of a direction below which the first guess for its law is right to 2e−4."""
 
@@ -29,7 +32,7 @@ def turned(u: Any, variance: Any, normal: Any) -> Any:
         normal: standard normal numbers, shape (n, 1) or (n, 3).
     """
     if u.shape[1] == 2:
-        angle = jnp.sqrt(variance) * normal[:, 0]
+        angle = jnp.sqrt(jnp.minimum(variance, MOST_ON_CIRCLE)) * normal[:, 0]
         c, s = cos(angle), sin(angle)
         return jnp.stack([c * u[:, 0] - s * u[:, 1], s * u[:, 0] + c * u[:, 1]], axis=1)
     length = jnp.sqrt(jnp.sum(u**2, axis=1))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
+from typing import Any
 
 __all__ = ["AT_REST", "Maxwellian", "bump_on_tail", "two_streams", "velocity_parts"]
 
@@ -50,7 +51,8 @@ def bump_on_tail(
 
 def velocity_parts(velocities: Maxwellian | Sequence[Maxwellian]) -> tuple[Maxwellian, ...]:
     """The parts of a distribution of velocities, or an error if they are not a whole."""
-    parts = (velocities,) if isinstance(velocities, Maxwellian) else tuple(velocities)
+    given: Any = velocities
+    parts = tuple(given) if isinstance(given, list | tuple) else (given,)
     if not parts or not all(isinstance(part, Maxwellian) for part in parts):
         raise TypeError(
             f"velocities must be a da.plasma.Maxwellian or several of them, not {velocities!r}."

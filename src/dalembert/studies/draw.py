@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from dalembert.pictures import film_of_density
 from dalembert.studies.figures import Figure, Image, Panel
 
-__all__ = ["DASHES", "STYLES", "Style", "draw", "drawn", "save_figure", "styles_of"]
+__all__ = ["DASHES", "STYLES", "Style", "draw", "drawn", "film_file", "save_figure", "styles_of"]
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ WIDTH, PANEL_HEIGHT = 7.0, {1: 2.7, 2: 2.3}  # inches: a journal's text width; b
 SMALL, LEGEND_LINE = 7.5, 0.16  # points; inches
 LEGEND = {"loc": "outside lower center", "fontsize": SMALL, "frameon": False, "handlelength": 3.4}
 FILES = {"pdf.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": "dalembert"}
+FPS = 12
+"""Pictures of a film per second."""
 NO_DATE = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
 
 # matplotlib reads the settings of files from a global when it writes one.
@@ -148,13 +151,25 @@ def _draw_image(axes: Any, image: Image) -> None:
 def save_figure(
     figure: Figure, folder: Any, formats: Iterable[str] = ("svg", "pdf", "png")
 ) -> list[Path]:
-    """Write FOLDER/NAME.FORMAT for every format; the same figure gives the same files."""
+    """Write FOLDER/NAME.FORMAT for every format, and the film if there is one, NAME.gif.
+
+    The same figure gives the same files.
+    """
     pictures = drawn(figure, formats)
     files = {form: Path(folder) / f"{figure.name}.{form}" for form in pictures}
     Path(folder).mkdir(parents=True, exist_ok=True)
     for form, file in files.items():
         file.write_bytes(pictures[form])
+    if film := figure.film:
+        files["gif"] = film_file(folder, figure)
+        edges = film.x, film.y
+        film_of_density(edges, film.values, film.t, files["gif"], FPS, film.labels)
     return list(files.values())
+
+
+def film_file(folder: Any, figure: Figure) -> Path:
+    """Where the film of a figure is, if it has one."""
+    return Path(folder) / f"{figure.name}.gif"
 
 
 def drawn(figure: Figure, formats: Iterable[str]) -> dict[str, bytes]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Figure", "Image", "Line", "Panel", "figures_from_json", "figures_to_json"]
+__all__ = ["Figure", "Film", "Image", "Line", "Panel", "figures_from_json", "figures_to_json"]
 
 MOST_POINTS = 800
 """Points per curve in JSON."""
@@ -66,6 +66,25 @@ class Panel:
 
 
 @dataclass(frozen=True)
+class Film:
+    """Values on a grid at one time after the other.
+
+    Attributes:
+        t: times, shape (times,).
+        x: edges of the columns, shape (columns + 1,).
+        y: edges of the rows, shape (rows + 1,).
+        values: shape (times, columns, rows).
+        labels: of both axes.
+    """
+
+    t: np.ndarray
+    x: np.ndarray
+    y: np.ndarray
+    values: np.ndarray
+    labels: tuple[str, str]
+
+
+@dataclass(frozen=True)
 class Figure:
     """Panels one above the other, or in rows, with a caption.
 
@@ -76,6 +95,7 @@ class Figure:
         panels: the axes.
         columns: panels per row.
         source: the figure of the paper that it corresponds to, if any.
+        film: what moves, if anything: a file beside the pictures, and no part of JSON.
     """
 
     name: str
@@ -84,12 +104,13 @@ class Figure:
     panels: Sequence[Panel] = field(default_factory=tuple)
     columns: int = 1
     source: str = ""
+    film: Film | None = None
 
 
 def figures_to_json(figures: Iterable[Figure]) -> list[dict[str, Any]]:
     """Figures as plain data; long curves are thinned, and what is not finite becomes None."""
     return [
-        _plain(asdict(figure) | {"panels": [asdict(_thin(panel)) for panel in figure.panels]})
+        _plain(asdict(replace(figure, panels=[*map(_thin, figure.panels)], film=None)))
         for figure in figures
     ]
 

@@ -5,8 +5,8 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 import dalembert
 from dalembert.ensemble import archive
 from dalembert.studies.claims import Claim, read_claims
-from dalembert.studies.draw import DASHES, drawn, styles_of
+from dalembert.studies.draw import DASHES, drawn, film_file, styles_of
 from dalembert.studies.figures import Figure, figures_from_json, figures_to_json
 from dalembert.studies.study import KIND, Result, Study, load_result
 
@@ -35,6 +35,8 @@ class Chapter:
     notes: Sequence[str]
     figures: Sequence[Figure]
     result: Result
+    films: Mapping[str, str] = field(default_factory=dict)
+    """Addresses of films by the names of figures."""
 
     @property
     def path_steps(self) -> float:
@@ -84,7 +86,12 @@ def write_report(folder: Any) -> Path:
         if name != "claims":
             about = _read(folder / f"{name}.json", _read_study)
             result = _read(folder / f"{name}.npz", load_result)
-            chapters.append(Chapter(name, **about, result=result))
+            films = {
+                figure.name: f"data:image/gif;base64,{_base64(file.read_bytes())}"
+                for figure in about["figures"]
+                if (file := film_file(folder / "figures", figure)).is_file()
+            }
+            chapters.append(Chapter(name, **about, result=result, films=films))
     path = folder / "report.html"
     path.write_text(to_html(chapters, claims), encoding="utf-8")
     return path

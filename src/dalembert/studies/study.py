@@ -33,6 +33,8 @@ from dalembert.system import System
 __all__ = ["Case", "Part", "Result", "Study", "load_result"]
 
 KIND, SCHEMA = "dalembert study", 2
+LARGE_STATE = 2**14
+"""Numbers in the state of one path that are worth a GPU."""
 
 
 @dataclass(frozen=True)
@@ -211,12 +213,14 @@ class Study:
                 f"{part.save_times:g} of the save times."
             )
         file = None if folder is None else Path(folder) / _file_name(part, case)
-        # One path is a loop of small operations, which a GPU takes longer to start than to do.
+        system = part.system or self.system
+        # One path is a loop of small operations, which a GPU takes longer to start than to do;
+        # unless its states are large, as those of plasmas.
+        is_small = part.paths == 1 and system.dim < LARGE_STATE
         cpu = jax.local_devices(backend="cpu")[0]
-        place = jax.default_device(cpu) if part.paths == 1 else nullcontext()
-        with place:
+        with jax.default_device(cpu) if is_small else nullcontext():
             settings = make_settings(
-                part.system or self.system,
+                system,
                 case.tableau,
                 part.initial,
                 dt=case.dt,

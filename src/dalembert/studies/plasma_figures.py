@@ -1,0 +1,140 @@
+"""Figures and films of the study of plasmas."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from dalembert.ensemble.run import Run
+from dalembert.plasma import linear
+from dalembert.studies.figures import Figure, Film, Image, Line, Panel
+from dalembert.studies.plasma_claims import (
+    BEAM_SPEED,
+    FREE_ALPHA,
+    TEMPERATURES,
+    WEIBEL,
+    anisotropy_left,
+    beam_slope,
+    colliding_waves,
+    instabilities,
+    runs_by_part,
+    wave_of,
+)
+from dalembert.studies.study import Result
+
+__all__ = ["figures_of_plasma"]
+
+FRAMES = 2
+"""Save times from one picture of a film to the next."""
+
+
+def figures_of_plasma(result: Result) -> list[Figure]:
+    """Waves, instabilities with pictures of phase space, relaxation, long runs."""
+    runs, panels = runs_by_part(result), []
+    for name, (operator, k, nu) in {"Landau": ("", 0.5, 0.0), **colliding_waves(runs)}.items():
+        if name in runs:
+            t, n = runs[name].t, wave_of(runs, name, *(() if nu else (FREE_ALPHA,)))
+            theory = linear.response(k, t, nu, operator or None).real
+            curve = Line("particles", t, n, None, "stormer_verlet")
+            exact = Line("linear theory", t, theory)
+            panels.append(Panel("ω_p t", "E_k(t)/E_k(0)", [curve, exact], title=name))
+    figures = [
+        Figure(
+            "plasma_waves",
+            "Plasma: waves that decay",
+            "The field of a small density wave, without collisions and with three operators, and "
+            "what linear theory says. With collisions it is half of the difference of two plasmas "
+            "with opposite waves and the same noise.",
+            panels,
+            columns=2,
+        )
+    ]
+    for name, velocities, k, speed in instabilities():
+        if name in runs:
+            run = runs[name]
+            n = wave_of(runs, name, 2e-3)
+            theory = linear.response(k, run.t[run.t <= 20], velocities=velocities).real
+            f = run.moments["phase space"].mean
+            edges = np.linspace(0, 2 * np.pi / k, 65), np.linspace(-speed, speed, 65)
+            times = [len(run.t) // 2, len(run.t) - 1]
+            growth = Panel(
+                "ω_p t",
+                "|E_k(t)|/E_k(0)",
+                [
+                    Line("particles", run.t, np.abs(n), None, "stormer_verlet"),
+                    Line("linear theory", run.t[run.t <= 20], np.abs(theory)),
+                ],
+                yscale="log",
+                title=name,
+            )
+            pictures = [
+                Panel("x", "v", image=Image(*edges, f[i], "f"), title=f"t = {run.t[i]:g}")
+                for i in times
+            ]
+            figures.append(
+                Figure(
+                    "plasma_" + name.replace(" ", "_"),
+                    f"Plasma: {name}",
+                    "Growth of the first mode, and phase space in the middle and at the end.",
+                    (growth, *pictures),
+                    film=Film(run.t[::FRAMES], *edges, f[::FRAMES], ("x", "v")),
+                )
+            )
+    figures += [_relaxation(runs), _light_and_long(result, runs)]
+    return [figure for figure in figures if figure.panels]
+
+
+def _relaxation(runs: Mapping[str, Run]) -> Figure:
+    panels = []
+    for kernel in ("maxwell", "coulomb"):
+        if run := runs.get(f"anisotropy, {kernel}"):
+            found = Line("particles", run.t, run.moments["difference"].mean, None, "stormer_verlet")
+            start = TEMPERATURES[0] - TEMPERATURES[1]
+            theory = Line("theory", run.t, start * anisotropy_left(kernel, run.t))
+            panels.append(
+                Panel("ω_p t", "T_x − T_y", [found, theory], title=f"pairs, {kernel} kernel")
+            )
+    if run := runs.get("beam"):
+        found = Line("particles", run.t, run.moments["velocity"].mean, None, "stormer_verlet")
+        slope = Line("Spitzer's rate", run.t, BEAM_SPEED + beam_slope() * run.t)
+        panels.append(Panel("ω_p t", "v of the beam", [found, slope], title="a beam slows down"))
+    return Figure(
+        "plasma_relaxation",
+        "Plasma: relaxation by pairs",
+        "Temperatures along and across come together, and a fast beam slows down.",
+        panels,
+    )
+
+
+def _light_and_long(result: Result, runs: Mapping[str, Run]) -> Figure:
+    panels = []
+    if run := runs.get("Weibel"):
+        energy = run.moments["light"].mean[:, 0, 0]
+        root = linear.weibel_root(*WEIBEL).imag
+        place = int(np.searchsorted(run.t, 60.0))
+        theory = energy[place] * np.exp(2 * root * (run.t - run.t[place]))
+        panels.append(
+            Panel(
+                "ω_p t",
+                "magnetic energy",
+                [
+                    Line("particles", run.t, energy, None, "midpoint"),
+                    Line("linear theory", run.t, theory),
+                ],
+                yscale="log",
+                title="Weibel's instability",
+            )
+        )
+    lines = [
+        Line(label, run.t, energy - energy[0], None, label.split(",")[0])
+        for label, run in result.part("long runs").items()
+        for energy in [run.moments["energy"].mean]
+    ]
+    if lines:
+        panels.append(Panel("ω_p t", "change of H/N", lines, title="energy with collisions"))
+    return Figure(
+        "plasma_light_and_long",
+        "Plasma: light, and long runs",
+        "Growth of the magnetic field of an anisotropic plasma. Energy over a long run with "
+        "Dougherty's collisions, which conserve it.",
+        panels,
+    )
