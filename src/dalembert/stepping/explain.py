@@ -24,6 +24,9 @@ def describe(stepper: Stepper) -> str:
         f"  terms: {_terms(stepper)}",
         f"  stage vectors: {before} in the tableau, {after} needed besides the new state",
     ]
+    if system.time:
+        times = ", ".join(f"{part:.4g}" for part in plan.times)
+        lines.append(f"  driven: terms are taken at {times} of a step")
     for number, solver in enumerate(stepper.solvers, 1):
         lines.append(f"  {number}. {_block(solver, stepper)}")
     unknowns = [len(s.block.unknowns) * system.dim for s in stepper.solvers if s.block.unknowns]
@@ -36,6 +39,8 @@ def _terms(stepper: Stepper) -> str:
     words = {Degree.ZERO: "", Degree.CONSTANT: "", Degree.AFFINE: "linear", Degree.NONLINEAR: ""}
     parts = []
     for term, dependence in stepper.dependence.items():
+        if len(term) > 2 and term[:2] in stepper.dependence:
+            continue
         name = _term_name(term)
         if dependence.vanishes:
             parts.append(f"{name} = 0")
@@ -50,7 +55,7 @@ def _terms(stepper: Stepper) -> str:
 
 
 def _term_name(term: Term) -> str:
-    kind, r = term
+    kind, r, *_ = term
     if isinstance(r, tuple):
         return f"{_bracket(r)}_{kind[-1]}"
     return kind if kind[0] in "HF" or r == ALL else f"{kind[0]}{r + 1}{kind[1:]}"

@@ -16,11 +16,13 @@ import numpy as np
 
 from dalembert.caches import Kept, kept
 from dalembert.dependence import has_rules
+from dalembert.driven import Timed, refusal
 from dalembert.elementary import absolute
 from dalembert.methods import Method
 from dalembert.noise import Increments
 from dalembert.stepping import newton
 from dalembert.stepping.block_solver import BlockSolver, Solver, block_solvers
+from dalembert.stepping.clocks import with_times
 from dalembert.stepping.equations import (
     OLD_P,
     OLD_Q,
@@ -118,10 +120,12 @@ class Stepper:
 
         What `terms_at` gives for the state need not be evaluated again if it is given.
         """
+        now, (q, p), ends = self._clock(q, p, dt)
         names = increment_names(self.plan)
         factors = self.factors(dt, params) if self.factors else {}
         values = increment_values(names, dt, increments, self.dtype, factors)
-        around = Surroundings({OLD_Q: q, OLD_P: p}, values, params, dict(at_start or {}))
+        times = {part: now if part == 0 else now + part * dt for part in self.plan.times}
+        around = Surroundings({OLD_Q: q, OLD_P: p}, values, params, dict(at_start or {}), times)
         if self.is_scalar:
             rows = {OLD_Q: vector(q), OLD_P: vector(p)}
             around = jax.tree.map(components, around._replace(rows={}))._replace(rows=rows)
@@ -139,9 +143,23 @@ class Stepper:
         q, p = around.rows[self.plan.new_q], around.rows[self.plan.new_p]
         if self.is_scalar:
             q, p = newton.as_scalars(q, self.dtype), newton.as_scalars(p, self.dtype)
+        if ends:
+            q, p = (self._append(x, end) for x, end in zip((q, p), ends, strict=True))
         is_finite = self.is_finite(q, p)
         solved = (residual <= newton.tolerance(self.dtype)) & is_finite
         return q, p, StepInfo(solved, iterations, residual)
+
+    def _clock(self, q: Any, p: Any, dt: Any) -> tuple[Any, tuple[Any, Any], tuple[Any, ...]]:
+        """The time, the state without it, and the entries that have it after a step."""
+        if not self.system.time:
+            return None, (q, p), ()
+        if len(q) != self.system.entries:
+            raise refusal(self.system)
+        start, steps = q[-1], p[-1]
+        return start + steps * dt, (q[:-1], p[:-1]), (start, steps + 1)
+
+    def _append(self, x: Any, entry: Any) -> Any:
+        return (*x, entry) if self.is_scalar else jnp.append(x, entry)
 
     @property
     def lasting(self) -> tuple[Term, ...]:
@@ -151,12 +169,18 @@ class Stepper:
         entries = (entry for row in self.plan.rows.values() for entry in row)
         places = {entry[:3] for entry in entries if not entry.increment.is_joint}
         new = self.plan.new_q.number
-        return tuple(sorted(t for t, q, p in places if (q, p) == (0, 0) and (t, new, 0) in places))
+        # What is taken at the end of a step is taken at the beginning of the next one.
+        ends = {(t if t[2:] != (1.0,) else (*t[:2], 0.0), q, p) for t, q, p in places}
+        return tuple(sorted(t for t, q, p in places if (q, p) == (0, 0) and (t, new, 0) in ends))
 
-    def terms_at(self, q: Any, p: Any, params: Any) -> dict[Term, Any]:
+    def terms_at(self, q: Any, p: Any, dt: Any, params: Any) -> dict[Term, Any]:
         """The lasting terms at a state."""
         terms = {term: self.system.term(term) for term in self.lasting}
-        return {term: fun(q, p, params) for term, fun in terms.items() if fun}
+        if not terms:
+            return {}
+        now, (q, p), _ = self._clock(q, p, dt)
+        told = params if now is None else Timed(now, params)
+        return {term: fun(q, p, told) for term, fun in terms.items() if fun}
 
 
 def make_stepper(
@@ -203,6 +227,8 @@ def _make_stepper(
     method.check_noises(system.noises)
     stages = method.rows_for(system)
     z = jax.ShapeDtypeStruct((system.dim,), dtype)
+    if system.time:
+        stages = with_times(system, method, stages, z)
     terms = {entry.term for row in (*stages.q_rows, *stages.p_rows) for entry in row}
     dependence = find_dependence(system, z, terms)
     plan = make_plan(stages, dependence, shortcuts)
@@ -236,7 +262,9 @@ def _factors(system: System, plan: Plan, z: Any, scalar: bool) -> Callable[[Any,
         return None
 
     def run(dt: Any, params: Any) -> Any:
-        return {factor: factor(system, dt, params) for factor in found if factor}
+        # Methods that have factors take systems whose friction is the same at all times.
+        told = Timed(jnp.zeros_like(dt), params) if system.time else params
+        return {factor: factor(system, dt, told) for factor in found if factor}
 
     params = jax.tree.map(lambda x: Shared(x.shape, x.dtype), system.params)
     types = Shared((), z.dtype), params
