@@ -68,6 +68,11 @@ def make_ready(
         check_memory(settings, {}, workers)
         observing.check(settings.times)
         check_memory(settings, observing.shapes(settings.block_paths), workers)
+        if shard and settings.system.time:
+            raise ValueError(
+                f"shard=True: {settings.system.name!r} is driven in time, and every path keeps its "
+                "time beside its state. Leave shard out: paths are shared among devices instead."
+            )
         if shard and kernel.stepper.is_scalar:
             raise ValueError(
                 f"shard=True: a state of {settings.system.dim} numbers is not worth spreading. "
