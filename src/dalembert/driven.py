@@ -3,19 +3,16 @@
 In the extended phase space time is one more position with dt/dt = 1, and its momentum, of which
 nothing else depends, is minus the energy. The time of a stage is therefore what the row of its
 positions says, and what a method keeps it keeps at every time. Steps use no more than that
-(`timed_rows`); `extended` is the whole system, for theorems about systems without time.
+(`stepping/clocks.py`); `extended` is the whole system, for theorems about systems without time.
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 from dalembert.joint import Joint
 from dalembert.precision import is_traced
-
-if TYPE_CHECKING:
-    from dalembert.system import System
 
 __all__ = ["Timed", "at_time", "extended", "refusal", "time_of"]
 
@@ -27,7 +24,7 @@ class Timed(NamedTuple):
     params: Any
 
 
-def time_of(system: "System", t: Any) -> Any:
+def time_of(system: Any, t: Any) -> Any:
     """A time that somebody gave, as one real number; None for a system without time."""
     if not system.time:
         if t is not None:
@@ -46,7 +43,7 @@ def time_of(system: "System", t: Any) -> Any:
     return number.astype(np.float64)
 
 
-def refusal(system: "System") -> TypeError:
+def refusal(system: Any) -> TypeError:
     """The error of functions that take systems without time only."""
     return TypeError(
         f"{system.name!r} is driven in time, and this takes systems without time: give it "
@@ -55,7 +52,7 @@ def refusal(system: "System") -> TypeError:
     )
 
 
-def at_time(system: "System", t: Any) -> "System":
+def at_time(system: Any, t: Any) -> Any:
     """The system without time whose functions are those of a driven one at some time."""
     when = time_of(system, t)
 
@@ -65,7 +62,7 @@ def at_time(system: "System", t: Any) -> "System":
     return _made_of(system, frozen, frozen, system.shape, f"{system.name} at t = {t}")
 
 
-def extended(system: "System") -> "System":
+def extended(system: Any) -> Any:
     """The system without time that has it as one more position, after the others.
 
     Its momentum p_t is the last one, and H + p_t the energy: dp_t = −∂H/∂t dt − Σ ∂h_i/∂t ∘ dW_i.
@@ -75,7 +72,9 @@ def extended(system: "System") -> "System":
     dim, shape = int(system.dim), system.shape
 
     def scalar(fun: Any) -> Any:
-        return lambda q, p, *rest: fun(q[:dim].reshape(shape), p[:dim].reshape(shape), q[dim], *rest)
+        return lambda q, p, *rest: fun(
+            q[:dim].reshape(shape), p[:dim].reshape(shape), q[dim], *rest
+        )
 
     def force(fun: Any) -> Any:
         inner = scalar(fun)
@@ -91,8 +90,8 @@ def extended(system: "System") -> "System":
 
 
 def _made_of(
-    system: "System", scalar: Any, force: Any, shape: tuple[int, ...], name: str, **more: Any
-) -> "System":
+    system: Any, scalar: Any, force: Any, shape: tuple[int, ...], name: str, **more: Any
+) -> Any:
     """The system without time of other functions, which are made from those of a driven one."""
 
     def all_of(make: Any, terms: Any) -> Any:

@@ -51,9 +51,7 @@ def _entry(terms: Joint, i: int) -> Callable[..., Any]:
     return one
 
 
-def joint_terms(
-    h: Any, f: Any, shape: tuple[int, ...], time: bool = False
-) -> tuple[Joint, Joint]:
+def joint_terms(h: Any, f: Any, shape: tuple[int, ...], time: bool = False) -> tuple[Joint, Joint]:
     """h and f of a system whose noises are given by single functions."""
     is_copy = isinstance(h, Joint) or isinstance(f, Joint)
     h, f = (x.fun if isinstance(x, Joint) else x for x in (h, f))

@@ -358,7 +358,7 @@ class System:
 
         def field(which: Any) -> Callable[..., tuple[Any, Any]]:
             return lambda q, p, *t: self._bracket_or_field(
-                which, q, p, Timed(*t, params.params) if t else params
+                which, q, p, params._replace(t=t[0]) if t else params
             )
 
         def speed(which: Any) -> tuple[Any, ...]:

@@ -34,8 +34,8 @@ def environment():
     return os.environ | {"PYTHONPATH": package, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def test_there_are_eight():
-    assert len(NAMES) == 8
+def test_there_are_some():
+    assert len(NAMES) >= 8
 
 
 def test_the_first_one_runs_as_it_is(tmp_path, monkeypatch, capsys):

@@ -11,7 +11,7 @@ ROOT = Path(dalembert.__file__).parent
 
 FLOORS = (
     ("caches", "known", "operations", "options", "precision", "primitives"),
-    ("traces", "dependence", "elementary", "digest", "captured", "functions", "joint"),
+    ("traces", "dependence", "elementary", "digest", "captured", "functions", "joint", "driven"),
     ("system", "noise"),
     ("systems", "methods"),
     ("statistics", "stepping", "observables", "plasma"),

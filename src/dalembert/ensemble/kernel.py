@@ -111,7 +111,11 @@ class Kernel:
         """The states of all paths as arrays of shape (paths, dim)."""
         dim = self.stepper.system.dim
         if not self.stepper.is_scalar:
-            return (state.q[:, :dim], state.p[:, :dim]) if self.stepper.system.time else (state.q, state.p)
+            return (
+                (state.q[:, :dim], state.p[:, :dim])
+                if self.stepper.system.time
+                else (state.q, state.p)
+            )
         return jnp.stack(state.q[:dim], axis=-1), jnp.stack(state.p[:dim], axis=-1)
 
     def _observe_paths(

@@ -43,7 +43,7 @@ class Surroundings(NamedTuple):
     increments: dict[Increment, Any]
     params: Any
     at_start: dict[Term, Any]
-    times: dict[float, Any] = {}
+    times: dict[float, Any]
 
 
 class JointIncrement(NamedTuple):

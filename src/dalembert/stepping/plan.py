@@ -66,7 +66,6 @@ class Plan:
         """The weighted rows to which the entries of a row are added."""
         return self.starts.get(node, {Node(node.kind, 0): 1.0})
 
-
     @property
     def times(self) -> tuple[float, ...]:
         """When terms of a driven system are taken, as parts of the step."""

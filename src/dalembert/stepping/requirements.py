@@ -116,7 +116,7 @@ def _why_not_thermal(system: System) -> str:
         matrix = np.zeros((system.dim, system.dim))
         if force is not None:
             matrix = -np.asarray(jax.jacfwd(force, argnums=1)(zero, zero, told))
-        noise = np.asarray(system.diffusion(*2 * [system.shaped(zero)], t)[1])
+        noise = np.asarray(system.diffusion(system.shaped(zero), system.shaped(zero), t)[1])
     friction = np.diag(matrix)
     if np.any(matrix != np.diag(friction)):
         return "the friction of one momentum depends on another one"

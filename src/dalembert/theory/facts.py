@@ -160,7 +160,7 @@ class Probe:
     def degrees(self) -> dict[str, Dependence]:
         """How every kind of term depends on q with p fixed, and on p with q fixed."""
         kinds: dict[str, Dependence] = {}
-        for (kind, _), found in term_degrees(self.system, (0,), (1,)).items():
+        for (kind, *_), found in term_degrees(self.system, (0,), (1,)).items():
             before = kinds.get(kind, (Degree.ZERO, Degree.ZERO))
             kinds[kind] = Dependence(*map(max, found, before))
         return kinds

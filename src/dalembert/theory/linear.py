@@ -69,7 +69,7 @@ def nonlinear_terms(system: System) -> tuple[str, ...]:
 
 def term_name(term: Term) -> str:
     """A term as one would write it: ∂H/∂q, F, ∂h[0]/∂p, f[0], or ∂h/∂p of all noises."""
-    kind, i = term
+    kind, i, *_ = term
     function = kind[0] if kind[0] in "HF" or i == ALL else f"{kind[0]}[{i}]"
     return f"∂{function}/∂{kind[-1]}" if "_" in kind else function
 

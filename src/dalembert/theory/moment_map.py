@@ -93,7 +93,7 @@ class DrivenMap:
     dt: float
 
     @property
-    def growth(self) -> float:
+    def growth(self) -> Any:
         raise ValueError(
             "moments of a system that is driven in time grow by another factor at every step: "
             "look at the moments themselves."
@@ -179,7 +179,7 @@ def _has_additive_noise(system: System, key: Hashable) -> bool:
     """The same of a driven one, at all times, as its functions are written."""
     check_linear(system)
     found = term_degrees(system, (0, 1)).items()
-    return all(on <= Degree.CONSTANT for (kind, _), (on,) in found if kind in NOISE_TERMS)
+    return all(on <= Degree.CONSTANT for (kind, *_), (on,) in found if kind in NOISE_TERMS)
 
 
 def solution_map(system: System, dt: float) -> MomentMap:
