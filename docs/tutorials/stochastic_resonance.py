@@ -74,8 +74,9 @@ figure.savefig("driven.png")
 # $$\frac{A}{T}\,\frac{2r}{\sqrt{4r^2 + \Omega^2}}, \qquad
 # r = \Big(\sqrt{\gamma^2/4 + 1} - \gamma/2\Big)\frac{\sqrt2}{2\pi}\, e^{-1/4T}.$$
 #
-# In the cold they do not jump, and in the heat they jump without regard to the drive. The formula is
-# for temperatures far below the barrier, $1/4$; in the cold it leaves out that a well itself is moved.
+# In the cold they do not jump, and in the heat they jump without regard to the drive. The formula
+# is for temperatures far below the barrier, $1/4$; it leaves out that a well itself is moved, which
+# is all that happens in the cold.
 
 
 # %%
