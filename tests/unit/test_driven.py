@@ -191,6 +191,28 @@ def test_fields_at_a_time():
     np.testing.assert_allclose(found, [-np.exp(-0.5)])
 
 
+@pytest.mark.parametrize("method", [da.baoab(), da.midpoint()], ids=lambda method: method.name)
+def test_many_degrees_of_freedom(method):
+    """On arrays, with a shape; what the end of a step has evaluated is not evaluated again."""
+
+    def H(q, p, t):
+        stretch = jnp.diff(q, axis=0)
+        rest = jnp.sum(q**4) / 4 + jnp.sum(stretch**2) / 2 - jnp.sum(q) * jnp.cos(3 * t)
+        return jnp.sum(p**2) / 2 + rest
+
+    shape = (4, 3)
+    system = da.System(H=H, F=lambda q, p, t: -0.3 * p, f=lambda q, p, t, w: 0.4 * w,
+                       noises=shape, dim=shape, time=True)  # fmt: skip
+    q, p = np.random.default_rng(0).standard_normal((2, *shape))
+    run = da.simulate(system, method, (q, p), dt=0.1, t_end=0.5, paths=2, noise=da.Zero(),
+                      keep="final", progress=False, observe={"t": lambda q, p, t: t})  # fmt: skip
+    assert run.mean["t"][-1] == 0.5
+    for k in range(5):
+        q, p, _ = da.step(system, method, q, p, 0.1, np.zeros(shape), t=0.1 * k)
+    np.testing.assert_allclose(run.q[1], q, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(run.p[1], p, rtol=0, atol=1e-13)
+
+
 def test_all_noises_in_one_function():
     def f(q, p, t, w):
         return w * jnp.cos(t)
