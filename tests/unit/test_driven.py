@@ -85,6 +85,15 @@ def test_a_step_is_that_of_the_extended_system(name):
     assert abs(without[1] - p) > 1e-3
 
 
+@pytest.mark.parametrize("shortcuts", [True, False])
+def test_a_force_of_time_alone_is_taken_at_its_stage(shortcuts):
+    """It depends on no position that could keep the stages apart."""
+    system = da.System(H=lambda q, p, t: p[0] ** 2 / 2, F=lambda q, p, t: jnp.cos(t)[None],
+                       dim=1, time=True)  # fmt: skip
+    q, p, _ = da.step(system, da.midpoint(), [0.0], [0.0], 0.2, [], t=1.0, shortcuts=shortcuts)
+    np.testing.assert_allclose([q[0], p[0]], [0.02 * np.cos(1.1), 0.2 * np.cos(1.1)], rtol=1e-14)
+
+
 def errors_of_midpoint() -> np.ndarray:
     """Errors of paths without noise after halving the step twice."""
 
