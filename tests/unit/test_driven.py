@@ -369,3 +369,15 @@ def test_stochastic_resonance():
     rate = 0.618 * np.sqrt(2) / (2 * np.pi) * np.exp(-1 / (4 * 0.12))
     expected = 0.05 / 0.12 * 2 * rate / np.hypot(2 * rate, omega)
     assert abs(resonant / expected - 1) < 0.25
+
+
+def test_advice_on_a_failed_path_of_a_system_with_a_shape():
+    """Fields are tried where the path began, at its time, in the shape of the system."""
+
+    def H(q, p, t):
+        return jnp.sum(p**2) / 2 + jnp.linalg.norm(q) * t
+
+    system = da.System(H=H, dim=(1, 2), time=True)
+    rest = (np.zeros((1, 2)), np.zeros((1, 2)))
+    with pytest.warns(RuntimeWarning, match="not finite at its initial state"):
+        da.simulate(system, da.heun(), rest, dt=0.1, t_end=0.2, paths=1, progress=False)
