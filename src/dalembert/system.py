@@ -20,6 +20,7 @@ import numpy as np
 from dalembert.caches import Kept, shared
 from dalembert.captured import Keyed, captured
 from dalembert.digest import ORDERS, traced_key
+from dalembert.driven import Timed, at_time, extended, refusal, time_of
 from dalembert.flow import Flow
 from dalembert.functions import check_function, check_linear
 from dalembert.joint import Joint, joint_terms
@@ -33,9 +34,10 @@ ALL = -1
 Bracket = tuple[Any, Any]
 """[A, B] = DB·A − DA·B of two fields: 0 is the drift, r noise number r, or brackets again."""
 
-Term = tuple[str, int | Bracket]
+Term = tuple[str, int | Bracket] | tuple[str, int | Bracket, float]
 """One term of the equations: a kind (H_p, H_q, F, h_p, h_q, f) and the noise it belongs to, or the
-position or momentum part (bracket_q, bracket_p) of a bracket of fields."""
+position or momentum part (bracket_q, bracket_p) of a bracket of fields. In the rows of a driven
+system also the time at which it is taken, as a part of the step."""
 
 DRIFT_TERMS = ("H_p", "H_q", "F")
 NOISE_TERMS = ("h_p", "h_q", "f")
@@ -66,6 +68,8 @@ class System:
             constraints take such a system.
         flow: a part of the motion that is given as a map, a `da.Flow` such as collisions; all
             noises are its own then.
+        time: if True, the system is driven in time: every function takes the time after q and p,
+            `(q, p, t)`, then w and params as far as there are any. One of them must read it.
 
     The functions are written with `jax.numpy`. Everything is checked on construction.
     """
@@ -81,6 +85,7 @@ class System:
     noises: Any = None
     constraints: Callable[..., Any] | None = None
     flow: Flow | None = None
+    time: bool = False
     _backwards: frozenset[str] = field(init=False, default=frozenset())
     _kept: Any = field(init=False, default_factory=Kept)
     #: The number c of constraints, 0 if there are none.
@@ -100,10 +105,12 @@ class System:
         else:
             size = _size("noises", "Wiener processes", self.noises)
             self._set("noises", size)
-            h, f = joint_terms(self.h, self.f, size.shape)
+            h, f = joint_terms(self.h, self.f, size.shape, self.time)
         self._set("h", h)
         self._set("f", f)
         self._set("invariants", _by_name(self.invariants))
+        if not isinstance(self.time, bool):
+            raise TypeError(f"time must be True or False, not {self.time!r}.")
         self._set("_backwards", frozenset(self._checked()))
         self._set("constraint_count", self._checked_constraints())
 
@@ -135,21 +142,25 @@ class System:
         if self.noise_shape is None:
             scalars |= {f"h[{i}]": h_i for i, h_i in enumerate(self.h)}
             vectors |= {f"f[{i}]": f_i for i, f_i in enumerate(self.f)}
-        told = [
-            name
+        found = {
+            name: check_function(name, fun, self.shape, self.params, shape, time=self.time)
             for shape, functions in (((), scalars), (self.shape, vectors))
             for name, fun in functions.items()
             if fun is not None or name == "H"
-            if check_function(name, fun, self.shape, self.params, shape).has_rules
-        ]
+        }
         if self.noise_shape is not None:
             for name, terms, shape in (("h", self.h, ()), ("f", self.f, self.shape)):
                 if terms.fun is not None:
-                    like = self.shape, self.params, shape, self.noise_shape
-                    if check_function(name, terms.fun, *like).has_rules:
-                        told.append(name)
-                    check_linear(name, terms.fun, self.shape, self.params, self.noise_shape)
-        return told
+                    like = self.shape, self.params, shape, self.noise_shape, self.time
+                    found[name] = check_function(name, terms.fun, *like)
+                    check_linear(name, terms.fun, *like[:2], *like[3:])
+        reads = [c.reads_time for name, c in found.items() if not name.startswith("invariants")]
+        if self.time and not any(reads):
+            raise ValueError(
+                f"time=True, but none of the functions of {self.name!r} depends on t: leave "
+                "time=True and the argument t out, or use t."
+            )
+        return [name for name, checked in found.items() if checked.has_rules]
 
     def _checked_constraints(self) -> int:
         if self.constraints is None:
@@ -192,7 +203,7 @@ class System:
         functions += (self.h.fun, self.f.fun) if self.is_joint else (*self.h, *self.f)
         functions += () if self.flow is None else (self.flow.map,)
         keys = (self.known(fun).key for fun in functions)
-        return (*keys, self.shape, self.noise_shape, self.params is not None)
+        return (*keys, self.shape, self.noise_shape, self.params is not None, self.time)
 
     def known(self, fun: Any) -> Keyed:
         """A function of (q, p), or (q, p, params), and what it is known by."""
@@ -226,7 +237,8 @@ class System:
     def retraced(self, fun: Any) -> Hashable:
         """What a function of (q, p), or (q, p, params), is known by if what it reads is hidden."""
         z = jax.ShapeDtypeStruct(self.shape, np.float64)
-        like = [z] if fun is self.constraints else [z, z]
+        time = [jax.ShapeDtypeStruct((), np.float64)] if self.time else []
+        like = [z] if fun is self.constraints else [z, z, *time]
         if self.is_joint and fun in (self.h.fun, self.f.fun):
             like.append(jax.ShapeDtypeStruct(self.noise_shape, np.float64))
         if self.params is not None:
@@ -240,6 +252,7 @@ class System:
         dim = self.dim if len(self.shape) == 1 else self.shape
         text = f"System {self.name!r}: dim={dim}, noises={self.noises}"
         text += f", constraints={self.constraint_count}" if self.constraint_count else ""
+        text += ", driven in time" if self.time else ""
         return text if self.params is None else f"{text}, params={self.params}"
 
     def with_params(self, params: Any = None, **changes: Any) -> "System":
@@ -264,8 +277,48 @@ class System:
 
     def evaluate(self, fun: Callable[..., Any], q: Any, p: Any, params: Any, *w: Any) -> Any:
         """Call a user's function, of flat states, with arguments in the shapes that it expects."""
-        given = (self.shaped(q), self.shaped(p), *(x.reshape(self.noise_shape) for x in w))
+        given = [self.shaped(q), self.shaped(p)]
+        if self.time:
+            if not isinstance(params, Timed):
+                raise refusal(self)
+            t, params = params
+            given.append(jnp.asarray(t, q.dtype))
+        given += [x.reshape(self.noise_shape) for x in w]
         return fun(*given) if self.params is None else fun(*given, params)
+
+    def told(self, t: Any, params: Any) -> Any:
+        """What terms are told besides q and p: the parameters, and the time if there is one."""
+        t = time_of(self, t)
+        return Timed(t, params) if self.time else params
+
+    def begin(self, q: Any, p: Any, t: Any = 0.0) -> tuple[Any, Any]:
+        """Flat states as steps take them.
+
+        Those of a driven system have one more entry: that of q is the time when the path began,
+        that of p the number of its steps. So the time of a step has no rounding of many sums.
+        """
+        if not self.time:
+            return q, p
+        ends = (jnp.full((*x.shape[:-1], 1), last, x.dtype) for x, last in ((q, t), (p, 0)))
+        q, p = (jnp.concatenate([x, end], axis=-1) for x, end in zip((q, p), ends, strict=True))
+        return q, p
+
+    @property
+    def entries(self) -> int:
+        """How many numbers there are in q, and in p, as steps take them."""
+        return int(self.dim) + self.time
+
+    def at(self, t: Any) -> "System":
+        """A driven system as it is at one time: a system without time."""
+        return at_time(self, t)
+
+    def extended(self) -> "System":
+        """A driven system as one without time, in which time is the last position.
+
+        Its momentum is minus the energy that the drive has put in. `da.diagnose` and all functions
+        of `da.theory` take it, with states of shape (dim + 1,).
+        """
+        return extended(self)
 
     def flat(self, name: str, x: Any) -> Any:
         """A state in the shape that users see as a flat one, (dim,), or an error."""
@@ -273,19 +326,22 @@ class System:
 
     def shaped(self, x: Any) -> Any:
         """Flat states, shape (..., dim), in the shape that users see."""
+        if x.shape[-1] > self.dim:
+            x = x[..., : self.dim]
         return x if len(self.shape) == 1 else x.reshape(*x.shape[:-1], *self.shape)
 
     def term(self, term: Term) -> Callable[..., Any] | None:
         """One term of the equations as a function of (q, p, params), or None if it is zero.
 
-        States are flat here. The term of noise number ALL is a function of (q, p, params, w).
+        States are flat here. The term of noise number ALL is a function of (q, p, params, w). A
+        driven system's is told `Timed(t, params)` instead of params.
         """
         if self.flow is not None:
             raise ValueError(
                 f"{self.name!r} has a flow, {self.flow.name!r}, which is a map and no field: what "
                 "needs equations can be asked for system.fields, the system without it."
             )
-        kind, i = term
+        kind, i, *_ = term
         if kind in BRACKET_TERMS:
             part = BRACKET_TERMS.index(kind)
             return lambda q, p, params: self._bracket_or_field(i, q, p, params)[part]
@@ -310,7 +366,8 @@ class System:
     def term_like(self, term: Term, z: Any) -> tuple[Any, ...]:
         """The types of what a term is called with, for states of a type."""
         w = (jax.ShapeDtypeStruct((self.noises,), z.dtype),) if term[1] == ALL else ()
-        return z, z, self.params, *w
+        t = jax.ShapeDtypeStruct((), z.dtype)
+        return z, z, Timed(t, self.params) if self.time else self.params, *w
 
     @property
     def noise_numbers(self) -> Sequence[int]:
@@ -326,34 +383,34 @@ class System:
             return terms.fun
         return terms[i] if len(terms) else None
 
-    def drift(self, q: Any, p: Any) -> tuple[Any, Any]:
+    def drift(self, q: Any, p: Any, t: Any = None) -> tuple[Any, Any]:
         """The Stratonovich drift (H_p, −H_q + F), each of the shape of q."""
-        dq, dp = self._at(self._drift, q, p)
+        dq, dp = self._at(self._drift, q, p, t)
         return self.shaped(dq), self.shaped(dp)
 
-    def diffusion(self, q: Any, p: Any) -> tuple[Any, Any]:
+    def diffusion(self, q: Any, p: Any, t: Any = None) -> tuple[Any, Any]:
         """The noise fields (h_i,p) and (−h_i,q + f_i), each of shape (noises, dim)."""
-        return self._at(self._diffusion, q, p)
+        return self._at(self._diffusion, q, p, t)
 
-    def ito(self, q: Any, p: Any) -> tuple[Any, Any]:
+    def ito(self, q: Any, p: Any, t: Any = None) -> tuple[Any, Any]:
         """Itô drift A(z) of shape (2·dim,) and diffusion B(z) of shape (2·dim, noises).
 
         A = V₀ + ½ Σ DV_i·V_i with the Stratonovich fields V; written out, its momentum row is
         the paper's with (h_qp − f_p)(h_q − f) in place of the printed (h_qp − f_p)(h_p − f).
         """
-        return self._at(self._ito, q, p)
+        return self._at(self._ito, q, p, t)
 
-    def gamma(self, q: Any, p: Any) -> Any:
+    def gamma(self, q: Any, p: Any, t: Any = None) -> Any:
         """Γ_ij, the position part of DV_j·V_i, of shape (noises, noises, dim)."""
-        return self._at(self._second, q, p)[0]
+        return self._at(self._second, q, p, t)[0]
 
-    def lam(self, q: Any, p: Any) -> Any:
+    def lam(self, q: Any, p: Any, t: Any = None) -> Any:
         """Λ_ij, the momentum part of DV_j·V_i, of shape (noises, noises, dim)."""
-        return self._at(self._second, q, p)[1]
+        return self._at(self._second, q, p, t)[1]
 
-    def _at(self, fun: Callable[..., Any], q: Any, p: Any) -> Any:
+    def _at(self, fun: Callable[..., Any], q: Any, p: Any, t: Any) -> Any:
         q, p = self.flat("q", q), self.flat("p", p)
-        return with_precision(fun, q, p, self.params)
+        return with_precision(fun, q, p, self.told(t, self.params))
 
     def _drift(self, q: Any, p: Any, params: Any) -> tuple[Any, Any]:
         return self._field(DRIFT_TERMS, 0, q, p, params)
@@ -372,11 +429,17 @@ class System:
             return self._field(kinds, number, q, p, params)
 
         def field(which: Any) -> Callable[..., tuple[Any, Any]]:
-            return lambda q, p: self._bracket_or_field(which, q, p, params)
+            return lambda q, p, *t: self._bracket_or_field(
+                which, q, p, params._replace(t=t[0]) if t else params
+            )
 
+        def speed(which: Any) -> tuple[Any, ...]:
+            return (jnp.asarray(float(which == 0), q.dtype),) if self.time else ()
+
+        at = (q, p, jnp.asarray(params.t, q.dtype)) if self.time else (q, p)
         a, b = map(field, which)
-        along_a = jax.jvp(b, (q, p), a(q, p))[1]
-        along_b = jax.jvp(a, (q, p), b(q, p))[1]
+        along_a = jax.jvp(b, at, (*a(*at), *speed(which[0])))[1]
+        along_b = jax.jvp(a, at, (*b(*at), *speed(which[1])))[1]
         return along_a[0] - along_b[0], along_a[1] - along_b[1]
 
     def _diffusion(self, q: Any, p: Any, params: Any) -> tuple[Any, Any]:

@@ -189,7 +189,8 @@ def _observables(
             )
         named[name] = one if isinstance(one, Mean) else Mean(one)
         fun = named[name].of
-        shape = check_function(f"observable {name!r}", fun, system.shape, system.params, None).shape
+        like = system.shape, system.params, None
+        shape = check_function(f"observable {name!r}", fun, *like, time=system.time).shape
         shapes.append((name if isinstance(given, Mapping) else None, shape))
     return named, tuple(shapes)
 

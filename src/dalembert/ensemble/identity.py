@@ -83,6 +83,7 @@ def describe(settings: Settings, exactly: bool) -> Description:
                 "noises": system.noises,
                 "params": _plain(system.params),
                 "functions": functions,
+                **({"time": True} if system.time else {}),
             },
             "method": _method(settings.method, system, settings, unknown),
             "initial": _initial(settings, unknown),
@@ -185,7 +186,7 @@ def describe_functions(
         found["constraints"] = described("constraints", system.constraints, of_positions)
     if system.is_joint:
         w = jax.ShapeDtypeStruct(system.noise_shape, dtype)
-        with_noises = (*arguments[:2], w, *arguments[2:])
+        with_noises = (*arguments[: 2 + system.time], w, *arguments[2 + system.time :])
         found |= {
             name: described(name, terms.fun, with_noises)
             for name, terms in (("h", system.h), ("f", system.f))
@@ -199,7 +200,8 @@ def describe_functions(
 def arguments_like(system: System, dtype: np.dtype) -> tuple[Any, ...]:
     """What the functions of a system are called with in a run."""
     z = jax.ShapeDtypeStruct(system.shape, dtype)
-    return (z, z) if system.params is None else (z, z, cast(system.params, dtype))
+    like = (z, z, *([jax.ShapeDtypeStruct((), dtype)] if system.time else []))
+    return like if system.params is None else (*like, cast(system.params, dtype))
 
 
 def _traced(

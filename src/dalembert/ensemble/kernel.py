@@ -95,6 +95,7 @@ class Kernel:
 
         What their steps have to report begins with what is known before.
         """
+        q, p = map(np.asarray, self.stepper.system.begin(q, p))
         paths = len(q)
         zeros, none = np.zeros(paths, np.int32), np.full(paths, -1, np.int32)
         residual = np.full(paths, report.residual, self.stepper.dtype)
@@ -108,9 +109,14 @@ class Kernel:
 
     def leave(self, state: PathState) -> tuple[Any, Any]:
         """The states of all paths as arrays of shape (paths, dim)."""
+        dim = self.stepper.system.dim
         if not self.stepper.is_scalar:
-            return state.q, state.p
-        return jnp.stack(state.q, axis=-1), jnp.stack(state.p, axis=-1)
+            return (
+                (state.q[:, :dim], state.p[:, :dim])
+                if self.stepper.system.time
+                else (state.q, state.p)
+            )
+        return jnp.stack(state.q[:dim], axis=-1), jnp.stack(state.p[:dim], axis=-1)
 
     def _observe_paths(
         self, state: PathState, memory: Any, block: Block, step: Any

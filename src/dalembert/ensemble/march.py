@@ -177,7 +177,7 @@ def march_fast(stepper: Fast, state: PathState, block: Block, stretch: Stretch) 
         return after, terms_at(after.q, after.p)
 
     def terms_at(q: Any, p: Any) -> Any:
-        return stepper.terms_at(q, p, block.params)
+        return stepper.terms_at(q, p, block.dt, block.params)
 
     start = moving(state)
     carry = start, jax.vmap(terms_at)(start.q, start.p)

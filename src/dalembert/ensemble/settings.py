@@ -47,6 +47,9 @@ SHARES = 8
 
 MAX_STEPS = 2**30
 
+MAX_ROUNDING = 2.0**-7
+"""Part of a step to which the last times of a driven system are known: 2^16 steps in float32."""
+
 WHAT = {"observe": "an observable", "histograms": "a histogram", "statistics": "a statistic"}
 """What comes through the arguments that take statistics."""
 
@@ -157,6 +160,11 @@ def make_settings(
     dt, t_end = _number("dt", dt), _number("t_end", t_end)
     check_dt(dt, as_dtype(dtype))
     steps = _check_schedule(dt, t_end)
+    if system.time and steps * np.finfo(as_dtype(dtype)).eps > MAX_ROUNDING:
+        raise ValueError(
+            f"{steps:,} steps are too many in {as_dtype(dtype)} for {system.name!r}, which is "
+            "driven in time: its last times would be off by a part of a step. Use float64."
+        )
     save_every = whole("save_every", save_every, 1)
     paths, seed = whole("paths", paths, 1), whole("seed", seed, 0)
     check_choice("keep", keep, ("nothing", "final", "all"))

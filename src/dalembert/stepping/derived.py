@@ -58,6 +58,7 @@ def derived_system(
     else:
         noise = {"h": list(map(scalar, system.h)), "f": list(map(vector, system.f))}
     parts = {"dim": dim, "params": system.params, "name": system.name, "one": system}
+    parts |= {"time": system.time}
     return DerivedSystem(scalar(system.H), vector(system.F), **noise, **parts)
 
 

@@ -34,6 +34,9 @@ def describe(stepper: Stepper) -> str:
     else:
         for number, solver in enumerate(stepper.solvers, 1):
             lines.append(f"  {number}. {_block(solver, stepper)}")
+    if system.time:
+        times = ", ".join(f"{part:.4g}" for part in plan.times)
+        lines.insert(3, f"  driven: terms are taken at {times} of a step")
     unknowns = [len(s.block.unknowns) * system.dim for s in stepper.solvers if s.block.unknowns]
     lines.append(f"  equations to solve: {' + '.join(map(str, unknowns)) or 'none, explicit'}")
     if system.flow is not None:
@@ -59,7 +62,9 @@ def _terms(stepper: Stepper) -> str:
     words = {Degree.ZERO: "", Degree.CONSTANT: "", Degree.AFFINE: "linear", Degree.NONLINEAR: ""}
     # Noises of which the same is to be said are named together.
     alike: dict[tuple[str, str], list[int]] = {}
-    for (kind, r), dependence in stepper.dependence.items():
+    for (kind, r, *time), dependence in stepper.dependence.items():
+        if time and (kind, r) in stepper.dependence:
+            continue
         arguments = [
             f"{variable}" + (f" ({words[d]})" if words[d] else "")
             for variable, d in (("q", dependence.on_q), ("p", dependence.on_p))
@@ -87,7 +92,7 @@ def _numbers(which: list[int]) -> str:
 
 
 def _term_name(term: Term) -> str:
-    kind, r = term
+    kind, r, *_ = term
     return f"{_bracket(r)}_{kind[-1]}" if isinstance(r, tuple) else kind
 
 

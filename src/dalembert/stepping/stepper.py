@@ -17,11 +17,13 @@ import numpy as np
 
 from dalembert.caches import Kept, kept
 from dalembert.dependence import has_rules
+from dalembert.driven import Timed, refusal
 from dalembert.elementary import absolute
 from dalembert.methods import Method
 from dalembert.noise import Increments
 from dalembert.stepping import newton
 from dalembert.stepping.block_solver import BlockSolver, Solver, block_solvers
+from dalembert.stepping.clocks import with_times
 from dalembert.stepping.equations import (
     OLD_P,
     OLD_Q,
@@ -131,16 +133,24 @@ class Stepper:
         What `terms_at` gives for the state need not be evaluated again if it is given. A flow acts
         for half of the time before the step of the method, and for the other half after it.
         """
-        flow = self.system.flow
-        if flow is None:
+        if self.system.flow is None:
             return self._advance(q, p, dt, increments, params, solver, at_start)
-        given = (None if self.system.params is None else params), self.system.shape
         before, after = _halves(dt, increments)
-        q, p = flow.act(q, p, before, dt / 2, *given)
+        q, p = self._acted(q, p, before, dt / 2, params)
         none = increments._replace(dW=before[:0], dZ=before[:0])
         q, p, info = self._advance(q, p, dt, none, params, solver, at_start)
-        q, p = flow.act(q, p, after, dt / 2, *given)
+        q, p = self._acted(q, p, after, dt / 2, params)
         return q, p, info._replace(converged=info.converged & self.is_finite(q, p))
+
+    def _acted(self, q: Any, p: Any, w: Any, h: Any, params: Any) -> tuple[Any, Any]:
+        """States after the flow, which does not move the clock of a driven system."""
+        system, flow = self.system, self.system.flow
+        assert flow is not None, "asked only of systems that have one"
+        given = (None if system.params is None else params), system.shape
+        new = flow.act(q[: system.dim], p[: system.dim], w, h, *given)
+        if not system.time:
+            return new
+        return jnp.append(new[0], q[-1]), jnp.append(new[1], p[-1])
 
     def _advance(
         self,
@@ -153,10 +163,12 @@ class Stepper:
         at_start: Mapping[Term, Any] | None,
     ) -> tuple[Any, Any, StepInfo]:
         """One step of the method, with the fields of the system."""
+        (now, (q, p)), clock = self.clock(q, p, dt), (q[-1], p[-1])
         names = increment_names(self.plan)
         factors = self.factors(dt, params) if self.factors else {}
         values = increment_values(names, dt, increments, self.dtype, factors)
-        around = Surroundings({OLD_Q: q, OLD_P: p}, values, params, dict(at_start or {}))
+        times = {part: now if part == 0 else now + part * dt for part in self.plan.times}
+        around = Surroundings({OLD_Q: q, OLD_P: p}, values, params, dict(at_start or {}), times)
         if self.is_scalar:
             rows = {OLD_Q: vector(q), OLD_P: vector(p)}
             around = jax.tree.map(components, around._replace(rows={}))._replace(rows=rows)
@@ -174,9 +186,23 @@ class Stepper:
         q, p = around.rows[self.plan.new_q], around.rows[self.plan.new_p]
         if self.is_scalar:
             q, p = newton.as_scalars(q, self.dtype), newton.as_scalars(p, self.dtype)
+        if now is not None:
+            q, p = self.append(q, clock[0]), self.append(p, clock[1] + 1)
         is_finite = self.is_finite(q, p)
         solved = (residual <= newton.tolerance(self.dtype)) & is_finite
         return q, p, StepInfo(solved, iterations, residual)
+
+    def clock(self, q: Any, p: Any, dt: Any) -> tuple[Any, tuple[Any, Any]]:
+        """The time, None if the system has none, and the state without it."""
+        if not self.system.time:
+            return None, (q, p)
+        if len(q) != self.system.entries:
+            raise refusal(self.system)
+        return q[-1] + p[-1] * dt, (q[:-1], p[:-1])
+
+    def append(self, x: Any, entry: Any) -> Any:
+        """A state that has been entered, with one more entry."""
+        return (*x, entry) if self.is_scalar else jnp.append(x, entry)
 
     @property
     def lasting(self) -> tuple[Term, ...]:
@@ -186,12 +212,18 @@ class Stepper:
         entries = (entry for row in self.plan.rows.values() for entry in row)
         places = {entry[:3] for entry in entries if not entry.increment.is_joint}
         new = self.plan.new_q.number
-        return tuple(sorted(t for t, q, p in places if (q, p) == (0, 0) and (t, new, 0) in places))
+        # What is taken at the end of a step is taken at the beginning of the next one.
+        ends = {(t if t[2:] != (1.0,) else (*t[:2], 0.0), q, p) for t, q, p in places}
+        return tuple(sorted(t for t, q, p in places if (q, p) == (0, 0) and (t, new, 0) in ends))
 
-    def terms_at(self, q: Any, p: Any, params: Any) -> dict[Term, Any]:
+    def terms_at(self, q: Any, p: Any, dt: Any, params: Any) -> dict[Term, Any]:
         """The lasting terms at a state."""
         terms = {term: self.system.term(term) for term in self.lasting}
-        return {term: fun(q, p, params) for term, fun in terms.items() if fun}
+        if not terms:
+            return {}
+        now, (q, p) = self.clock(q, p, dt)
+        told = params if now is None else Timed(now, params)
+        return {term: fun(q, p, told) for term, fun in terms.items() if fun}
 
 
 def _halves(dt: Any, noise: Increments) -> tuple[Any, Any]:
@@ -258,6 +290,8 @@ def one_stepper(
     system = whole.fields
     stages = method.rows_for(system)
     z = jax.ShapeDtypeStruct((system.dim,), dtype)
+    if system.time:
+        stages = with_times(system, method, stages, z)
     terms = {entry.term for row in (*stages.q_rows, *stages.p_rows) for entry in row}
     dependence = find_dependence(system, z, terms)
     plan = make_plan(stages, dependence, shortcuts)
@@ -293,7 +327,9 @@ def _factors(system: System, plan: Plan, z: Any, scalar: bool) -> Callable[[Any,
         return None
 
     def run(dt: Any, params: Any) -> Any:
-        return {factor: factor(system, dt, params) for factor in found if factor}
+        # Methods that have factors take systems whose friction is the same at all times.
+        told = Timed(jnp.zeros_like(dt), params) if system.time else params
+        return {factor: factor(system, dt, told) for factor in found if factor}
 
     params = jax.tree.map(lambda x: Shared(x.shape, x.dtype), system.params)
     types = Shared((), z.dtype), params

@@ -20,6 +20,7 @@ from jax import lax
 
 from dalembert.caches import bounded, kept
 from dalembert.captured import Keyed
+from dalembert.driven import Timed
 from dalembert.noise import Increments
 from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.derived import (
@@ -85,16 +86,16 @@ class StoppingMethod(DerivedMethod):
 def _event_on(one: Stepper, event: Function) -> Callable[..., Any]:
     """The event for states that have been entered."""
 
-    def of_flat(q: Any, p: Any, params: Any) -> Any:
-        return jnp.asarray(one.system.evaluate(event, q, p, params), q.dtype)
+    def of_flat(q: Any, p: Any, told: Any) -> Any:
+        return jnp.asarray(one.system.evaluate(event, q, p, told), q.dtype)
 
     if not one.is_scalar:
         return of_flat
     z = jax.ShapeDtypeStruct((one.system.dim,), one.dtype)
-    program = scalarise(of_flat, z, z, one.system.params)
+    program = scalarise(of_flat, *one.system.term_like(("H_p", 0), z))
 
-    def of_scalars(q: Any, p: Any, params: Any) -> Any:
-        return program(vector(q), vector(p), jax.tree.map(components, params))[()]
+    def of_scalars(q: Any, p: Any, told: Any) -> Any:
+        return program(vector(q), vector(p), jax.tree.map(components, told))[()]
 
     return of_scalars
 
@@ -117,13 +118,16 @@ class StoppingStepper(DerivedStepper):
     ) -> tuple[Any, Any, StepInfo]:
         """One step of one path, if it has not stopped, for states that have been entered."""
         dim = self.one.system.dim
-        now, steps, value = (q[dim:-1], p[dim:-1]), q[-1], p[-1]
-        new_q, new_p, info = self.one.advance(*now, dt, increments, params, solver, at_start)
-        new = self.event(new_q, new_p, params)
+        (before_q, before_p), steps, value = self._now(q, p), q[2 * dim], p[2 * dim]
+        new_q, new_p, info = self.one.advance(
+            before_q, before_p, dt, increments, params, solver, at_start
+        )
+        clock, place = self.one.clock(new_q, new_p, dt)
+        new = self.event(*place, params if clock is None else Timed(clock, params))
         stops = ((value > 0) & (new <= 0)) | ((value < 0) & (new >= 0))
         count = jnp.where(stops, -(steps + 1), steps + 1)
         has_stopped = steps < 0
-        after = self._joined(now[0], new_q, count), self._joined(now[1], new_p, new)
+        after = self._joined(before_q, new_q, count), self._joined(before_p, new_p, new)
         q, p = jax.tree.map(partial(jnp.where, has_stopped), (q, p), after)
         return (
             q,
@@ -141,21 +145,28 @@ class StoppingStepper(DerivedStepper):
         place = partial(located, self.one.system, event, dt)
         return jax.vmap(lambda q, p: place(q, p, params))(q, p)
 
-    def terms_at(self, q: Any, p: Any, params: Any) -> Any:
+    def terms_at(self, q: Any, p: Any, dt: Any, params: Any) -> Any:
+        return self.one.terms_at(*self._now(q, p), dt, params)
+
+    def _now(self, q: Any, p: Any) -> Any:
+        """The path itself; what comes after its number of steps is its clock, if it has one."""
         dim = self.one.system.dim
-        return self.one.terms_at(q[dim:-1], p[dim:-1], params)
+        if not self.system.time:
+            return q[dim : 2 * dim], p[dim : 2 * dim]
+        return tuple(self.one.append(x[dim : 2 * dim], x[-1]) for x in (q, p))
 
     def _joined(self, before: Any, now: Any, last: Any) -> Any:
+        dim = self.one.system.dim
         if self.is_scalar:
-            return (*before, *now, last)
-        return jnp.concatenate([before, now, last[None]])
+            return (*before[:dim], *now[:dim], last, *now[dim:])
+        return jnp.concatenate([before[:dim], now[:dim], last[None], now[dim:]])
 
 
 def begun(system: System, event: Function, q: Any, p: Any) -> tuple[Any, Any]:
     """The state of a path that begins, from states in the shape of the system."""
-    value = jnp.asarray(event(q, p) if system.params is None else event(q, p, system.params))
     q, p = (jnp.ravel(jnp.asarray(x)) for x in (q, p))
-    last = value.astype(p.dtype).reshape(1)
+    told = system.told(0.0 if system.time else None, system.params)
+    last = jnp.asarray(system.evaluate(event, q, p, told)).astype(p.dtype).reshape(1)
     return jnp.concatenate([q, q, jnp.zeros_like(q[:1])]), jnp.concatenate([p, p, last])
 
 
@@ -170,7 +181,15 @@ def located(system: System, event: Function, dt: Any, q: Any, p: Any, params: An
     """
     dim = int(system.dim)
     before, now = (jnp.concatenate([q[i : i + dim], p[i : i + dim]]) for i in (0, dim))
-    drifts = (jnp.concatenate(system._drift(z[:dim], z[dim:], params)) for z in (before, now))
+    begin = (jnp.abs(q[-1]) - 1) * dt
+
+    def told(share: Any) -> Any:
+        return Timed(begin + share * dt, params) if system.time else params
+
+    drifts = (
+        jnp.concatenate(system._drift(z[:dim], z[dim:], told(share)))
+        for share, z in enumerate((before, now))
+    )
     change = now - before
     a, b = (dt * drift - change for drift in drifts)
     if system.noises:
@@ -180,15 +199,15 @@ def located(system: System, event: Function, dt: Any, q: Any, p: Any, params: An
         bent = (1 - share) * a - share * b
         return before + share * change + share * (1 - share) * bent
 
-    def value(z: Any) -> Any:
-        return system.evaluate(event, z[:dim], z[dim:], params)
+    def value(z: Any, share: Any) -> Any:
+        return system.evaluate(event, z[:dim], z[dim:], told(share))
 
-    begins = jnp.sign(value(before))
+    begins = jnp.sign(value(before, 0))
 
     def halve(_: Any, ends: tuple[Any, Any]) -> tuple[Any, Any]:
         low, high = ends
         middle = (low + high) / 2
-        is_before = jnp.sign(value(at(middle))) == begins
+        is_before = jnp.sign(value(at(middle), middle)) == begins
         return jnp.where(is_before, middle, low), jnp.where(is_before, high, middle)
 
     _, share = lax.fori_loop(0, HALVINGS, halve, (jnp.zeros_like(q[0]), jnp.ones_like(q[0])))
@@ -203,13 +222,19 @@ def located(system: System, event: Function, dt: Any, q: Any, p: Any, params: An
 
 # Compiled code is found again by the identity of functions: equal arguments give the same ones.
 @bounded(256)
-def at_place(system: System, fun: Function) -> Function:
-    """A function of the place of a path, as one of the state of a path that stops."""
+def at_place(system: System, fun: Function, dt: float | None = None) -> Function:
+    """A function of the place of a path, as one of the state of a path that stops.
+
+    With the step size of a driven system, whose paths have their time where they have stopped.
+    """
     dim = int(system.dim)
 
-    def of_state(q: Any, p: Any, *params: Any) -> Any:
+    def of_state(q: Any, p: Any, *rest: Any) -> Any:
         place = (system.shaped(x[dim : 2 * dim]) for x in (q, p))
-        return fun(*place, *params)
+        if dt is not None:
+            t, *rest = rest
+            rest = jnp.where(q[-1] < 0, -q[-1] * jnp.asarray(dt, q.dtype), t), *rest
+        return fun(*place, *rest)
 
     return of_state
 

@@ -16,6 +16,7 @@ import numpy as np
 from jax import lax
 
 from dalembert.dependence import Degree, degree
+from dalembert.driven import refusal
 from dalembert.options import compiled_sooner
 from dalembert.precision import cast
 from dalembert.stepping.locality import is_entrywise
@@ -130,6 +131,8 @@ class Probe:
     """
 
     def __init__(self, system: System, points: Any = None, seed: int = 0) -> None:
+        if system.time:
+            raise refusal(system)
         self.system = system
         self.params = cast(system.params, np.dtype(np.float64))
         self.is_large = max(system.dim, system.noises) > MOST_TERMS
@@ -157,7 +160,7 @@ class Probe:
     def degrees(self) -> dict[str, Dependence]:
         """How every kind of term depends on q with p fixed, and on p with q fixed."""
         kinds: dict[str, Dependence] = {}
-        for (kind, _), found in term_degrees(self.system, (0,), (1,)).items():
+        for (kind, *_), found in term_degrees(self.system, (0,), (1,)).items():
             before = kinds.get(kind, (Degree.ZERO, Degree.ZERO))
             kinds[kind] = Dependence(*map(max, found, before))
         return kinds

@@ -114,11 +114,18 @@ def path_increments(
 
 
 def one_step(stepper: Stepper) -> Callable[..., tuple[Any, Any, StepInfo]]:
-    """(q, p, dt, increments, params) → new q, new p, `StepInfo`, on arrays of shape (dim,)."""
+    """(q, p, dt, increments, params) → new q, new p, `StepInfo`, on arrays of shape (dim,).
 
-    def advance(q: Any, p: Any, dt: Any, increments: Increments, params: Any) -> Any:
+    With the time of the step as a last argument also for systems that are driven in time.
+    """
+    system = stepper.system
+
+    def advance(q: Any, p: Any, dt: Any, increments: Increments, params: Any, *t: Any) -> Any:
+        if t:
+            q, p = system.begin(q, p, *t)
         q, p, info = stepper.advance(stepper.enter(q), stepper.enter(p), dt, increments, params)
-        return stepper.leave(q), stepper.leave(p), info
+        q, p = stepper.leave(q), stepper.leave(p)
+        return (q[: system.dim], p[: system.dim], info) if system.time else (q, p, info)
 
     return advance
 
