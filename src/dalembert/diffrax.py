@@ -124,13 +124,8 @@ class Solver(diffrax.AbstractStratonovichSolver):
             )
 
     def strong_order(self, terms: Any) -> float | None:
-        """The mean-square order to expect on the system, as `da.diagnose` says.
-
-        None if the system is driven in time: it may differ from one time to another.
-        """
+        """The mean-square order to expect on the system, as `da.diagnose` says."""
         system = self._system(terms, None)
-        if system.time:
-            return None
         return _strong_order(system, system.key, self.method)
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: State, args: Any) -> None:

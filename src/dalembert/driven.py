@@ -6,15 +6,17 @@ positions says, and what a method keeps it keeps at every time. Steps use no mor
 (`stepping/clocks.py`); `extended` is the whole system, for theorems about systems without time.
 """
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.dependence import Degree, degree
 from dalembert.joint import Joint
 from dalembert.precision import is_traced
 
-__all__ = ["Timed", "at_time", "extended", "refusal", "time_of"]
+__all__ = ["Timed", "at_time", "degree_in_time", "extended", "refusal", "time_of"]
 
 
 class Timed(NamedTuple):
@@ -52,6 +54,19 @@ def refusal(system: Any) -> TypeError:
     )
 
 
+def degree_in_time(system: Any, term: Any, z: Any) -> Degree:
+    """How a term of a driven system depends on time."""
+    fun = system.term(term)
+    if fun is None:
+        return Degree.ZERO
+    q, p, (t, params), *w = system.term_like(term, z)
+
+    def at(t: Any, q: Any, p: Any, params: Any, *w: Any) -> Any:
+        return fun(q, p, Timed(t, params), *w)
+
+    return degree(at, (t, q, p, params, *w), (0,))
+
+
 def at_time(system: Any, t: Any) -> Any:
     """The system without time whose functions are those of a driven one at some time."""
     when = time_of(system, t)
@@ -59,7 +74,9 @@ def at_time(system: Any, t: Any) -> Any:
     def frozen(fun: Any) -> Any:
         return lambda q, p, *rest: fun(q, p, jnp.asarray(when, q.dtype), *rest)
 
-    return _made_of(system, frozen, frozen, system.shape, f"{system.name} at t = {t}")
+    rest = {"constraints": system.constraints, "flow": system.flow}
+    name = f"{system.name} at t = {t}"
+    return _made_of(system, frozen, frozen, dim=system.shape, name=name, **rest)
 
 
 def extended(system: Any) -> Any:
@@ -85,13 +102,34 @@ def extended(system: Any) -> Any:
     def energy(q: Any, p: Any, *rest: Any) -> Any:
         return inner(q, p, *rest) + p[dim]
 
-    name = f"{system.name}, extended by time"
-    return _made_of(system, scalar, force, (dim + 1,), name, H=energy)
+    def bound(q: Any, *params: Any) -> Any:
+        return system.constraints(q[:dim].reshape(shape), *params)
+
+    def still(fun: Any) -> Any:
+        """A function that knows nothing of time."""
+        return lambda q, p, *rest: fun(q[:dim].reshape(shape), p[:dim].reshape(shape), *rest)
+
+    def moved(q: Any, p: Any, *rest: Any) -> Any:
+        new = still(system.flow.map)(q, p, *rest)
+        return tuple(jnp.append(x.ravel(), old[dim]) for x, old in zip(new, (q, p), strict=True))
+
+    flow = system.flow and replace(
+        system.flow, map=moved, keeps={k: still(fun) for k, fun in system.flow.keeps.items()}
+    )
+    return _made_of(
+        system,
+        scalar,
+        force,
+        H=energy,
+        dim=(dim + 1,),
+        name=f"{system.name}, extended by time",
+        invariants={name: scalar(fun) for name, fun in system.invariants.items()},
+        constraints=system.constraints and bound,
+        flow=flow,
+    )
 
 
-def _made_of(
-    system: Any, scalar: Any, force: Any, shape: tuple[int, ...], name: str, **more: Any
-) -> Any:
+def _made_of(system: Any, scalar: Any, force: Any, **more: Any) -> Any:
     """The system without time of other functions, which are made from those of a driven one."""
 
     def all_of(make: Any, terms: Any) -> Any:
@@ -104,9 +142,7 @@ def _made_of(
         "F": system.F and force(system.F),
         "h": all_of(scalar, system.h),
         "f": all_of(force, system.f),
-        "dim": shape,
         "params": system.params,
-        "name": name,
-        "noises": system.noise_shape,
+        "noises": None if system.flow else system.noise_shape,
     }
     return type(system)(**given | more)

@@ -20,7 +20,8 @@ import numpy as np
 from dalembert.caches import Kept, shared
 from dalembert.captured import Keyed, captured
 from dalembert.digest import ORDERS, traced_key
-from dalembert.driven import Timed, at_time, extended, refusal, time_of
+from dalembert.dependence import Degree
+from dalembert.driven import Timed, at_time, degree_in_time, extended, refusal, time_of
 from dalembert.flow import Flow
 from dalembert.functions import check_function, check_linear
 from dalembert.joint import Joint, joint_terms
@@ -173,6 +174,13 @@ class System:
                 f"degrees of freedom; it returns shape {found}. Of one constraint write "
                 "jnp.stack([...])."
             )
+        with jax.enable_x64(True):
+            z = jax.ShapeDtypeStruct((self.dim,), np.float64)
+            if self.time and degree_in_time(self, ("H_p", 0), z) > Degree.CONSTANT:
+                raise ValueError(
+                    f"∂H/∂p of {self.name!r} depends on t, and with it which momenta are tangent "
+                    "to the constraints: those need a kinetic energy that is the same at all times."
+                )
         return found[0]
 
     def constraint(self, q: Any, params: Any) -> Any:

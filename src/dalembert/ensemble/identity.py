@@ -172,6 +172,7 @@ def describe_functions(
     """The functions of a system by what they compute, and why for those that have no such name."""
     unknown: dict[str, str] = {}
     orders, arguments = ORDERS if exactly else 0, arguments_like(system, dtype)
+    params = arguments[2 + system.time :]
 
     def described(name: str, fun: Any, like: tuple[Any, ...]) -> str | None:
         return None if fun is None else _traced(unknown, name, fun, *like, orders=orders)
@@ -182,17 +183,17 @@ def describe_functions(
         named |= {f"f[{i}]": fun for i, fun in enumerate(system.f)}
     found = {name: described(name, fun, arguments) for name, fun in named.items()}
     if system.constraints is not None:
-        of_positions = arguments[:1] + arguments[2:]
+        of_positions = (*arguments[:1], *params)
         found["constraints"] = described("constraints", system.constraints, of_positions)
     if system.is_joint:
         w = jax.ShapeDtypeStruct(system.noise_shape, dtype)
-        with_noises = (*arguments[: 2 + system.time], w, *arguments[2 + system.time :])
+        with_noises = (*arguments[: 2 + system.time], w, *params)
         found |= {
             name: described(name, terms.fun, with_noises)
             for name, terms in (("h", system.h), ("f", system.f))
         }
     if system.flow is not None:
-        like = system.flow.arguments(arguments[0], *arguments[2:] or (None,))
+        like = system.flow.arguments(arguments[0], *params or (None,))
         found["flow"] = _traced(unknown, "flow", system.flow.map, *like)
     return found, unknown
 

@@ -6,13 +6,13 @@ of positions says: c_i = Σ_j a_ij, whichever method it is. Momenta at a stage d
 
 from typing import Any
 
-from dalembert.dependence import Degree, degree
-from dalembert.driven import Timed
+from dalembert.dependence import Degree
+from dalembert.driven import degree_in_time
 from dalembert.methods import Method
 from dalembert.methods.stages import DT, Row, StageSystem
-from dalembert.system import System, Term
+from dalembert.system import System
 
-__all__ = ["degree_in_time", "with_times"]
+__all__ = ["clock", "with_times"]
 
 
 def with_times(system: System, method: Method, stages: StageSystem, z: Any) -> StageSystem:
@@ -20,7 +20,7 @@ def with_times(system: System, method: Method, stages: StageSystem, z: Any) -> S
 
     A term that does not depend on time is taken at the beginning: what is equal should look equal.
     """
-    clocks = [_clock(method, row) for row in stages.q_rows]
+    clocks = [clock(method, row) for row in stages.q_rows]
     terms = {entry.term for entry in stages.entries}
     moving = {term for term in terms if degree_in_time(system, term, z) > Degree.CONSTANT}
 
@@ -33,7 +33,7 @@ def with_times(system: System, method: Method, stages: StageSystem, z: Any) -> S
     return StageSystem(tuple(map(timed, stages.q_rows)), tuple(map(timed, stages.p_rows)))
 
 
-def _clock(method: Method, row: Row) -> float:
+def clock(method: Method, row: Row) -> float:
     """How far the time of a row is from the beginning of the step, in steps."""
     along_drift = [entry for entry in row if entry.term == ("H_p", 0)]
     for entry in along_drift:
@@ -44,16 +44,3 @@ def _clock(method: Method, row: Row) -> float:
             )
     # Rounded, so that sums of thirds are 1.
     return round(float(sum(entry.weight for entry in along_drift)), 15)
-
-
-def degree_in_time(system: System, term: Term, z: Any) -> Degree:
-    """How a term of a driven system depends on time."""
-    fun = system.term(term)
-    if fun is None:
-        return Degree.ZERO
-    q, p, (t, params), *w = system.term_like(term, z)
-
-    def at(t: Any, q: Any, p: Any, params: Any, *w: Any) -> Any:
-        return fun(q, p, Timed(t, params), *w)
-
-    return degree(at, (t, q, p, params, *w), (0,))

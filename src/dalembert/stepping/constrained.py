@@ -11,13 +11,15 @@ import numpy as np
 from jax import lax
 
 from dalembert.dependence import Degree
+from dalembert.driven import Timed
 from dalembert.methods import Method
 from dalembert.noise import Increments
 from dalembert.stepping import newton
 from dalembert.stepping.block_solver import Solver
+from dalembert.stepping.clocks import clock
 from dalembert.stepping.multipliers import Blocks, find_blocks, solve_multipliers
 from dalembert.stepping.newton import Report
-from dalembert.stepping.stepper import StepInfo, Stepper, one_stepper
+from dalembert.stepping.stepper import StepInfo, Stepper, at_next, one_stepper
 from dalembert.system import System, Term
 
 __all__ = ["ConstrainedStepper", "Manifold", "constrained_stepper"]
@@ -36,10 +38,10 @@ class Manifold:
         return lambda u: pull(u)[0]
 
     def velocity(self, q: Any, p: Any, params: Any) -> Any:
-        """H_p."""
+        """H_p, which is the same at all times."""
         fun = self.system.term(("H_p", 0))
         assert fun is not None, "there is a Hamiltonian"
-        return fun(q, p, params)
+        return fun(q, p, Timed(jnp.zeros((), q.dtype), params) if self.system.time else params)
 
     def normal_velocity(self, q: Any, p: Any, params: Any) -> Any:
         """Dg(q) H_p(q, p), shape (c,)."""
@@ -96,10 +98,15 @@ class Manifold:
 
 
 class Part(NamedTuple):
-    """An ordinary step that is taken a number of times, each with projections."""
+    """An ordinary step that is taken a number of times, each with projections.
+
+    Attributes:
+        begins: when the first of them begins, as a part of the whole step.
+    """
 
     stepper: Stepper
     repeats: int
+    begins: float
 
     @property
     def moves(self) -> bool:
@@ -141,9 +148,11 @@ class ConstrainedStepper(Stepper):
     ) -> tuple[Any, Any, StepInfo]:
         """One step of one path: part after part, and the worst of what they report."""
         reports: list[Report] = []
+        (now, (q, p)), clock = self.clock(q, p, dt), (q[-1], p[-1])
         for part in self.parts:
             known = at_start if part is self.parts[0] and part.repeats == 1 else None
-            step = partial(self._part, part, dt, increments, params, solver, known)
+            t = None if now is None else now + part.begins * dt
+            step = partial(self._part, part, t, dt, increments, params, solver, known)
             if part.repeats == 1:
                 q, p, report = step(q, p)
             else:
@@ -152,11 +161,14 @@ class ConstrainedStepper(Stepper):
         residual = reduce(newton.worse, (report.residual for report in reports))
         iterations = reduce(jnp.maximum, (report.iterations for report in reports))
         solved = (residual <= newton.tolerance(self.dtype)) & self.is_finite(q, p)
+        if now is not None:
+            q, p = self.append(q, clock[0]), self.append(p, clock[1] + 1)
         return q, p, StepInfo(solved, iterations, residual)
 
     def _part(
         self,
         part: Part,
+        t: Any,
         dt: Any,
         increments: Increments,
         params: Any,
@@ -165,13 +177,14 @@ class ConstrainedStepper(Stepper):
         q: Any,
         p: Any,
     ) -> tuple[Any, Any, Report]:
-        q, p, report = self._moved(part, dt, increments, params, solver, at_start, q, p)
+        q, p, report = self._moved(part, t, dt, increments, params, solver, at_start, q, p)
         p, more = self.manifold.project_momentum(q, p, params, solver)
         return q, p, _both(report, more)
 
     def _moved(
         self,
         part: Part,
+        t: Any,
         dt: Any,
         increments: Increments,
         params: Any,
@@ -185,7 +198,9 @@ class ConstrainedStepper(Stepper):
         slopes = manifold.slopes(q, params)
 
         def moved(p: Any, solver: Solver) -> tuple[Any, Any, StepInfo]:
-            return part.stepper.advance(q, p, dt, increments, params, solver, at_start)
+            start = self.system.begin(q, p, t)
+            end = part.stepper.advance(*start, dt, increments, params, solver, at_start)
+            return end[0][: self.system.dim], end[1][: self.system.dim], end[2]
 
         if not part.moves:
             q, p, info = moved(p, solver)
@@ -216,7 +231,7 @@ class ConstrainedStepper(Stepper):
         """Terms of the new positions that the next step evaluates again, if nothing is done."""
         first, last = self.parts[0].stepper, self.parts[-1].stepper
         of_positions = {t for t, d in self.dependence.items() if d.on_p <= Degree.CONSTANT}
-        ends = _places(first, 0) & _places(last, last.plan.new_q.number)
+        ends = _places(first, 0) & set(map(at_next, _places(last, last.plan.new_q.number)))
         return tuple(sorted(ends & of_positions))
 
 
@@ -247,12 +262,17 @@ def constrained_stepper(
     system: System, method: Method, dtype: np.dtype, shortcuts: bool
 ) -> ConstrainedStepper:
     """The step of a method for constraints; parts in which nothing moves are left out."""
-    steppers = [(one_stepper(system, m, dtype, shortcuts, 0), n) for m, n in method.parts]
-    parts = tuple(Part(stepper, n) for stepper, n in steppers if stepper.plan.blocks)
-    last = (parts or [Part(*steppers[-1])])[-1].stepper
+    steppers, begins = [], 0.0
+    for inner, repeats in method.parts:
+        stepper = one_stepper(system, inner, dtype, shortcuts, 0)
+        steppers.append(Part(stepper, repeats, round(begins, 15)))
+        if system.time:
+            begins += repeats * clock(inner, inner.rows_for(system).q_rows[-1])
+    parts = tuple(part for part in steppers if part.stepper.plan.blocks)
+    last = (parts or steppers)[-1].stepper
     manifold = Manifold(system, find_blocks(system))
     solvers = tuple(solver for part in parts for solver in part.stepper.solvers)
-    dependence = {t: d for stepper, _ in steppers for t, d in stepper.dependence.items()}
+    dependence = {t: d for part in steppers for t, d in part.stepper.dependence.items()}
     notice = "multipliers of constraints are solved for on arrays"
     rest = dependence, solvers, None, notice, dtype
     return ConstrainedStepper(system, method, last.plan, *rest, manifold, parts)

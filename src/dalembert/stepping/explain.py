@@ -3,7 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
+import jax
+
 from dalembert.dependence import Degree
+from dalembert.driven import degree_in_time
 from dalembert.stepping.block_solver import BlockSolver
 from dalembert.stepping.constrained import ConstrainedStepper
 from dalembert.stepping.plan import Node
@@ -35,8 +38,8 @@ def describe(stepper: Stepper) -> str:
         for number, solver in enumerate(stepper.solvers, 1):
             lines.append(f"  {number}. {_block(solver, stepper)}")
     if system.time:
-        times = ", ".join(f"{part:.4g}" for part in plan.times)
-        lines.insert(3, f"  driven: terms are taken at {times} of a step")
+        times = ", ".join(f"{part:.4g}" for part in _times(stepper))
+        lines.insert(2, f"  driven: what depends on time is taken at {times} of a step")
     unknowns = [len(s.block.unknowns) * system.dim for s in stepper.solvers if s.block.unknowns]
     lines.append(f"  equations to solve: {' + '.join(map(str, unknowns)) or 'none, explicit'}")
     if system.flow is not None:
@@ -44,6 +47,24 @@ def describe(stepper: Stepper) -> str:
         lines.append(f"  {system.flow.name} before and after, for half a step each: keeps {kept}")
     lines.append(f"  regime: {_regime(stepper)}")
     return "\n".join(lines)
+
+
+def _times(stepper: Stepper) -> list[float]:
+    """When terms that depend on time are taken, as parts of a step."""
+    parts = [(stepper, 0.0)]
+    if isinstance(stepper, ConstrainedStepper):
+        parts = [(part.stepper, part.begins) for part in stepper.parts]
+    z = jax.ShapeDtypeStruct((stepper.system.dim,), stepper.dtype)
+    terms = {
+        (entry.term, begins)
+        for part, begins in parts
+        for row in part.plan.rows.values()
+        for entry in row
+    }
+    system = stepper.system.fields
+    with jax.enable_x64(True):
+        moving = [x for x in terms if degree_in_time(system, x[0], z) > Degree.CONSTANT]
+    return sorted({begins + term[2] for term, begins in moving})
 
 
 def _constraints(stepper: ConstrainedStepper) -> list[str]:

@@ -10,9 +10,9 @@ import numpy as np
 
 from dalembert.caches import kept
 from dalembert.dependence import Degree, degrees
+from dalembert.driven import degree_in_time
 from dalembert.methods import Method
 from dalembert.precision import is_traced
-from dalembert.stepping.clocks import degree_in_time
 from dalembert.stepping.locality import is_entrywise
 from dalembert.stepping.plan import Dependence
 from dalembert.system import ALL, DRIFT_TERMS, NOISE_TERMS, System, Term

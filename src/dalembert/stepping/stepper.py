@@ -212,8 +212,7 @@ class Stepper:
         entries = (entry for row in self.plan.rows.values() for entry in row)
         places = {entry[:3] for entry in entries if not entry.increment.is_joint}
         new = self.plan.new_q.number
-        # What is taken at the end of a step is taken at the beginning of the next one.
-        ends = {(t if t[2:] != (1.0,) else (*t[:2], 0.0), q, p) for t, q, p in places}
+        ends = {(at_next(t), q, p) for t, q, p in places}
         return tuple(sorted(t for t, q, p in places if (q, p) == (0, 0) and (t, new, 0) in ends))
 
     def terms_at(self, q: Any, p: Any, dt: Any, params: Any) -> dict[Term, Any]:
@@ -224,6 +223,11 @@ class Stepper:
         now, (q, p) = self.clock(q, p, dt)
         told = params if now is None else Timed(now, params)
         return {term: fun(q, p, told) for term, fun in terms.items() if fun}
+
+
+def at_next(term: Term) -> Term:
+    """A term of a step as the next step knows it: what is at the end of one begins the other."""
+    return (*term[:2], 0.0) if term[2:] == (1.0,) else term
 
 
 def _halves(dt: Any, noise: Increments) -> tuple[Any, Any]:

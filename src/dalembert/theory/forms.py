@@ -130,7 +130,7 @@ def _linear_friction(system: System, key: Hashable, seed: int, samples: int) -> 
     rates = np.asarray(probe.rates(*frictions)) if is_conformal else None
     if is_large:
         return LinearFriction(None, system.dim * rates if is_conformal else probe.traces(), rates)
-    gammas = np.swapaxes(np.concatenate(frictions), 1, 2)
+    gammas = np.swapaxes(np.concatenate(frictions), 1, 2)[:, : system.dim, : system.dim]
     return LinearFriction(gammas, np.trace(gammas, axis1=1, axis2=2), rates)
 
 
