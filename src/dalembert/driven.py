@@ -16,7 +16,15 @@ from dalembert.dependence import Degree, degree
 from dalembert.joint import Joint
 from dalembert.precision import is_traced
 
-__all__ = ["Timed", "at_time", "degree_in_time", "extended", "refusal", "time_of"]
+__all__ = [
+    "Timed",
+    "at_time",
+    "degree_in_time",
+    "extended",
+    "of_extended",
+    "refusal",
+    "time_of",
+]
 
 
 class Timed(NamedTuple):
@@ -89,9 +97,7 @@ def extended(system: Any) -> Any:
     dim, shape = int(system.dim), system.shape
 
     def scalar(fun: Any) -> Any:
-        return lambda q, p, *rest: fun(
-            q[:dim].reshape(shape), p[:dim].reshape(shape), q[dim], *rest
-        )
+        return of_extended(system, fun)
 
     def force(fun: Any) -> Any:
         inner = scalar(fun)
@@ -127,6 +133,12 @@ def extended(system: Any) -> Any:
         constraints=system.constraints and bound,
         flow=flow,
     )
+
+
+def of_extended(system: Any, fun: Any) -> Any:
+    """A function of (q, p, t) of a driven system as one of states of the extended system."""
+    dim, shape = int(system.dim), system.shape
+    return lambda q, p, *rest: fun(q[:dim].reshape(shape), p[:dim].reshape(shape), q[dim], *rest)
 
 
 def _made_of(system: Any, scalar: Any, force: Any, **more: Any) -> Any:

@@ -25,7 +25,7 @@ from dalembert.driven import Timed, at_time, degree_in_time, extended, refusal, 
 from dalembert.flow import Flow
 from dalembert.functions import check_function, check_linear
 from dalembert.joint import Joint, joint_terms
-from dalembert.precision import array_of_shape, with_precision
+from dalembert.precision import array_of_shape, is_traced, with_precision
 
 __all__ = ["ALL", "System", "Term"]
 
@@ -307,8 +307,11 @@ class System:
         """
         if not self.time:
             return q, p
-        ends = (jnp.full((*x.shape[:-1], 1), last, x.dtype) for x, last in ((q, t), (p, 0)))
-        q, p = (jnp.concatenate([x, end], axis=-1) for x, end in zip((q, p), ends, strict=True))
+        # Known numbers stay NumPy's: outside of a run JAX would round them.
+        known = isinstance(q, np.ndarray) and isinstance(p, np.ndarray) and not is_traced(t)
+        on = np if known else jnp
+        ends = (on.full((*x.shape[:-1], 1), last, x.dtype) for x, last in ((q, t), (p, 0)))
+        q, p = (on.concatenate([x, end], axis=-1) for x, end in zip((q, p), ends, strict=True))
         return q, p
 
     @property

@@ -95,7 +95,7 @@ class Kernel:
 
         What their steps have to report begins with what is known before.
         """
-        q, p = map(np.asarray, self.stepper.system.begin(q, p))
+        q, p = self.stepper.system.begin(q, p)
         paths = len(q)
         zeros, none = np.zeros(paths, np.int32), np.full(paths, -1, np.int32)
         residual = np.full(paths, report.residual, self.stepper.dtype)
