@@ -110,7 +110,7 @@ def test_order_two_and_a_wrong_stage_time_as_control(monkeypatch):
     ratios = errors_of_midpoint()
     ratios = ratios[:-1] / ratios[1:]
     assert np.all((ratios > 3.8) & (ratios < 4.2)), ratios
-    monkeypatch.setattr(clocks, "clock", lambda method, row: 0.0)
+    monkeypatch.setattr(clocks, "row_time", lambda method, row: 0.0)
     wrong = errors_of_midpoint()
     assert np.all(wrong[:-1] / wrong[1:] < 2.6), wrong
 

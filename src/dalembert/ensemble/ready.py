@@ -78,11 +78,6 @@ def make_ready(
         size = bytes_of_ends(settings, shapes)
         ends = size <= SMALL_ENDS if ends is None else ends
         check_memory(settings, shapes, workers, size if ends else 0)
-        if shard and settings.system.time:
-            raise ValueError(
-                f"shard=True: {settings.system.name!r} is driven in time, and every path keeps its "
-                "time beside its state. Leave shard out: paths are shared among devices instead."
-            )
         if shard and kernel.stepper.is_scalar:
             raise ValueError(
                 f"shard=True: a state of {settings.system.dim} numbers is not worth spreading. "

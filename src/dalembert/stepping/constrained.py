@@ -16,7 +16,7 @@ from dalembert.methods import Method
 from dalembert.noise import Increments
 from dalembert.stepping import newton
 from dalembert.stepping.block_solver import Solver
-from dalembert.stepping.clocks import clock
+from dalembert.stepping.clocks import row_time
 from dalembert.stepping.multipliers import Blocks, find_blocks, solve_multipliers
 from dalembert.stepping.newton import Report
 from dalembert.stepping.stepper import StepInfo, Stepper, at_next, one_stepper
@@ -148,11 +148,11 @@ class ConstrainedStepper(Stepper):
     ) -> tuple[Any, Any, StepInfo]:
         """One step of one path: part after part, and the worst of what they report."""
         reports: list[Report] = []
-        (now, (q, p)), clock = self.clock(q, p, dt), (q[-1], p[-1])
+        (q, start), (p, steps) = self.split(q), self.split(p)
         for part in self.parts:
             known = at_start if part is self.parts[0] and part.repeats == 1 else None
-            t = None if now is None else now + part.begins * dt
-            step = partial(self._part, part, t, dt, increments, params, solver, known)
+            clock = start, steps + part.begins if part.begins else steps
+            step = partial(self._part, part, clock, dt, increments, params, solver, known)
             if part.repeats == 1:
                 q, p, report = step(q, p)
             else:
@@ -160,15 +160,14 @@ class ConstrainedStepper(Stepper):
             reports.append(report)
         residual = reduce(newton.worse, (report.residual for report in reports))
         iterations = reduce(jnp.maximum, (report.iterations for report in reports))
+        q, p = self.append(q, start), self.append(p, None if steps is None else steps + 1)
         solved = (residual <= newton.tolerance(self.dtype)) & self.is_finite(q, p)
-        if now is not None:
-            q, p = self.append(q, clock[0]), self.append(p, clock[1] + 1)
         return q, p, StepInfo(solved, iterations, residual)
 
     def _part(
         self,
         part: Part,
-        t: Any,
+        clock: tuple[Any, Any],
         dt: Any,
         increments: Increments,
         params: Any,
@@ -177,14 +176,14 @@ class ConstrainedStepper(Stepper):
         q: Any,
         p: Any,
     ) -> tuple[Any, Any, Report]:
-        q, p, report = self._moved(part, t, dt, increments, params, solver, at_start, q, p)
+        q, p, report = self._moved(part, clock, dt, increments, params, solver, at_start, q, p)
         p, more = self.manifold.project_momentum(q, p, params, solver)
         return q, p, _both(report, more)
 
     def _moved(
         self,
         part: Part,
-        t: Any,
+        clock: tuple[Any, Any],
         dt: Any,
         increments: Increments,
         params: Any,
@@ -198,9 +197,10 @@ class ConstrainedStepper(Stepper):
         slopes = manifold.slopes(q, params)
 
         def moved(p: Any, solver: Solver) -> tuple[Any, Any, StepInfo]:
-            start = self.system.begin(q, p, t)
-            end = part.stepper.advance(*start, dt, increments, params, solver, at_start)
-            return end[0][: self.system.dim], end[1][: self.system.dim], end[2]
+            start = self.append(q, clock[0]), self.append(p, clock[1])
+            *end, info = part.stepper.advance(*start, dt, increments, params, solver, at_start)
+            new_q, new_p = (self.split(x)[0] for x in end)
+            return new_q, new_p, info
 
         if not part.moves:
             q, p, info = moved(p, solver)
@@ -267,7 +267,7 @@ def constrained_stepper(
         stepper = one_stepper(system, inner, dtype, shortcuts, 0)
         steppers.append(Part(stepper, repeats, round(begins, 15)))
         if system.time:
-            begins += repeats * clock(inner, inner.rows_for(system).q_rows[-1])
+            begins += repeats * row_time(inner, inner.rows_for(system).q_rows[-1])
     parts = tuple(part for part in steppers if part.stepper.plan.blocks)
     last = (parts or steppers)[-1].stepper
     manifold = Manifold(system, find_blocks(system))

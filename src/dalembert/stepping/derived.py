@@ -16,6 +16,7 @@ from dalembert.caches import kept
 from dalembert.captured import Keyed
 from dalembert.methods import Method
 from dalembert.methods.stages import StageSystem
+from dalembert.stepping.clocks import Clocked
 from dalembert.stepping.stepper import Stepper, make_stepper
 from dalembert.system import System
 
@@ -103,7 +104,7 @@ class DerivedMethod(Method):
 
 
 @dataclass(frozen=True, eq=False)
-class DerivedStepper:
+class DerivedStepper(Clocked):
     """A stepper made of another one, in the same regime; it adds `advance` and `terms_at`."""
 
     one: Stepper

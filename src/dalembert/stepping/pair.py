@@ -96,12 +96,12 @@ class PairStepper(DerivedStepper):
 
     def _parts(self, q: Any, p: Any) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
         """The fine and the coarse state of a pair; the fine path has taken twice as many steps."""
-        dim = self.one.system.dim
-        fine, coarse = (q[:dim], p[:dim]), (q[dim:], p[dim:])
-        if self.system.time:
-            fine = self.one.append(fine[0], q[-1]), self.one.append(fine[1], 2 * p[-1])
-        return fine, coarse
+        dim, one, ((q, start), (p, steps)) = self.one.system.dim, self.one, map(self.split, (q, p))
+        twice = None if steps is None else 2 * steps
+        fine = one.append(q[:dim], start), one.append(p[:dim], twice)
+        return fine, (one.append(q[dim:], start), one.append(p[dim:], steps))
 
     def _joined(self, fine: Any, coarse: Any) -> Any:
-        fine = fine[: self.one.system.dim]
-        return (*fine, *coarse) if self.is_scalar else jnp.concatenate([fine, coarse])
+        (fine, _), (coarse, clock) = map(self.one.split, (fine, coarse))
+        both = (*fine, *coarse) if self.is_scalar else jnp.concatenate([fine, coarse])
+        return self.append(both, clock)

@@ -17,13 +17,13 @@ import numpy as np
 
 from dalembert.caches import Kept, kept
 from dalembert.dependence import has_rules
-from dalembert.driven import Timed, refusal
+from dalembert.driven import Timed
 from dalembert.elementary import absolute
 from dalembert.methods import Method
 from dalembert.noise import Increments
 from dalembert.stepping import newton
 from dalembert.stepping.block_solver import BlockSolver, Solver, block_solvers
-from dalembert.stepping.clocks import with_times
+from dalembert.stepping.clocks import Clocked, with_times
 from dalembert.stepping.equations import (
     OLD_P,
     OLD_Q,
@@ -59,7 +59,7 @@ class StepInfo(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Stepper:
+class Stepper(Clocked):
     """One step of a method on a system, for values in the representation of its regime."""
 
     system: System
@@ -100,19 +100,21 @@ class Stepper:
         return sum(solver.scalars.size for solver in self.solvers if solver.scalars)
 
     def enter(self, x: Any) -> Any:
-        """A state of shape (dim,) as the step wants it: a tuple of scalars, or as it is."""
-        return tuple(x) if self.is_scalar else x
+        """A flat state as the step wants it: a tuple of scalars, or an array and its clock."""
+        return tuple(x) if self.is_scalar else self.entered(x)
 
     def is_finite(self, q: Any, p: Any) -> Any:
         """Whether a state that has been entered is finite; whether each of many is."""
-        sizes = [absolute(x) for x in jax.tree.leaves((q, p))]
+        sizes = [absolute(x) for x in jax.tree.leaves((self.split(q)[0], self.split(p)[0]))]
         if not self.is_scalar:
             sizes = [jnp.sum(x, axis=-1) for x in sizes]
         return jnp.isfinite(reduce(jnp.add, sizes))
 
     def leave(self, x: Any) -> Any:
-        """A state as an array of shape (dim,) again."""
-        return jnp.stack(x) if self.is_scalar else x
+        """A state as a flat array again."""
+        if self.is_scalar:
+            return jnp.stack(x)
+        return jnp.append(*x) if self.system.time else x
 
     def seen(self, q: Any, p: Any, dt: Any, params: Any) -> tuple[Any, Any]:
         """What statistics see of paths, shape (paths, dim): their states."""
@@ -147,10 +149,9 @@ class Stepper:
         system, flow = self.system, self.system.flow
         assert flow is not None, "asked only of systems that have one"
         given = (None if system.params is None else params), system.shape
-        new = flow.act(q[: system.dim], p[: system.dim], w, h, *given)
-        if not system.time:
-            return new
-        return jnp.append(new[0], q[-1]), jnp.append(new[1], p[-1])
+        (q, start), (p, steps) = self.split(q), self.split(p)
+        q, p = flow.act(q, p, w, h, *given)
+        return self.append(q, start), self.append(p, steps)
 
     def _advance(
         self,
@@ -163,11 +164,11 @@ class Stepper:
         at_start: Mapping[Term, Any] | None,
     ) -> tuple[Any, Any, StepInfo]:
         """One step of the method, with the fields of the system."""
-        (now, (q, p)), clock = self.clock(q, p, dt), (q[-1], p[-1])
+        times = {part: self.now(q, p, dt, part) for part in self.plan.times}
+        (q, start), (p, steps) = self.split(q), self.split(p)
         names = increment_names(self.plan)
         factors = self.factors(dt, params) if self.factors else {}
         values = increment_values(names, dt, increments, self.dtype, factors)
-        times = {part: now if part == 0 else now + part * dt for part in self.plan.times}
         around = Surroundings({OLD_Q: q, OLD_P: p}, values, params, dict(at_start or {}), times)
         if self.is_scalar:
             rows = {OLD_Q: vector(q), OLD_P: vector(p)}
@@ -186,23 +187,10 @@ class Stepper:
         q, p = around.rows[self.plan.new_q], around.rows[self.plan.new_p]
         if self.is_scalar:
             q, p = newton.as_scalars(q, self.dtype), newton.as_scalars(p, self.dtype)
-        if now is not None:
-            q, p = self.append(q, clock[0]), self.append(p, clock[1] + 1)
+        q, p = self.append(q, start), self.append(p, None if steps is None else steps + 1)
         is_finite = self.is_finite(q, p)
         solved = (residual <= newton.tolerance(self.dtype)) & is_finite
         return q, p, StepInfo(solved, iterations, residual)
-
-    def clock(self, q: Any, p: Any, dt: Any) -> tuple[Any, tuple[Any, Any]]:
-        """The time, None if the system has none, and the state without it."""
-        if not self.system.time:
-            return None, (q, p)
-        if len(q) != self.system.entries:
-            raise refusal(self.system)
-        return q[-1] + p[-1] * dt, (q[:-1], p[:-1])
-
-    def append(self, x: Any, entry: Any) -> Any:
-        """A state that has been entered, with one more entry."""
-        return (*x, entry) if self.is_scalar else jnp.append(x, entry)
 
     @property
     def lasting(self) -> tuple[Term, ...]:
@@ -220,7 +208,7 @@ class Stepper:
         terms = {term: self.system.term(term) for term in self.lasting}
         if not terms:
             return {}
-        now, (q, p) = self.clock(q, p, dt)
+        now, (q, _), (p, _) = self.now(q, p, dt), self.split(q), self.split(p)
         told = params if now is None else Timed(now, params)
         return {term: fun(q, p, told) for term, fun in terms.items() if fun}
 

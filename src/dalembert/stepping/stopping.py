@@ -118,16 +118,15 @@ class StoppingStepper(DerivedStepper):
     ) -> tuple[Any, Any, StepInfo]:
         """One step of one path, if it has not stopped, for states that have been entered."""
         dim = self.one.system.dim
-        (before_q, before_p), steps, value = self._now(q, p), q[2 * dim], p[2 * dim]
-        new_q, new_p, info = self.one.advance(
-            before_q, before_p, dt, increments, params, solver, at_start
-        )
-        clock, place = self.one.clock(new_q, new_p, dt)
-        new = self.event(*place, params if clock is None else Timed(clock, params))
+        now, one = self._now(q, p), self.one
+        steps, value = self.split(q)[0][2 * dim], self.split(p)[0][2 * dim]
+        new_q, new_p, info = one.advance(*now, dt, increments, params, solver, at_start)
+        t, place = one.now(new_q, new_p, dt), (one.split(new_q)[0], one.split(new_p)[0])
+        new = self.event(*place, params if t is None else Timed(t, params))
         stops = ((value > 0) & (new <= 0)) | ((value < 0) & (new >= 0))
         count = jnp.where(stops, -(steps + 1), steps + 1)
         has_stopped = steps < 0
-        after = self._joined(before_q, new_q, count), self._joined(before_p, new_p, new)
+        after = self._joined(now[0], new_q, count), self._joined(now[1], new_p, new)
         q, p = jax.tree.map(partial(jnp.where, has_stopped), (q, p), after)
         return (
             q,
@@ -149,17 +148,15 @@ class StoppingStepper(DerivedStepper):
         return self.one.terms_at(*self._now(q, p), dt, params)
 
     def _now(self, q: Any, p: Any) -> Any:
-        """The path itself; what comes after its number of steps is its clock, if it has one."""
+        """The path itself."""
         dim = self.one.system.dim
-        if not self.system.time:
-            return q[dim : 2 * dim], p[dim : 2 * dim]
-        return tuple(self.one.append(x[dim : 2 * dim], x[-1]) for x in (q, p))
+        return tuple(self.one.append(x[dim:-1], clock) for x, clock in map(self.split, (q, p)))
 
     def _joined(self, before: Any, now: Any, last: Any) -> Any:
-        dim = self.one.system.dim
+        (before, _), (now, clock) = map(self.one.split, (before, now))
         if self.is_scalar:
-            return (*before[:dim], *now[:dim], last, *now[dim:])
-        return jnp.concatenate([before[:dim], now[:dim], last[None], now[dim:]])
+            return self.append((*before, *now, last), clock)
+        return self.append(jnp.concatenate([before, now, last[None]]), clock)
 
 
 def begun(system: System, event: Function, q: Any, p: Any) -> tuple[Any, Any]:
