@@ -4,10 +4,15 @@ Time is a position that moves with the drift at the speed 1, so the time of a st
 of positions says: c_i = Σ_j a_ij, whichever method it is. Momenta at a stage do not count.
 """
 
+from functools import reduce
 from typing import Any
+
+import jax
+import jax.numpy as jnp
 
 from dalembert.dependence import Degree
 from dalembert.driven import degree_in_time, refusal
+from dalembert.elementary import absolute
 from dalembert.methods import Method
 from dalembert.methods.stages import DT, Row, StageSystem
 from dalembert.system import System
@@ -47,6 +52,13 @@ class Clocked:
         """
         (_, start), (_, steps) = self.split(q), self.split(p)
         return None if start is None else start + (steps + part if part else steps) * dt
+
+    def is_finite(self, q: Any, p: Any) -> Any:
+        """Whether a state that has been entered is finite; whether each of many is."""
+        sizes = [absolute(x) for x in jax.tree.leaves((self.split(q)[0], self.split(p)[0]))]
+        if not self.is_scalar:
+            sizes = [jnp.sum(x, axis=-1) for x in sizes]
+        return jnp.isfinite(reduce(jnp.add, sizes))
 
     def entered(self, x: Any) -> Any:
         """A flat state, shape (..., entries), in the array regime as steps take it."""

@@ -147,10 +147,6 @@ class DerivedStepper(Clocked):
         """What statistics see of paths, shape (paths, dim): their states."""
         return q, p
 
-    def is_finite(self, q: Any, p: Any) -> Any:
-        """Whether all numbers of a state are finite."""
-        return self.one.is_finite(q, p)
-
 
 def make_any_stepper(
     system: System, method: Method, dtype: Any, known_by: Hashable = None

@@ -18,7 +18,6 @@ import numpy as np
 from dalembert.caches import Kept, kept
 from dalembert.dependence import has_rules
 from dalembert.driven import Timed
-from dalembert.elementary import absolute
 from dalembert.methods import Method
 from dalembert.noise import Increments
 from dalembert.stepping import newton
@@ -102,13 +101,6 @@ class Stepper(Clocked):
     def enter(self, x: Any) -> Any:
         """A flat state as the step wants it: a tuple of scalars, or an array and its clock."""
         return tuple(x) if self.is_scalar else self.entered(x)
-
-    def is_finite(self, q: Any, p: Any) -> Any:
-        """Whether a state that has been entered is finite; whether each of many is."""
-        sizes = [absolute(x) for x in jax.tree.leaves((self.split(q)[0], self.split(p)[0]))]
-        if not self.is_scalar:
-            sizes = [jnp.sum(x, axis=-1) for x in sizes]
-        return jnp.isfinite(reduce(jnp.add, sizes))
 
     def leave(self, x: Any) -> Any:
         """A state as a flat array again."""
