@@ -201,8 +201,8 @@ def match_moments(
     if system.time and abs(times[0] - burn_in) > 1e-6 * spacing:
         raise ValueError(
             f"{system.name!r} is driven in time, and simulated paths begin at t = 0: the first "
-            f"observation, at t = {times[0]:g}, is to be burn_in = {burn_in:g} later. Give burn_in, "
-            "or write the drive as a function of t - t0 or t + t0."
+            f"observation, at t = {times[0]:g}, is to be burn_in = {burn_in:g} later. Give "
+            "burn_in, or write the drive as a function of t - t0 or t + t0."
         )
     reduce = lagged_moments(0, 1, 2, 4) if summary is None else summary
     clock = np.arange(before, before + len(times)) * steps * dt if system.time else ()

@@ -188,7 +188,8 @@ def path_likelihood(
     q, p = (x.reshape(*x.shape[:2], system.dim) for x in (q, p))
     z = np.concatenate([q, p], axis=-1)
     dt = np.repeat(np.diff(times), q.shape[1])
-    data = Transitions(np.repeat(times[:-1], q.shape[1]), dt, *(x.reshape(len(dt), -1) for x in (q[:-1], p[:-1], z[1:])))
+    states = (x.reshape(len(dt), -1) for x in (q[:-1], p[:-1], z[1:]))
+    data = Transitions(np.repeat(times[:-1], q.shape[1]), dt, *states)
     one_step = data._replace(dt=dt / substeps)
     factor, solved = _computed(system, method, _factors, (), (system.params, one_step))
     if not np.all(solved):

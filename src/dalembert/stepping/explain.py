@@ -56,15 +56,16 @@ def _times(stepper: Stepper) -> list[float]:
         parts = [(part.stepper, part.begins) for part in stepper.parts]
     z = jax.ShapeDtypeStruct((stepper.system.dim,), stepper.dtype)
     terms = {
-        (entry.term, begins)
+        (entry.term[:2], begins + when)
         for part, begins in parts
         for row in part.plan.rows.values()
         for entry in row
+        for when in entry.term[2:]
     }
     system = stepper.system.fields
     with jax.enable_x64(True):
-        moving = [x for x in terms if degree_in_time(system, x[0], z) > Degree.CONSTANT]
-    return sorted({begins + term[2] for term, begins in moving})
+        moving = {term for term, _ in terms if degree_in_time(system, term, z) > Degree.CONSTANT}
+    return sorted({when for term, when in terms if term in moving})
 
 
 def _constraints(stepper: ConstrainedStepper) -> list[str]:

@@ -147,10 +147,10 @@ class StoppingStepper(DerivedStepper):
     def terms_at(self, q: Any, p: Any, dt: Any, params: Any) -> Any:
         return self.one.terms_at(*self._now(q, p), dt, params)
 
-    def _now(self, q: Any, p: Any) -> Any:
+    def _now(self, q: Any, p: Any) -> tuple[Any, Any]:
         """The path itself."""
-        dim = self.one.system.dim
-        return tuple(self.one.append(x[dim:-1], clock) for x, clock in map(self.split, (q, p)))
+        dim, (q, start), (p, steps) = self.one.system.dim, self.split(q), self.split(p)
+        return self.one.append(q[dim:-1], start), self.one.append(p[dim:-1], steps)
 
     def _joined(self, before: Any, now: Any, last: Any) -> Any:
         (before, _), (now, clock) = map(self.one.split, (before, now))
@@ -229,8 +229,8 @@ def at_place(system: System, fun: Function, dt: float | None = None) -> Function
     def of_state(q: Any, p: Any, *rest: Any) -> Any:
         place = (system.shaped(x[dim : 2 * dim]) for x in (q, p))
         if dt is not None:
-            t, *rest = rest
-            rest = jnp.where(q[-1] < 0, -q[-1] * jnp.asarray(dt, q.dtype), t), *rest
+            t = jnp.where(q[-1] < 0, -q[-1] * jnp.asarray(dt, q.dtype), rest[0])
+            rest = (t, *rest[1:])
         return fun(*place, *rest)
 
     return of_state
