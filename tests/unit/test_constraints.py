@@ -8,7 +8,7 @@ import pytest
 import dalembert as da
 from dalembert.ensemble.identity import describe_functions
 from dalembert.stepping.multipliers import Blocks, find_blocks, solve_multipliers
-from dalembert.stepping.newton import tolerance
+from dalembert.stepping.residuals import tolerance
 from dalembert.stepping.stepper import make_stepper
 from dalembert.systems.double_pendulum import double_pendulum_start
 from dalembert.systems.jointed_chain import jointed_chain_start

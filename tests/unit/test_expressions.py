@@ -7,8 +7,16 @@ import pytest
 from jax import lax
 
 from dalembert import elementary
-from dalembert.stepping import expressions as ex
-from dalembert.stepping.expressions import Expression, Graph, Program, Shared
+from dalembert.stepping import arithmetic as ar
+from dalembert.stepping.expressions import (
+    Expression,
+    Graph,
+    Program,
+    Shared,
+    apply,
+    is_known,
+    vector,
+)
 
 A, B, C = 0.7310585786300049, -1.3862943611198906, 2.718281828459045
 THIRD = np.float64(1 / 3)
@@ -20,7 +28,7 @@ def number(x, dtype=np.float64):
 
 def plain(name, operation):
     """An operation without any rule."""
-    return lambda *args: ex.apply(name, operation, args, np.float64)
+    return lambda *args: apply(name, operation, args, np.float64)
 
 
 PLAIN = {
@@ -33,19 +41,19 @@ PLAIN = {
     "max": plain("plain max", lax.max),
 }
 RULES = {
-    "add": ex.add,
-    "sub": ex.sub,
-    "mul": ex.mul,
-    "div": ex.div,
-    "neg": ex.neg,
-    "abs": ex.magnitude,
-    "max": ex.maximum,
+    "add": ar.add,
+    "sub": ar.sub,
+    "mul": ar.mul,
+    "div": ar.div,
+    "neg": ar.neg,
+    "abs": ar.magnitude,
+    "max": ar.maximum,
 }
 
 
 def program(formula, operations):
     """A formula of three numbers, with operations by name, as a program."""
-    return Program(lambda x: ex.vector([formula(operations, *x)]), np.zeros(3))
+    return Program(lambda x: vector([formula(operations, *x)]), np.zeros(3))
 
 
 def value(code, numbers=(A, B, C)):
@@ -149,7 +157,7 @@ def test_shared_factors_come_together(name):
 
     def code(operations, kind):
         def fun(shared, own):
-            return ex.vector([formula(operations, *shared, *own)])
+            return vector([formula(operations, *shared, *own)])
 
         return Program(fun, kind((2,), np.float64), jax.ShapeDtypeStruct((2,), np.float64))
 
@@ -167,9 +175,9 @@ def test_what_depends_on_shared_numbers_alone_is_shared():
     graph = Graph()
     a, x = graph.input(Shared((), np.float64)), graph.input(np.zeros(()))
     assert a.is_shared and not x.is_shared
-    assert ex.add(a, number(1)).is_shared and ex.div(number(1), a).is_shared
-    assert not ex.add(a, x).is_shared
-    assert ex.mul(x, a).args == (a, x), "the shared factor is the first"
+    assert ar.add(a, number(1)).is_shared and ar.div(number(1), a).is_shared
+    assert not ar.add(a, x).is_shared
+    assert ar.mul(x, a).args == (a, x), "the shared factor is the first"
 
 
 # --- known numbers -------------------------------------------------------------------------------
@@ -178,39 +186,39 @@ def test_what_depends_on_shared_numbers_alone_is_shared():
 @pytest.mark.parametrize(
     "formula",
     [
-        lambda x: ex.mul(number(0), x),
-        lambda x: ex.mul(x, number(0)),
-        lambda x: ex.div(number(0), x),
-        lambda x: ex.mul(ex.sub(number(2), number(2)), ex.add(x, x)),
+        lambda x: ar.mul(number(0), x),
+        lambda x: ar.mul(x, number(0)),
+        lambda x: ar.div(number(0), x),
+        lambda x: ar.mul(ar.sub(number(2), number(2)), ar.add(x, x)),
     ],
 )
 def test_products_with_zero_are_zero(formula):
-    code = Program(lambda x: ex.vector([formula(x[0])]), np.zeros(1))
+    code = Program(lambda x: vector([formula(x[0])]), np.zeros(1))
     assert code.size == 0
     (found,) = code(jnp.array([np.nan]))
-    assert ex.is_known(found) and found == 0
+    assert is_known(found) and found == 0
 
 
 @pytest.mark.parametrize(
     ("operation", "ordinary"),
     [
-        (ex.add, np.add),
-        (ex.sub, np.subtract),
-        (ex.mul, np.multiply),
-        (ex.div, np.divide),
-        (ex.maximum, np.maximum),
+        (ar.add, np.add),
+        (ar.sub, np.subtract),
+        (ar.mul, np.multiply),
+        (ar.div, np.divide),
+        (ar.maximum, np.maximum),
     ],
 )
 def test_arithmetic_agrees_with_numpy_whatever_is_known(operation, ordinary):
     for x in (-1.0, 0.0, 1.0, 2.5, 0.5):
         for y in (-1.0, 1.0, 0.3, -4.0):
             u, v = number(x), number(y)
-            assert operation(u, v) == ordinary(u, v) and ex.is_known(operation(u, v))
+            assert operation(u, v) == ordinary(u, v) and is_known(operation(u, v))
             for known in ((True, False), (False, True), (False, False)):
 
                 def one(args, known=known, u=u, v=v):
                     pair = [w if k else a for a, w, k in zip(args, (u, v), known, strict=True)]
-                    return ex.vector([operation(*pair)])
+                    return vector([operation(*pair)])
 
                 (found,) = Program(one, np.zeros(2))(jnp.array([x, y]))
                 np.testing.assert_allclose(float(found), ordinary(u, v), rtol=2.3e-16)
@@ -218,11 +226,11 @@ def test_arithmetic_agrees_with_numpy_whatever_is_known(operation, ordinary):
 
 @pytest.mark.parametrize("exponent", [-3, -1, 0, 1, 2, 3, 4, 7, 10])
 def test_integer_powers(exponent):
-    code = Program(lambda x: ex.vector([ex.power(x[0], exponent)]), np.zeros(1))
+    code = Program(lambda x: vector([ar.power(x[0], exponent)]), np.zeros(1))
     np.testing.assert_allclose(float(code(jnp.array([A]))[0]), A**exponent, rtol=1e-15)
     products = {0: 0, 1: 0, 2: 1, 3: 2, 4: 2, 7: 4, 10: 4}
     assert code.size == products[abs(exponent)] + (exponent < 0)
-    assert ex.power(number(3.0), exponent) == 3.0**exponent
+    assert ar.power(number(3.0), exponent) == 3.0**exponent
 
 
 def test_products_use_products_that_are_there():
@@ -230,8 +238,8 @@ def test_products_use_products_that_are_there():
 
     def products(x):
         a, b, c = x
-        first = ex.mul(a, b)
-        return ex.vector([first, ex.mul(ex.mul(a, c), b), ex.mul(ex.mul(c, a), ex.mul(c, b))])
+        first = ar.mul(a, b)
+        return vector([first, ar.mul(ar.mul(a, c), b), ar.mul(ar.mul(c, a), ar.mul(c, b))])
 
     code = Program(products, np.zeros(3))
     assert code.size == 3
@@ -241,29 +249,29 @@ def test_products_use_products_that_are_there():
 
 def test_whole_numbers_stay_whole():
     seven, two = number(-7, np.int32), number(2, np.int32)
-    assert ex.div(seven, two) == lax.div(seven, two) == -3
-    assert ex.div(seven, two).dtype == np.int32
+    assert ar.div(seven, two) == lax.div(seven, two) == -3
+    assert ar.div(seven, two).dtype == np.int32
 
     def rules(x):
-        half = ex.div(x[0], two)
-        less = ex.sub(x[0], number(3, np.int32))
-        return ex.vector([half, less, ex.neg(ex.mul(number(3, np.int32), x[0]))])
+        half = ar.div(x[0], two)
+        less = ar.sub(x[0], number(3, np.int32))
+        return vector([half, less, ar.neg(ar.mul(number(3, np.int32), x[0]))])
 
     found = Program(rules, np.zeros(1, np.int32))(jnp.array([-9], jnp.int32))
     assert [int(x) for x in found] == [-4, -12, 27]
     assert all(x.dtype == np.int32 for x in found)
-    word = Program(lambda x: ex.vector([ex.sub(x[0], np.uint32(5))]), np.zeros(1, np.uint32))
+    word = Program(lambda x: vector([ar.sub(x[0], np.uint32(5))]), np.zeros(1, np.uint32))
     assert int(word(jnp.array([3], jnp.uint32))[0]) == 2**32 - 2
 
 
 # --- whole numbers go around where they end, and floats reach theirs -----------------------------
 
 PAIRS = {
-    "add": (ex.add, lax.add),
-    "sub": (ex.sub, lax.sub),
-    "mul": (ex.mul, lax.mul),
-    "div": (ex.div, lax.div),
-    "max": (ex.maximum, lax.max),
+    "add": (ar.add, lax.add),
+    "sub": (ar.sub, lax.sub),
+    "mul": (ar.mul, lax.mul),
+    "div": (ar.div, lax.div),
+    "max": (ar.maximum, lax.max),
 }
 ENDS = [0, 1, 2, 3, 7, 100, -1, -2, -7]
 HOSTILE = [np.nan, np.inf, -np.inf, 1.0, -1.0, 0.5, -3.0, 1e200, -1e200, 4e307, 1e-200, 3e-308]
@@ -290,7 +298,7 @@ def test_every_rule_holds_for_hostile_numbers_whichever_are_known(kind, name):
     def of_all(other):
         def fun(z):
             left = [rule(known, z[0]) for known in numbers]
-            return ex.vector([*left, *(rule(z[0], known) for known in numbers)])
+            return vector([*left, *(rule(z[0], known) for known in numbers)])
 
         code = Program(fun, np.zeros(1, kind))
         return jnp.stack([jnp.asarray(v) for v in code(other[None])])
@@ -323,7 +331,7 @@ def test_rules_for_floats_are_not_used_for_whole_numbers(name):
     ordinary = {key: getattr(lax, key) for key in ("abs", "add", "div", "mul", "neg", "sub")}
     values = np.random.default_rng(1).integers(-128, 128, (300, 3)).astype(np.int8)
     values[:9] = np.stack(np.meshgrid([0, -128, -1], [0, -128, -1]), -1).reshape(9, 2)[:, [0, 1, 0]]
-    code = Program(lambda x: ex.vector([formula(RULES, *x)]), np.zeros(3, np.int8))
+    code = Program(lambda x: vector([formula(RULES, *x)]), np.zeros(3, np.int8))
     # Not compiled, because XLA takes whole squares for positive as well (jax 0.10.2).
     found = jax.vmap(lambda x: jnp.asarray(code(x)[0]))(values)
     expected = jax.vmap(lambda x: jnp.asarray(formula(ordinary, *x)))(values)
@@ -353,9 +361,7 @@ def test_known_factors_stay_apart_where_their_product_would_lose_digits(formula,
 def test_single_precision_stays_single():
     def formula(x):
         third = number(1 / 3, np.float32)
-        return ex.vector(
-            [ex.magnitude(ex.neg(ex.div(ex.mul(x[0], third), x[1]))), ex.power(x[0], -2)]
-        )
+        return vector([ar.magnitude(ar.neg(ar.div(ar.mul(x[0], third), x[1]))), ar.power(x[0], -2)])
 
     found = Program(formula, np.zeros(2, np.float32))(jnp.array([A, B], jnp.float32))
     assert all(x.dtype == jnp.float32 for x in found)
@@ -368,12 +374,12 @@ def test_single_precision_stays_single():
 def test_equal_expressions_are_one_object():
     graph = Graph()
     x, y = graph.input(np.zeros(())), graph.input(np.zeros(()))
-    assert ex.add(x, y) is ex.add(y, x) and ex.mul(x, y) is ex.mul(y, x)
-    assert ex.mul(number(3), x) is ex.mul(x, number(3))
-    assert ex.sub(x, y) is ex.sub(x, y)
-    assert ex.magnitude(ex.neg(x)) is ex.magnitude(x)
-    assert ex.neg(ex.sub(x, y)) is ex.sub(y, x)
-    sine = [ex.apply("sin", lax.sin, (x,), np.float64) for _ in range(2)]
+    assert ar.add(x, y) is ar.add(y, x) and ar.mul(x, y) is ar.mul(y, x)
+    assert ar.mul(number(3), x) is ar.mul(x, number(3))
+    assert ar.sub(x, y) is ar.sub(x, y)
+    assert ar.magnitude(ar.neg(x)) is ar.magnitude(x)
+    assert ar.neg(ar.sub(x, y)) is ar.sub(y, x)
+    sine = [apply("sin", lax.sin, (x,), np.float64) for _ in range(2)]
     assert sine[0] is sine[1]
 
 
@@ -381,13 +387,13 @@ def test_different_expressions_are_different_objects():
     graph = Graph()
     x, y = graph.input(np.zeros(())), graph.input(np.zeros(()))
     assert x is not y
-    assert ex.sub(x, y) is not ex.sub(y, x) and ex.div(x, y) is not ex.div(y, x)
-    assert ex.mul(number(3), x) is not ex.mul(number(3 + 4e-16), x)
-    assert ex.add(x, y) is not ex.mul(x, y)
-    narrow = ex.apply("to", lax.sin, (x,), np.float32)
-    assert narrow is not ex.apply("to", lax.sin, (x,), np.float64)
+    assert ar.sub(x, y) is not ar.sub(y, x) and ar.div(x, y) is not ar.div(y, x)
+    assert ar.mul(number(3), x) is not ar.mul(number(3 + 4e-16), x)
+    assert ar.add(x, y) is not ar.mul(x, y)
+    narrow = apply("to", lax.sin, (x,), np.float32)
+    assert narrow is not apply("to", lax.sin, (x,), np.float64)
     other = Graph().input(np.zeros(()))
-    assert ex.neg(other) is not ex.neg(x)
+    assert ar.neg(other) is not ar.neg(x)
 
 
 def test_what_no_result_needs_is_dropped():
@@ -398,15 +404,15 @@ def test_what_no_result_needs_is_dropped():
         return lax.exp(x)
 
     def formula(x):
-        unused = ex.apply("exp", noted, (x[0],), np.float64)
-        ex.add(unused, x[1])
-        ex.mul(number(0), unused)
-        return ex.vector([ex.add(x[0], ex.mul(unused, number(0)))])
+        unused = apply("exp", noted, (x[0],), np.float64)
+        ar.add(unused, x[1])
+        ar.mul(number(0), unused)
+        return vector([ar.add(x[0], ar.mul(unused, number(0)))])
 
     code = Program(formula, np.zeros(2))
     (found,) = code(jnp.array([A, B]))
     assert code.size == 0 and not seen and float(found) == A
-    kept = Program(lambda x: ex.vector([ex.apply("exp", noted, (x[0],), np.float64)]), np.zeros(1))
+    kept = Program(lambda x: vector([apply("exp", noted, (x[0],), np.float64)]), np.zeros(1))
     assert kept.size == 1
     kept(jnp.array([A]))
     assert seen == [1], "an operation that is needed is evaluated once"
@@ -416,8 +422,8 @@ def test_long_chains_need_no_recursion():
     def formula(x):
         total = x[0]
         for k in range(20_000):
-            total = ex.add(total, x[k % 2])
-        return ex.vector([total])
+            total = ar.add(total, x[k % 2])
+        return vector([total])
 
     code = Program(formula, np.zeros(2))
     assert code.size == 20_000
@@ -428,7 +434,7 @@ def test_long_chains_need_no_recursion():
 
 def test_programs_take_and_give_trees_of_arrays():
     def formula(state, params):
-        product = ex.vector(ex.mul(x, params["k"][()]) for x in state["q"].ravel())
+        product = vector(ar.mul(x, params["k"][()]) for x in state["q"].ravel())
         return {"q": product.reshape(state["q"].shape), "c": params["c"]}
 
     like = ({"q": np.zeros((2, 3))}, {"k": np.float64(0), "c": np.zeros(2)})
@@ -443,9 +449,9 @@ def test_programs_take_and_give_trees_of_arrays():
 
 
 def test_known_numbers_given_to_a_program_stay_known():
-    code = Program(lambda x: ex.vector([ex.add(x[0], x[1]), x[1]]), np.zeros(2))
-    total, second = code(ex.vector([jnp.asarray(A), number(B)]))
-    assert ex.is_known(second) and float(total) == A + B
+    code = Program(lambda x: vector([ar.add(x[0], x[1]), x[1]]), np.zeros(2))
+    total, second = code(vector([jnp.asarray(A), number(B)]))
+    assert is_known(second) and float(total) == A + B
 
 
 def test_absolute_values_have_signs_and_slopes():
@@ -463,6 +469,6 @@ def test_expressions_number_themselves_in_the_order_of_evaluation():
     x = graph.input(np.zeros(()))
     chain = [x]
     for _ in range(5):
-        chain.append(ex.add(chain[-1], x))
+        chain.append(ar.add(chain[-1], x))
     assert [node.number for node in chain] == sorted(node.number for node in chain)
     assert all(isinstance(node, Expression) and node.graph is graph for node in chain)

@@ -21,7 +21,7 @@ from dalembert.noise import seed_words
 from dalembert.operations import OPERATIONS
 from dalembert.precision import cast
 from dalembert.primitives import PRIMITIVES
-from dalembert.stepping import newton
+from dalembert.stepping import newton, residuals
 from dalembert.stepping.stepper import make_stepper
 from tiers import tiered
 
@@ -119,7 +119,7 @@ def test_registers_take_the_steps_of_march_fast(name):
     ours = steps(state, *stretch, seed_words(7))
     assert_same_states(ours, fast)
     np.testing.assert_array_equal(ours.truncated, fast.truncated)
-    assert (np.asarray(ours.residual) <= newton.tolerance(np.float64)).all()
+    assert (np.asarray(ours.residual) <= residuals.tolerance(np.float64)).all()
     moved = np.abs(np.asarray(ours.q[0]) - np.asarray(state.q[0])).max()
     assert moved > 1e-3, "nothing has happened"
     elsewhere = steps(state, *stretch, seed_words(8))
@@ -202,7 +202,7 @@ def test_a_path_takes_the_newton_steps_that_it_needs_whatever_the_others_do():
     iterations = np.asarray(ours.iterations)
     assert iterations[3] > np.delete(iterations, 3).max()
     assert iterations[3] > newton.FAST_STEPS
-    good = newton.tolerance(np.float64)
+    good = residuals.tolerance(np.float64)
     assert np.asarray(fast.residual)[3] > good, "four Newton steps sufficed"
     assert (np.asarray(ours.residual) < good).all()
     _, is_hard = accepted(stepper, state, ours)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from dalembert.stepping.newton import dense_solve, krylov_solve
+from dalembert.stepping.rescue import dense_solve, krylov_solve
 from dalembert.stepping.root import implicit_root
 
 DIRECTIONS = {"f": jax.jacfwd, "r": jax.jacrev}

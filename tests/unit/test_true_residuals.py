@@ -9,7 +9,7 @@ import pytest
 
 import dalembert as da
 from dalembert.ensemble import engines, registers
-from dalembert.stepping import newton
+from dalembert.stepping import residuals
 from tiers import tiered
 
 
@@ -85,13 +85,15 @@ def test_runs_report_what_is_true(code, name, monkeypatch):
     assert run.provenance["code"] == code
     q, p = run.q[..., 0], run.p[..., 0]
     fine = np.isfinite(p[-1])
-    assert run.residual <= newton.tolerance(np.float64)
-    assert true_residuals(friction, q[:, fine], p[:, fine]).max() < 8 * newton.tolerance(np.float64)
+    assert run.residual <= residuals.tolerance(np.float64)
+    assert true_residuals(friction, q[:, fine], p[:, fine]).max() < 8 * residuals.tolerance(
+        np.float64
+    )
     # An equation with a jump need not have a solution; all others do.
     assert fine.all() or name == "a jump nearby"
     # Control: of a friction that differs by 1e-8 the equations do not hold.
     other = true_residuals(lambda x: (1 + 1e-8) * friction(x), q[:, fine], p[:, fine])
-    assert other.max() > 50 * newton.tolerance(np.float64)
+    assert other.max() > 50 * residuals.tolerance(np.float64)
 
 
 @pytest.mark.parametrize("name", tiered(FRICTIONS, fast=["a wrong rule for a line"]))
@@ -100,4 +102,4 @@ def test_single_steps_report_what_is_true(name):
     q, p, info = da.step(system_with(friction), da.midpoint(), [0.3], [0.9], DT, [])
     states = np.stack([[0.3], q]), np.stack([[0.9], p])
     assert info.converged
-    assert true_residuals(friction, *states) < 8 * newton.tolerance(np.float64)
+    assert true_residuals(friction, *states) < 8 * residuals.tolerance(np.float64)

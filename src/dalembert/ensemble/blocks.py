@@ -24,9 +24,9 @@ from dalembert.ensemble.tally import Tally, tally_of_block
 from dalembert.noise import seed_words
 from dalembert.precision import cast
 from dalembert.statistics.observing import on_host
-from dalembert.stepping.newton import Report
 from dalembert.stepping.project import BadStartError
 from dalembert.stepping.propagator import Maps
+from dalembert.stepping.residuals import Report
 
 __all__ = ["BlockResult", "BlocksStopped", "Pending", "Work", "cores", "run_blocks", "worker_count"]
 

@@ -17,7 +17,7 @@ from jax import lax
 from dalembert.ensemble.march import Block, PathState, Status, Stretch, choose, march_safe
 from dalembert.statistics.observing import Observing
 from dalembert.statistics.statistic import Data
-from dalembert.stepping.newton import Report
+from dalembert.stepping.residuals import Report
 from dalembert.stepping.stepper import Stepper
 
 __all__ = ["Kernel", "Saves"]

@@ -15,8 +15,8 @@ from jax import lax
 
 from dalembert.noise import Group, Increments, Noise, pick
 from dalembert.stepping.block_solver import Solver
-from dalembert.stepping.newton import tolerance, worse
 from dalembert.stepping.propagator import Propagator
+from dalembert.stepping.residuals import tolerance, worse
 from dalembert.stepping.stepper import Stepper
 
 __all__ = [

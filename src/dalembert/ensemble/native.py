@@ -21,7 +21,7 @@ from dalembert.ensemble.march import Block, Fast, Moving, PathState, Status, acc
 from dalembert.ensemble.one_path import draw_scalars, is_unrolled, step_scalars
 from dalembert.noise import Noise
 from dalembert.stepping.expressions import vector
-from dalembert.stepping.newton import tolerance
+from dalembert.stepping.residuals import tolerance
 from dalembert.stepping.scalarise import NotScalarError
 from dalembert.stepping.stepper import Stepper
 

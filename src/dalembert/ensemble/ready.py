@@ -21,8 +21,8 @@ from dalembert.ensemble.settings import Settings
 from dalembert.precision import cast
 from dalembert.statistics.observing import Observing
 from dalembert.stepping.derived import make_any_stepper
-from dalembert.stepping.newton import Report
 from dalembert.stepping.propagator import Maps, make_maps
+from dalembert.stepping.residuals import Report
 
 __all__ = ["Ready", "make_ready"]
 

@@ -18,7 +18,7 @@ from jax import lax
 from dalembert.dependence import Degree, degree, has_rules
 from dalembert.elementary import absolute
 from dalembert.methods.stages import Increment
-from dalembert.stepping import many, newton
+from dalembert.stepping import many, newton, rescue, residuals
 from dalembert.stepping.brief import brief_newton
 from dalembert.stepping.equations import (
     OLD_P,
@@ -30,9 +30,9 @@ from dalembert.stepping.equations import (
 )
 from dalembert.stepping.expressions import Shared, components, vector
 from dalembert.stepping.locality import is_by_particle, is_entrywise
-from dalembert.stepping.newton import Report
 from dalembert.stepping.plan import Dependence, EquationBlock, Node, Plan
 from dalembert.stepping.programs import Equations, ScalarEquations, UnknownRows, scalar_equations
+from dalembert.stepping.residuals import Report
 from dalembert.stepping.root import implicit_root
 from dalembert.stepping.scalarise import NotScalarError, stack
 from dalembert.system import System, Term
@@ -160,7 +160,7 @@ class BlockSolver:
         self, start: Any, error: Any, old: Any, around: Surroundings
     ) -> tuple[Any, Report]:
         size = sum(np.size(x) for x in start) if isinstance(start, tuple) else start.size
-        return newton.safe_newton(
+        return rescue.safe_newton(
             lambda u: self.arrays.residual(u, around),
             lambda u: self.arrays.floor(u, around),
             self.relative,
@@ -171,7 +171,7 @@ class BlockSolver:
         )
 
     def _linear_solve(self, size: int) -> Callable[..., Any]:
-        return newton.dense_solve if size <= MAX_DENSE_UNKNOWNS else newton.krylov_solve
+        return rescue.dense_solve if size <= MAX_DENSE_UNKNOWNS else rescue.krylov_solve
 
     def _solve_scalars(
         self, equations: UnknownRows, old: np.ndarray, around: Surroundings, solver: Solver
@@ -185,7 +185,7 @@ class BlockSolver:
             return newton.as_scalars(equations.residual(vector(u), around), dtype)
 
         def with_error(found: np.ndarray, worst: np.ndarray, scale: np.ndarray) -> tuple[Any, Any]:
-            return newton.as_scalars(found, dtype), newton.rough_relative(worst, scale)
+            return newton.as_scalars(found, dtype), residuals.rough_relative(worst, scale)
 
         def closely(u: tuple[Any, ...], bound: Any) -> Any:
             return newton.checked(bound, lambda: equations.check(vector(u), around))
@@ -193,7 +193,7 @@ class BlockSolver:
         def solve(u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Report]:
             if solver is Solver.FAST and equations.is_short:
                 found, worst, scale = equations.fast(vector(u), around)
-                report = Report(jnp.int32(self.fast_iterations), newton.relative(worst, scale))
+                report = Report(jnp.int32(self.fast_iterations), residuals.relative(worst, scale))
                 return newton.as_scalars(found, dtype), report
             if self.affine:
                 found, error = with_error(*equations.linear(vector(u), around))
@@ -204,7 +204,7 @@ class BlockSolver:
 
             def last_pass(u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any]:
                 found, _ = next_pass(u)
-                return found, newton.relative(*equations.check(vector(found), around))
+                return found, residuals.relative(*equations.check(vector(found), around))
 
             first = newton.as_scalars(equations.first_pass(vector(u), around), dtype)
             if equations.is_short and solver is Solver.LOOP:
@@ -215,7 +215,7 @@ class BlockSolver:
 
         def solve_and_check(u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Report]:
             found, report = solve(u)
-            error = newton.relative(*equations.check(vector(found), around))
+            error = residuals.relative(*equations.check(vector(found), around))
             return found, report._replace(residual=error)
 
         def solve_safely(u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Report]:
@@ -232,7 +232,7 @@ class BlockSolver:
             def product_of_vector(v: jax.Array) -> jax.Array:
                 return jnp.stack(product(tuple(v)))
 
-            return tuple(newton.dense_solve(product_of_vector, jnp.stack(rhs)))
+            return tuple(rescue.dense_solve(product_of_vector, jnp.stack(rhs)))
 
         start = newton.as_scalars(equations.guess(around), dtype)
         if solver is not Solver.BOTH:

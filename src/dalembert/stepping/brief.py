@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from dalembert.stepping.newton import LONG_STEPS, Report, worst_if_nan
+from dalembert.stepping.newton import LONG_STEPS
+from dalembert.stepping.residuals import Report, worst_if_nan
 
 __all__ = ["brief_newton"]
 

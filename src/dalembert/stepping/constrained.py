@@ -14,11 +14,11 @@ from dalembert.dependence import Degree
 from dalembert.driven import Timed
 from dalembert.methods import Method
 from dalembert.noise import Increments
-from dalembert.stepping import newton
+from dalembert.stepping import residuals
 from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.clocks import row_time
 from dalembert.stepping.multipliers import Blocks, find_blocks, solve_multipliers
-from dalembert.stepping.newton import Report
+from dalembert.stepping.residuals import Report
 from dalembert.stepping.stepper import StepInfo, Stepper, at_next, one_stepper
 from dalembert.system import System, Term
 
@@ -158,10 +158,10 @@ class ConstrainedStepper(Stepper):
             else:
                 q, p, report = _repeated(step, part.repeats, q, p)
             reports.append(report)
-        residual = reduce(newton.worse, (report.residual for report in reports))
+        residual = reduce(residuals.worse, (report.residual for report in reports))
         iterations = reduce(jnp.maximum, (report.iterations for report in reports))
         q, p = self.append(q, start), self.append(p, None if steps is None else steps + 1)
-        solved = (residual <= newton.tolerance(self.dtype)) & self.is_finite(q, p)
+        solved = (residual <= residuals.tolerance(self.dtype)) & self.is_finite(q, p)
         return q, p, StepInfo(solved, iterations, residual)
 
     def _part(
@@ -219,7 +219,7 @@ class ConstrainedStepper(Stepper):
         u, report = manifold.solve(*ways, miss, floor, q.dtype, solver)
         q, p, info = moved(p - slopes(u), solver)
         left = jnp.max(jnp.abs(miss(q))) / (floor + jnp.finfo(floor.dtype).tiny)
-        missed = newton.worst_if_nan(left)
+        missed = residuals.worst_if_nan(left)
         return (
             q,
             p,
@@ -242,7 +242,7 @@ def _places(stepper: Stepper, q_row: int) -> set[Term]:
 
 
 def _both(one: Report, other: Report) -> Report:
-    residual = newton.worse(one.residual, other.residual)
+    residual = residuals.worse(one.residual, other.residual)
     return Report(jnp.maximum(one.iterations, other.iterations), residual)
 
 

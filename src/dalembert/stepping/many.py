@@ -17,14 +17,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from dalembert.stepping.newton import (
-    LONG_STEPS,
-    Report,
-    dense_solve,
-    goal,
-    tolerance,
-    worst_if_nan,
-)
+from dalembert.stepping.newton import LONG_STEPS
+from dalembert.stepping.rescue import dense_solve
+from dalembert.stepping.residuals import Report, goal, tolerance, worst_if_nan
 
 __all__ = ["solve"]
 

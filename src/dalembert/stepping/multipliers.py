@@ -15,8 +15,8 @@ import numpy as np
 from jax import lax
 
 from dalembert.caches import kept
-from dalembert.stepping.newton import Report, goal, worst_if_nan
 from dalembert.stepping.requirements import known_params
+from dalembert.stepping.residuals import Report, goal, worst_if_nan
 from dalembert.stepping.root import implicit_root
 from dalembert.system import System
 

@@ -1,11 +1,9 @@
-"""Newton's method for one block of stage equations: fast first, then safe where needed.
+"""Newton's method for one block of stage equations, written out on scalars.
 
-A small number of Newton steps, written out on scalars, serves nearly every path: a fixed number
-(`fixed_newton`) where XLA takes the steps of an ensemble, as many as are needed (`newton_loop`) in
-kernels. What they leave unconverged goes on in a damped loop, and from the old state by
-continuation in the step (`safe_newton`), for the steps and paths that need it alone. Every solver
-measures the residual of what it returns. Derivatives of a solution come from the implicit function
-theorem, so they cost one linear solve and do not depend on how the solution was found.
+A small number of Newton steps serves nearly every path: a fixed number (`fixed_newton`) where XLA
+takes the steps of an ensemble, as many as are needed (`newton_loop`) in kernels. What they leave
+unconverged is for `rescue`. Derivatives of a solution come from the implicit function theorem, so
+they cost one linear solve and do not depend on how the solution was found.
 """
 
 from collections.abc import Callable
@@ -17,30 +15,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
-from jax.scipy.sparse.linalg import gmres
 
-from dalembert.elementary import rougher_inverse
-from dalembert.stepping import expressions as ex
+from dalembert.stepping import arithmetic as ar
+from dalembert.stepping.expressions import vector
+from dalembert.stepping.residuals import Report, relative, tolerance
 
 __all__ = [
     "FAST_STEPS",
     "LONG_STEPS",
-    "Report",
     "as_scalars",
     "checked",
-    "dense_solve",
     "fixed_newton",
-    "goal",
-    "krylov_solve",
     "newton_loop",
     "newton_pass",
-    "relative",
-    "rough_relative",
-    "safe_newton",
     "slack",
-    "tolerance",
-    "worse",
-    "worst_if_nan",
 ]
 
 FAST_STEPS = 4
@@ -54,33 +42,6 @@ LONG_STEPS = 12
 
 ENOUGH_ROUNDINGS = 2
 """The residual at which a path of an ensemble stops, in units of rounding."""
-
-MAX_ITERATIONS = 50
-DAMPING = tuple(0.5**k for k in range(8))
-"""Fractions of the Newton step that the damped loop tries."""
-
-LEAST_GROWTH, MAX_TRIES = 2.0**-20, 200
-"""Where continuation gives up: near a step that grows no further without turning back."""
-
-
-class Report(NamedTuple):
-    """What a solver has to say about its result."""
-
-    iterations: Any
-    residual: Any
-
-
-def tolerance(dtype: Any) -> float:
-    """The relative residual below which a stage solve counts as converged.
-
-    Newton ends at a few roundings; 256 of them leave room for sums of a few dozen terms.
-    """
-    return 256 * float(np.finfo(dtype).eps)
-
-
-def goal(dtype: Any) -> float:
-    """The relative residual that solvers try to reach: a few roundings."""
-    return tolerance(dtype) / 32
 
 
 def fixed_newton(
@@ -115,11 +76,11 @@ def newton_pass(
     Divisions are rough, because the next pass or a measured residual corrects them.
     """
     value, matrix, shift = linearise(u)
-    solve = _by_determinant(matrix) if len(u) == 2 else _eliminated(matrix, ex.rough_inverse)
+    solve = _by_determinant(matrix) if len(u) == 2 else _eliminated(matrix, ar.rough_inverse)
     correction = solve(value)
     if bend:
-        correction = ex.vector(map(ex.add, correction, solve(bend(u, correction))))
-    return ex.vector(map(ex.sub, u, correction)), shift
+        correction = vector(map(ar.add, correction, solve(bend(u, correction))))
+    return vector(map(ar.sub, u, correction)), shift
 
 
 def newton_loop(
@@ -185,27 +146,6 @@ def checked(bound: Any, check: Callable[[], tuple[Any, Any]]) -> Any:
     return lax.while_loop(is_doubtful, look_closely, (bound, doubt))[0]
 
 
-def rough_relative(worst: Any, scale: Any) -> Any:
-    """The same as `relative`, give or take 6 %."""
-    return reduce(worse, (x * rougher_inverse(y) for x, y in zip(worst, scale, strict=True)))
-
-
-def relative(worst: Any, scale: Any) -> Any:
-    """The largest of some residuals relative to their floors; infinite if one is not a number."""
-    ratios = [x / y for x, y in zip(worst, scale, strict=True)]
-    return reduce(worse, map(worst_if_nan, ratios))
-
-
-def worst_if_nan(residual: Any) -> Any:
-    """A residual that is not a number is as bad as any."""
-    return jnp.where(residual == residual, residual, jnp.inf).astype(residual.dtype)
-
-
-def worse(residual: Any, other: Any) -> Any:
-    """The larger residual; none of them is NaN, or else the second one is the worst."""
-    return jnp.where(other <= residual, residual, other)
-
-
 @custom_vmap
 def any_path(condition: Any) -> Any:
     """Whether a condition holds for any path that a function is mapped over."""
@@ -222,16 +162,16 @@ def slack(u: np.ndarray, matrix: np.ndarray, shift: np.ndarray) -> np.ndarray:
     """By how much, in units of rounding, a residual is uncertain: unknowns are rounded, and q."""
     uncertain = _product_of_magnitudes(matrix, u)
     pairs = zip(uncertain, shift, strict=True)
-    return ex.vector(ex.add(x, ex.magnitude(y)) for x, y in pairs)
+    return vector(ar.add(x, ar.magnitude(y)) for x, y in pairs)
 
 
 def _corrected(u: np.ndarray, matrix: np.ndarray, residual: np.ndarray) -> np.ndarray:
     correction = _eliminated(matrix)(residual)
-    return ex.vector(ex.sub(x, d) for x, d in zip(u, correction, strict=True))
+    return vector(ar.sub(x, d) for x, d in zip(u, correction, strict=True))
 
 
 def _inverse(x: Any) -> Any:
-    return ex.div(np.ones((), x.dtype)[()], x)
+    return ar.div(np.ones((), x.dtype)[()], x)
 
 
 def _eliminated(
@@ -248,19 +188,19 @@ def _eliminated(
         # One inverse per pivot: they are the slowest operations here.
         a[k, k] = inverse(a[k, k])
         for i in range(k + 1, n):
-            a[i, k] = ex.mul(a[i, k], a[k, k])
+            a[i, k] = ar.mul(a[i, k], a[k, k])
             for j in range(k + 1, n):
-                a[i, j] = ex.sub(a[i, j], ex.mul(a[i, k], a[k, j]))
+                a[i, j] = ar.sub(a[i, j], ar.mul(a[i, k], a[k, j]))
 
     def solve(rhs: np.ndarray) -> np.ndarray:
         x = rhs.copy()
         for i in range(n):
             for k in range(i):
-                x[i] = ex.sub(x[i], ex.mul(a[i, k], x[k]))
+                x[i] = ar.sub(x[i], ar.mul(a[i, k], x[k]))
         for i in reversed(range(n)):
             for j in range(i + 1, n):
-                x[i] = ex.sub(x[i], ex.mul(a[i, j], x[j]))
-            x[i] = ex.mul(x[i], a[i, i])
+                x[i] = ar.sub(x[i], ar.mul(a[i, j], x[j]))
+            x[i] = ar.mul(x[i], a[i, i])
         return x
 
     return solve
@@ -269,12 +209,12 @@ def _eliminated(
 def _by_determinant(matrix: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     """The same for two unknowns, roughly, with one inverse instead of two."""
     (a, b), (c, d) = matrix
-    inverse = ex.rough_inverse(ex.sub(ex.mul(a, d), ex.mul(b, c)))
+    inverse = ar.rough_inverse(ar.sub(ar.mul(a, d), ar.mul(b, c)))
 
     def solve(rhs: np.ndarray) -> np.ndarray:
         x, y = rhs
-        first, second = ex.sub(ex.mul(d, x), ex.mul(b, y)), ex.sub(ex.mul(a, y), ex.mul(c, x))
-        return ex.vector([ex.mul(first, inverse), ex.mul(second, inverse)])
+        first, second = ar.sub(ar.mul(d, x), ar.mul(b, y)), ar.sub(ar.mul(a, y), ar.mul(c, x))
+        return vector([ar.mul(first, inverse), ar.mul(second, inverse)])
 
     return solve
 
@@ -283,164 +223,6 @@ def _product_of_magnitudes(matrix: np.ndarray, u: np.ndarray) -> np.ndarray:
     """|A| · |u| of a matrix and a vector of scalars."""
     sums = []
     for row in matrix:
-        parts = [ex.mul(ex.magnitude(a), ex.magnitude(x)) for a, x in zip(row, u, strict=True)]
-        sums.append(reduce(ex.add, parts))
-    return ex.vector(sums)
-
-
-def safe_newton(
-    residual: Callable[[jax.Array], jax.Array],
-    floor: Callable[[jax.Array], jax.Array],
-    relative: Callable[[jax.Array, jax.Array], jax.Array],
-    solve: Callable[[Callable[..., Any], jax.Array], jax.Array],
-    start: Any,
-    error: Any,
-    old: Any,
-) -> tuple[Any, Report]:
-    """Damped Newton steps from a guess and, if they end nowhere, continuation from the old state.
-
-    Continuation solves (1 − s) (u − old) + s r(u) = 0 for growing s, each time from the last
-    solution: that is the step with all its increments times s, which is the old state for s = 0.
-    What both leave unsolved has no solution that a growing step leads to without turning back.
-
-    Args:
-        residual: the equations r, (n,) → (n,).
-        floor: what rounding can leave of the residual at some u.
-        relative: the size of a residual relative to such a floor.
-        solve: solves a linear system given through its products.
-        start: where to begin, an array (n,) or a tuple of n scalars, which are kept apart.
-        error: the relative residual of the start, finite unless there is nothing to be done.
-        old: the old state, in the form of the start.
-    """
-    is_tuple = isinstance(start, tuple)
-    limit = tolerance(error.dtype)
-
-    def attempt(u: Any, error: Any, share: Any) -> tuple[Any, Report]:
-        def shared(u: jax.Array) -> jax.Array:
-            origin = jnp.stack(old) if is_tuple else old
-            # Where nothing is left of it, rounding must not be either.
-            return jnp.where(
-                share == 1, residual(u), (1 - share) * (u - origin) + share * residual(u)
-            )
-
-        def measured() -> Any:
-            x = jnp.stack(u) if is_tuple else u
-            return relative(shared(x), floor(x))
-
-        error = jnp.where(error < jnp.inf, error, measured())
-        return damped_newton(shared, floor, relative, solve, u, error)
-
-    def unfinished(now: _Continuation) -> Any:
-        return (now.share < 1) & (now.growth > LEAST_GROWTH) & (now.tries < MAX_TRIES)
-
-    def grow(now: _Continuation) -> _Continuation:
-        is_first = now.tries == 0
-        share = jnp.minimum(now.share + now.growth, 1)
-        u, report = attempt(now.u, jnp.where(is_first, error, jnp.inf), share)
-        is_solved = report.residual <= limit
-        whole = share == 1
-        back = jax.tree.map(partial(jnp.where, is_first), old, now.u)
-        return _Continuation(
-            jax.tree.map(partial(jnp.where, is_solved), u, back),
-            jax.tree.map(partial(jnp.where, is_first | (whole & is_solved)), u, now.best),
-            jnp.where(is_first | (whole & is_solved), report.residual, now.error),
-            jnp.where(is_solved, share, now.share),
-            jnp.where(is_solved, 2 * now.growth, now.growth / 2),
-            now.tries + 1,
-            now.iterations + report.iterations,
-        )
-
-    zero, one = jnp.zeros_like(error), jnp.ones_like(error)
-    none = jnp.int32(0)
-    first = _Continuation(start, start, error, zero, one, none, none)
-    done = lax.while_loop(unfinished, grow, first)
-    return done.best, Report(done.iterations, done.error)
-
-
-class _Continuation(NamedTuple):
-    """Where a continuation is.
-
-    Attributes:
-        u: the solution for the share of the step that has been solved.
-        best: the solution of the whole step, or what Newton's method has made of the guess.
-        error: its relative residual.
-        share: the share of the step that has been solved.
-        growth: how much is added to it next.
-        tries: how often that has been done.
-        iterations: Newton steps so far.
-    """
-
-    u: Any
-    best: Any
-    error: Any
-    share: Any
-    growth: Any
-    tries: Any
-    iterations: Any
-
-
-def damped_newton(
-    residual: Callable[[jax.Array], jax.Array],
-    floor: Callable[[jax.Array], jax.Array],
-    relative: Callable[[jax.Array, jax.Array], jax.Array],
-    solve: Callable[[Callable[..., Any], jax.Array], jax.Array],
-    start: Any,
-    error: Any,
-) -> tuple[Any, Report]:
-    """Newton steps, each the best of several lengths, until the residual stops falling.
-
-    A start that has converged already is returned as it is, and so is one that is not finite:
-    no Newton step can come from it. For the arguments see `safe_newton`.
-    """
-    is_tuple = isinstance(start, tuple)
-    limit = tolerance(error.dtype)
-
-    def unfinished(state: tuple[Any, ...]) -> jax.Array:
-        _, best, k, falling = state
-        wanted = jnp.where(k == 0, limit, goal(best.dtype)).astype(best.dtype)
-        return falling & jnp.isfinite(best) & (best > wanted) & (k < MAX_ITERATIONS)
-
-    def improve(state: tuple[Any, ...]) -> tuple[Any, ...]:
-        u, best, k, _ = state
-        u = jnp.stack(u) if is_tuple else u
-        value, product = jax.linearize(residual, u)
-        fractions = jnp.asarray(DAMPING, u.dtype)
-        trials = u[None, :] + fractions[:, None] * solve(product, -value)[None, :]
-        # The trials are compared on one scale: the floor changes with u, and can hide progress.
-        scale = floor(u)
-        errors = jax.vmap(lambda u: relative(residual(u), scale))(trials)
-        errors = jnp.nan_to_num(errors, nan=jnp.inf, posinf=jnp.inf)
-        choice = jnp.argmin(errors)
-        falling = errors[choice] < relative(value, scale)
-        u = jnp.where(falling, trials[choice], u)
-        best = relative(residual(u), floor(u))
-        return tuple(u) if is_tuple else u, best, k + falling.astype(k.dtype), falling
-
-    first = (start, error, jnp.zeros((), jnp.int32), jnp.array(True))
-    u, best, k, _ = lax.while_loop(unfinished, improve, first)
-    return u, Report(k, best)
-
-
-def krylov_solve(product: Callable[[jax.Array], jax.Array], rhs: jax.Array) -> jax.Array:
-    """Solve a large linear system by GMRES, without forming its matrix."""
-    target = float(jnp.finfo(rhs.dtype).eps) * 16
-    return gmres(product, rhs, tol=target, atol=0.0, restart=min(rhs.size, 40), maxiter=10)[0]
-
-
-def dense_solve(product: Callable[[jax.Array], jax.Array], rhs: jax.Array) -> jax.Array:
-    """Solve a small linear system that is known through its products, with pivoting.
-
-    Gauss–Jordan elimination in plain operations: batches of LAPACK calls in several threads at a
-    time can wait for each other for ever in XLA's thread pool.
-    """
-    n = rhs.size
-    rows = jnp.arange(n)
-    matrix = jax.vmap(product, out_axes=1)(jnp.eye(n, dtype=rhs.dtype))
-    for k in range(n):
-        pivot = k + jnp.argmax(jnp.abs(matrix[k:, k]))
-        swapped = rows.at[k].set(pivot).at[pivot].set(k)
-        matrix, rhs = matrix[swapped], rhs[swapped]
-        factors = jnp.where(rows == k, jnp.zeros_like(rhs), matrix[:, k] / matrix[k, k])
-        matrix = matrix - factors[:, None] * matrix[k][None, :]
-        rhs = rhs - factors * rhs[k]
-    return rhs / jnp.diagonal(matrix)
+        parts = [ar.mul(ar.magnitude(a), ar.magnitude(x)) for a, x in zip(row, u, strict=True)]
+        sums.append(reduce(ar.add, parts))
+    return vector(sums)

@@ -22,7 +22,7 @@ from dalembert.stepping.derived import (
     Function,
     derived_system,
 )
-from dalembert.stepping.newton import worse
+from dalembert.stepping.residuals import worse
 from dalembert.stepping.stepper import StepInfo, Stepper
 from dalembert.system import System
 

@@ -12,7 +12,7 @@ from dalembert.precision import is_traced, with_precision
 from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.constrained import Manifold
 from dalembert.stepping.multipliers import Blocks, find_blocks
-from dalembert.stepping.newton import tolerance
+from dalembert.stepping.residuals import tolerance
 from dalembert.system import System
 
 __all__ = ["check_start", "nearest_ranks", "project"]

@@ -17,7 +17,7 @@ from dalembert.dependence import Degree, degree
 from dalembert.noise import Increments, Noise, Signs, ThreePoint, enumerate_three_point
 from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.expressions import components
-from dalembert.stepping.newton import Report, tolerance
+from dalembert.stepping.residuals import Report, tolerance
 from dalembert.stepping.stepper import StepInfo, Stepper
 from dalembert.system import System
 

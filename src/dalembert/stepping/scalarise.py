@@ -17,8 +17,8 @@ from jax.core import Tracer
 
 from dalembert import elementary
 from dalembert.operations import OPERATIONS, Operation
-from dalembert.stepping import expressions as ex
-from dalembert.stepping.expressions import Program, components, is_known
+from dalembert.stepping import arithmetic as ar
+from dalembert.stepping.expressions import Program, apply, components, is_known
 from dalembert.traces import called, compute, evaluate, facts, name_of
 
 __all__ = ["NotScalarError", "scalarise", "stack", "written_out"]
@@ -118,7 +118,7 @@ def _of_primitive(eqn: Any) -> Callable[..., Any]:
     def operation(*args: Any) -> Any:
         if all(is_known(x) for x in args):
             return _evaluate(eqn, [_wrap(x) for x in args])[0][()]
-        return ex.apply(name, partial(primitive.bind, **params), args, dtype)
+        return apply(name, partial(primitive.bind, **params), args, dtype)
 
     return operation
 
@@ -126,7 +126,7 @@ def _of_primitive(eqn: Any) -> Callable[..., Any]:
 def _one_minus_square(x: Any) -> Any:
     """1 − x², as JAX computes it: precisely where |x| is near 1."""
     one = np.ones((), x.dtype)[()]
-    return ex.mul(ex.add(one, x), ex.sub(one, x))
+    return ar.mul(ar.add(one, x), ar.sub(one, x))
 
 
 def _elementwise(op: Callable[..., Any], args: list[np.ndarray]) -> np.ndarray:
@@ -203,8 +203,8 @@ def _dot_general(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
     y, free_y = arrange(args[1], contract_y, batch_y)
     out = np.empty((x.shape[0], x.shape[1], y.shape[1]), object)
     for b, i, j in np.ndindex(out.shape):
-        products = [ex.mul(u, v) for u, v in zip(x[b, i], y[b, j], strict=True)]
-        out[b, i, j] = reduce(ex.add, products)
+        products = [ar.mul(u, v) for u, v in zip(x[b, i], y[b, j], strict=True)]
+        out[b, i, j] = reduce(ar.add, products)
     shape = [args[0].shape[a] for a in (*batch_x, *free_x)] + [args[1].shape[a] for a in free_y]
     return out.reshape(shape)
 
@@ -215,7 +215,7 @@ def _cumsum(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
     x = x[::-1] if eqn.params["reverse"] else x
     out = [x[0]]
     for row in x[1:]:
-        out.append(_elementwise(ex.add, [out[-1], row]))
+        out.append(_elementwise(ar.add, [out[-1], row]))
     total = np.concatenate(out[::-1] if eqn.params["reverse"] else out)
     return np.moveaxis(total, 0, axis)
 
@@ -233,7 +233,7 @@ def _scatter_add(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
         nowhere = np.zeros(operand.shape, dtype)
         (place,) = compute(eqn, [nowhere, positions, unit.reshape(updates.shape)])
         for index in np.argwhere(place):
-            out[tuple(index)] = ex.add(out[tuple(index)], update)
+            out[tuple(index)] = ar.add(out[tuple(index)], update)
     return out
 
 
@@ -243,7 +243,7 @@ def _select(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
     def choose(which: Any, *cases: Any) -> Any:
         if is_known(which):
             return cases[int(which)]
-        return ex.apply("select_n", _select_n, (which, *cases), dtype)
+        return apply("select_n", _select_n, (which, *cases), dtype)
 
     return _elementwise(choose, args)
 
@@ -257,7 +257,7 @@ def _polynomial(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
     """a_0 + x (a_1 + x (a_2 + …)); the operands are x, a_0, a_1, …"""
 
     def horner(x: Any, *coefficients: Any) -> Any:
-        return reduce(lambda total, a: ex.add(ex.mul(total, x), a), coefficients[::-1])
+        return reduce(lambda total, a: ar.add(ar.mul(total, x), a), coefficients[::-1])
 
     return _elementwise(horner, args)
 
@@ -273,7 +273,7 @@ def _as_type(dtype: np.dtype, x: Any) -> Any:
     if x.dtype == dtype:
         return x
     convert = partial(lax.convert_element_type, new_dtype=dtype)
-    return dtype.type(x) if is_known(x) else ex.apply(f"to {dtype}", convert, (x,), dtype)
+    return dtype.type(x) if is_known(x) else apply(f"to {dtype}", convert, (x,), dtype)
 
 
 def _convert(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
@@ -285,21 +285,21 @@ def _convert(eqn: Any, args: list[np.ndarray]) -> np.ndarray:
 def _function(operation: Operation) -> Callable[..., Any]:
     """A function of one number, by an operation of our own."""
 
-    return lambda x: ex.apply(operation.primitive.name, operation, (x,), x.dtype)
+    return lambda x: apply(operation.primitive.name, operation, (x,), x.dtype)
 
 
 def _pairwise(name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda x, y: ex.apply(name, operation, (x, y), x.dtype)
+    return lambda x, y: apply(name, operation, (x, y), x.dtype)
 
 
 _RULES: dict[str, Callable[..., Any]] = {
-    "add": ex.add,
-    "sub": ex.sub,
-    "mul": ex.mul,
-    "div": ex.div,
-    "neg": ex.neg,
-    "magnitude": ex.magnitude,
-    "maximum": ex.maximum,
+    "add": ar.add,
+    "sub": ar.sub,
+    "mul": ar.mul,
+    "div": ar.div,
+    "neg": ar.neg,
+    "magnitude": ar.magnitude,
+    "maximum": ar.maximum,
     "min": _pairwise("min", lax.min),
     "and": _pairwise("and", lax.bitwise_and),
     "or": _pairwise("or", lax.bitwise_or),
@@ -311,7 +311,7 @@ _RULES: dict[str, Callable[..., Any]] = {
 }
 """Operations on scalars that know how to simplify, or serve several primitives."""
 
-_OWN = {elementary.absolute: ex.magnitude, elementary.rough_inverse: ex.rough_inverse}
+_OWN = {elementary.absolute: ar.magnitude, elementary.rough_inverse: ar.rough_inverse}
 """Operations of our own that have rules."""
 
 _TYPES = frozenset(np.dtype(code) for code in "?bhilqBHILQfd")
@@ -327,7 +327,7 @@ FORMS: dict[str, Callable[..., np.ndarray | list[np.ndarray]]] = {
     "fold": lambda eqn, args, rule: _elementwise(_RULES[rule], args),
     "move": _move,
     "polynomial": _polynomial,
-    "power": lambda eqn, args: _elementwise(lambda x: ex.power(x, eqn.params["y"]), args),
+    "power": lambda eqn, args: _elementwise(lambda x: ar.power(x, eqn.params["y"]), args),
     "reduce": _reduce,
     "scatter_add": _scatter_add,
 }

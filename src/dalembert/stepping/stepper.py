@@ -20,7 +20,7 @@ from dalembert.dependence import has_rules
 from dalembert.driven import Timed
 from dalembert.methods import Method
 from dalembert.noise import Increments
-from dalembert.stepping import newton
+from dalembert.stepping import newton, residuals
 from dalembert.stepping.block_solver import BlockSolver, Solver, block_solvers
 from dalembert.stepping.clocks import Clocked, with_times
 from dalembert.stepping.equations import (
@@ -174,14 +174,14 @@ class Stepper(Clocked):
             around = around._replace(rows=around.rows | block.complete(around, solver))
             if unknowns or not reports:
                 reports.append(report)
-        residual = reduce(newton.worse, [jnp.asarray(r.residual, self.dtype) for r in reports])
+        residual = reduce(residuals.worse, [jnp.asarray(r.residual, self.dtype) for r in reports])
         iterations = reduce(jnp.maximum, [jnp.asarray(r.iterations, jnp.int32) for r in reports])
         q, p = around.rows[self.plan.new_q], around.rows[self.plan.new_p]
         if self.is_scalar:
             q, p = newton.as_scalars(q, self.dtype), newton.as_scalars(p, self.dtype)
         q, p = self.append(q, start), self.append(p, None if steps is None else steps + 1)
         is_finite = self.is_finite(q, p)
-        solved = (residual <= newton.tolerance(self.dtype)) & is_finite
+        solved = (residual <= residuals.tolerance(self.dtype)) & is_finite
         return q, p, StepInfo(solved, iterations, residual)
 
     @property

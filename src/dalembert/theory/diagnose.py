@@ -20,17 +20,8 @@ from dalembert.theory.advice import (
     weighed,
 )
 from dalembert.theory.diagnosis_text import KIND_IN_WORDS, page
-from dalembert.theory.facts import (
-    DIRECTIONS,
-    TRACED,
-    Evidence,
-    Fact,
-    Gap,
-    Invariant,
-    Probe,
-    Spot,
-    every,
-)
+from dalembert.theory.evidence import TRACED, Evidence, Fact, Gap, Invariant, Spot, every
+from dalembert.theory.facts import DIRECTIONS, Probe
 from dalembert.theory.flows import Tried, try_flow
 from dalembert.theory.linear import nonlinear_terms
 from dalembert.theory.manifold import ConstraintFacts, constraint_facts

@@ -16,7 +16,7 @@ from jax import lax
 from dalembert.caches import kept
 from dalembert.methods import Method
 from dalembert.noise import Increments
-from dalembert.stepping.newton import tolerance
+from dalembert.stepping.residuals import tolerance
 from dalembert.stepping.step import check_method
 from dalembert.stepping.stepper import Stepper
 from dalembert.system import System

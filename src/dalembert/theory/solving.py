@@ -16,7 +16,7 @@ from jax import lax
 from dalembert.caches import kept
 from dalembert.methods import Method
 from dalembert.precision import cast, check_dt, is_traced, with_precision
-from dalembert.stepping import many, newton
+from dalembert.stepping import many, rescue, residuals
 from dalembert.stepping.root import implicit_root
 from dalembert.stepping.stepper import StepInfo
 from dalembert.system import System
@@ -48,7 +48,7 @@ def find_root(
         linearise: the residual and its matrix of derivatives or an approximation of it.
         parts: how many kinds of unknowns there are, as many of each (positions, momenta).
     """
-    limit = newton.tolerance(guess.dtype)
+    limit = residuals.tolerance(guess.dtype)
 
     def with_jacobian(u: Any) -> tuple[Any, Any]:
         matrix, value = jax.jacfwd(lambda u: (residual(u),) * 2, has_aux=True)(u)
@@ -56,7 +56,7 @@ def find_root(
 
     def unfinished(state: tuple[Any, ...]) -> Any:
         _, _, fraction, error, k = state
-        return (error > limit / 32) & (fraction >= SHORTEST) & (k < newton.MAX_ITERATIONS)
+        return (error > limit / 32) & (fraction >= SHORTEST) & (k < rescue.MAX_ITERATIONS)
 
     def improve(state: tuple[Any, ...]) -> tuple[Any, ...]:
         # One linearisation serves to judge a step and to find the next: it is compiled once.
@@ -69,13 +69,13 @@ def find_root(
         chosen = (jnp.where(found < error, x, y) for x, y in zip(better, worse, strict=True))
         return *chosen, k + 1
 
-    def root(u: Any) -> tuple[Any, newton.Report]:
+    def root(u: Any) -> tuple[Any, residuals.Report]:
         one, worst = jnp.ones((), u.dtype), jnp.full((), jnp.inf, u.dtype)
         first = (u, jnp.zeros_like(u), one, worst, jnp.zeros((), jnp.int32))
         u, *_, error, k = lax.while_loop(unfinished, improve, first)
-        return u, newton.Report(k - 1, error)
+        return u, residuals.Report(k - 1, error)
 
-    def without_matrix(u: Any) -> tuple[Any, newton.Report]:
+    def without_matrix(u: Any) -> tuple[Any, residuals.Report]:
         def worst(x: Any) -> Any:
             return jnp.max(x.reshape(parts, -1), axis=1)
 
@@ -86,9 +86,9 @@ def find_root(
         products = linearise is None
         return many.solve(residual, worst, closely, u, u, 0, affine=False, products=products)
 
-    ways = (root, newton.dense_solve)
+    ways = (root, rescue.dense_solve)
     if guess.size > MOST_DENSE:
-        ways = (without_matrix, newton.krylov_solve)
+        ways = (without_matrix, rescue.krylov_solve)
     u, (iterations, error) = implicit_root(residual, guess, *ways)
     return u, StepInfo(error <= limit, iterations, error)
 
