@@ -19,6 +19,7 @@ from dalembert.precision import is_traced
 __all__ = [
     "Timed",
     "at_time",
+    "check_digits",
     "degree_in_time",
     "extended",
     "of_extended",
@@ -51,6 +52,20 @@ def time_of(system: Any, t: Any) -> Any:
     if number.shape != () or number.dtype.kind not in "fiu" or not np.isfinite(number):
         raise ValueError(f"t must be one finite number, not {t!r}.")
     return number.astype(np.float64)
+
+
+MAX_ROUNDING = 2.0**-7
+"""Part of a step to which times must be known: 2^16 steps from t = 0 in float32."""
+
+
+def check_digits(system: Any, t: Any, dt: Any, dtype: Any) -> None:
+    """Refuse times of a driven system that a type does not tell apart from those of a step."""
+    if system.time and np.max(np.abs(t)) * np.finfo(dtype).eps > MAX_ROUNDING * np.min(dt):
+        raise ValueError(
+            f"{np.dtype(dtype)} has too few digits for t = {np.max(np.abs(t)):g} in steps of "
+            f"{np.min(dt):g}: {system.name!r} is driven in time, and its times would be off by a "
+            "part of a step. Use float64, or write the drive as a function of t - t0."
+        )
 
 
 def refusal(system: Any) -> TypeError:

@@ -106,6 +106,7 @@ def errors_of_midpoint() -> np.ndarray:
     return np.array([np.abs(end(dt) - exact).max() for dt in (0.1, 0.05, 0.025)])
 
 
+@pytest.mark.slow
 def test_order_two_and_a_wrong_stage_time_as_control(monkeypatch):
     ratios = errors_of_midpoint()
     ratios = ratios[:-1] / ratios[1:]
@@ -115,6 +116,7 @@ def test_order_two_and_a_wrong_stage_time_as_control(monkeypatch):
     assert np.all(wrong[:-1] / wrong[1:] < 2.6), wrong
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method, keeps", [(da.midpoint(), True), (da.heun(), False)])
 def test_symplectic_at_every_time(method, keeps):
     system = non_separable()
@@ -199,7 +201,11 @@ def test_fields_at_a_time():
     np.testing.assert_allclose(found, [-np.exp(-0.5)])
 
 
-@pytest.mark.parametrize("method", [da.baoab(), da.midpoint()], ids=lambda method: method.name)
+@pytest.mark.parametrize(
+    "method",
+    [da.baoab(), pytest.param(da.midpoint(), marks=pytest.mark.slow)],
+    ids=lambda method: method.name,
+)
 def test_many_degrees_of_freedom(method):
     """On arrays, with a shape; what the end of a step has evaluated is not evaluated again."""
 
@@ -264,7 +270,9 @@ def test_what_cannot_be_is_said():
         TypeError, match=r"observe\['q'\] failed when called as .*\(q, p, t, params"
     ):
         da.simulate(driven, da.midpoint(), z, dt=0.1, t_end=1.0, observe={"q": lambda q, p, c: q})
-    with pytest.raises(ValueError, match=r"too many in float32 .* driven in time"):
+    with pytest.raises(ValueError, match=r"float32 has too few digits for t = 1e\+09"):
+        da.step(driven, da.midpoint(), *z, 0.1, [0.0], t=1e9, dtype=np.float32)
+    with pytest.raises(ValueError, match=r"float32 has too few digits .* driven in time"):
         da.simulate(driven, da.midpoint(), z, dt=0.1, t_end=1e5, dtype=np.float32)
 
 

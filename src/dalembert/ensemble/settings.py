@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from dalembert.driven import check_digits
 from dalembert.ensemble.schedule import SAVES_PER_LEG, Schedule
 from dalembert.methods import Method
 from dalembert.noise import Gaussian, Noise, harmless_truncation, usual_noise
@@ -46,9 +47,6 @@ SHARES = 8
 """On a CPU few paths are cut into about so many blocks, none smaller than this."""
 
 MAX_STEPS = 2**30
-
-MAX_ROUNDING = 2.0**-7
-"""Part of a step to which the last times of a driven system are known: 2^16 steps in float32."""
 
 WHAT = {"observe": "an observable", "histograms": "a histogram", "statistics": "a statistic"}
 """What comes through the arguments that take statistics."""
@@ -160,11 +158,7 @@ def make_settings(
     dt, t_end = _number("dt", dt), _number("t_end", t_end)
     check_dt(dt, as_dtype(dtype))
     steps = _check_schedule(dt, t_end)
-    if system.time and steps * np.finfo(as_dtype(dtype)).eps > MAX_ROUNDING:
-        raise ValueError(
-            f"{steps:,} steps are too many in {as_dtype(dtype)} for {system.name!r}, which is "
-            "driven in time: its last times would be off by a part of a step. Use float64."
-        )
+    check_digits(system, t_end, dt, as_dtype(dtype))
     save_every = whole("save_every", save_every, 1)
     paths, seed = whole("paths", paths, 1), whole("seed", seed, 0)
     check_choice("keep", keep, ("nothing", "final", "all"))

@@ -23,6 +23,7 @@ from jax import lax
 from jax.scipy.linalg import solve_triangular
 
 from dalembert.caches import kept
+from dalembert.driven import check_digits
 from dalembert.fitting.observed import (
     Free,
     check_names,
@@ -188,6 +189,7 @@ def path_likelihood(
     q, p = (x.reshape(*x.shape[:2], system.dim) for x in (q, p))
     z = np.concatenate([q, p], axis=-1)
     dt = np.repeat(np.diff(times), q.shape[1])
+    check_digits(system, times, dt / substeps, np.float64)
     states = (x.reshape(len(dt), -1) for x in (q[:-1], p[:-1], z[1:]))
     data = Transitions(np.repeat(times[:-1], q.shape[1]), dt, *states)
     one_step = data._replace(dt=dt / substeps)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.caches import kept
-from dalembert.driven import time_of
+from dalembert.driven import check_digits, time_of
 from dalembert.methods import Method
 from dalembert.methods.method import Convergence
 from dalembert.noise import Increments
@@ -77,6 +77,8 @@ def step(
     kind = np.dtype(jnp.asarray(arguments[0]).dtype) if traced else as_dtype(dtype)
     if not is_traced(dt):
         check_dt(dt, kind)
+    if not is_traced(dt, t):
+        check_digits(system, t, dt, kind)
 
     def run(q: Any, p: Any, increments: Increments, params: Any, dt: Any, t: Any) -> Any:
         q, p, increments, params, t = cast((q, p, increments, params, t), kind)
