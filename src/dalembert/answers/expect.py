@@ -67,7 +67,8 @@ def expect(
         system: what to simulate.
         method: e.g. `da.midpoint()`.
         initial: `(q0, p0)`, each of the shape of the system, or a function `sampler(key)`.
-        observable: a function of (q, p), or (q, p, params) if the system has params, at `t_end`;
+        observable: a function of (q, p), or (q, p, params) if the system has params, at `t_end`,
+            with t after q and p if it is driven in time;
             `da.TimeAverage` of one, for averages along paths; or several by name.
         t_end: final time.
         tolerance: largest half width of the interval: bias, and as many standard errors as the
