@@ -85,6 +85,24 @@ def test_a_step_is_that_of_the_extended_system(name):
     assert abs(without[1] - p) > 1e-3
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [n for n in da.METHODS if da.METHODS[n]().requires - {"constraints"}]
+)
+def test_a_step_of_a_special_method_is_that_of_the_extended_system(name):
+    """Methods for additive noise and Langevin equations."""
+    system, method = oscillator(), da.METHODS[name]()
+    if "constraints" in method.requires:
+        pytest.skip("tested with constraints")
+    more = {"dZ": np.array([0.011]), "coin": np.array(1.0)}
+    increments = da.Increments(
+        np.array([0.21]), **{key: more[key] for key in method.needs_for(system) - {"dW"}}
+    )
+    q, p, _ = da.step(system, method, [0.7], [0.4], 0.1, increments, t=1.3)
+    same = da.step(system.extended(), method, [0.7, 1.3], [0.4, 0.0], 0.1, increments)
+    np.testing.assert_allclose([q[0], p[0]], [same[0][0], same[1][0]], rtol=0, atol=1e-15)
+
+
 @pytest.mark.parametrize("shortcuts", [True, False])
 def test_a_force_of_time_alone_is_taken_at_its_stage(shortcuts):
     """It depends on no position that could keep the stages apart."""
