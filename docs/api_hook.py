@@ -20,9 +20,10 @@ MARK = "<!-- public names -->"
 SECTIONS = (
     (
         "Simulating",
-        ("system", "flow", "ensemble", "stepping", "caches"),
+        ("system", "fields", "flow", "ensemble", "stepping", "caches"),
         (
             "System",
+            "Fields",
             "simulate",
             "Run",
             "TracedRun",

@@ -49,10 +49,13 @@ class _Field(eqx.Module):
     def at(self, args: Any) -> System:
         return self.system if args is None else self.system.with_params(args)
 
+    def time(self, t: Any) -> Any:
+        return t if self.system.time else None
+
 
 class _Drift(_Field):
     def __call__(self, t: Any, y: State, args: Any) -> State:
-        return self.at(args).drift(*y)
+        return self.at(args).drift(*y, self.time(t))
 
 
 class _Diffusion(_Field):
@@ -64,16 +67,17 @@ class _Diffusion(_Field):
             # The function of all noises is the operator, and no matrix is made. Few solvers of
             # diffrax, such as ReversibleHeun, do not take such an operator.
             like = jax.ShapeDtypeStruct(self.shape, jnp.result_type(*y))
-            return lineax.FunctionLinearOperator(partial(_kick, system, y), like)
-        columns = tuple(rows.T.reshape(*system.shape, *self.shape) for rows in system.diffusion(*y))
+            return lineax.FunctionLinearOperator(partial(_kick, system, y, self.time(t)), like)
+        fields = system.diffusion(*y, self.time(t))
+        columns = tuple(rows.T.reshape(*system.shape, *self.shape) for rows in fields)
         return lineax.PyTreeLinearOperator(columns, jax.eval_shape(lambda: y))
 
 
-def _kick(system: System, y: State, w: Any) -> State:
+def _kick(system: System, y: State, t: Any, w: Any) -> State:
     """Σ V_i(q, p) w_i."""
     q, p = (system.flat(name, x) for name, x in zip("qp", y, strict=True))
     velocity, *forces = (system.term((kind, ALL)) for kind in NOISE_TERMS)
-    at = q, p, system.params, w.reshape(-1)
+    at = q, p, system.told(t, system.params), w.reshape(-1)
     dq = jnp.zeros_like(q) if velocity is None else velocity(*at)
     dp = sum((force(*at) for force in forces if force), jnp.zeros_like(p))
     return system.shaped(dq), system.shaped(dp)
@@ -142,7 +146,8 @@ class Solver(diffrax.AbstractStratonovichSolver):
         dt = terms.terms[0].contr(t0, t1)
         with_area = "dZ" in self.method.needs_for(system)
         increments = _increments(terms.terms[1], t0, t1, dt, with_area)
-        q, p, info = step(system, self.method, *y0, dt, increments)
+        t = t0 if system.time else None
+        q, p, info = step(system, self.method, *y0, dt, increments, t=t)
         y1 = (jnp.asarray(q), jnp.asarray(p))
         results: Any = diffrax.RESULTS
         solved = results.where(info.converged, results.successful, results.nonlinear_divergence)

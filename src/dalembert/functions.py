@@ -21,10 +21,14 @@ __all__ = ["Checked", "arguments_like", "check_function", "check_linear"]
 
 
 class Checked(NamedTuple):
-    """A function that may be used: the shape of its result, and whether it has rules backwards."""
+    """A function that may be used: the shape of its result, and whether it has rules backwards.
+
+    Also whether it depends on the time that it is told.
+    """
 
     shape: tuple[int, ...]
     has_rules: bool
+    reads_time: bool
 
 
 def check_function(
@@ -34,6 +38,7 @@ def check_function(
     params: Any,
     shape: tuple[int, ...] | None,
     noises: tuple[int, ...] | None = None,
+    time: bool = False,
     states_read: tuple[str, ...] = ("q", "p"),
 ) -> Checked:
     """Refuse anything but a function of (q, p), or (q, p, params), to a real array.
@@ -45,12 +50,14 @@ def check_function(
         params: the parameters of the system, or None if its functions take none.
         shape: the shape of the result; None means any.
         noises: the shape of `w`, for functions of (q, p, w) or (q, p, w, params).
+        time: whether the function takes the time, after q and p.
         states_read: ("q",) for functions of positions alone.
 
     Returns:
         The shape of its result, and whether it has derivative rules by `jax.custom_vjp`.
     """
-    names = [*states_read, *(["w"] if noises else []), *([] if params is None else ["params"])]
+    names = [*states_read, *(["t"] if time else []), *(["w"] if noises else [])]
+    names += [] if params is None else ["params"]
     arguments = f"({', '.join(names)})"
     if not callable(fun):
         raise TypeError(f"{name} must be a function of {arguments}, not {fun!r}.")
@@ -62,7 +69,7 @@ def check_function(
         return jnp.asarray(out)
 
     with jax.enable_x64(True):
-        given = arguments_like(states, params, noises)[2 - len(states_read) :]
+        given = arguments_like(states, params, noises, time)[2 - len(states_read) :]
         try:
             trace, out = jax.make_jaxpr(call, return_shape=True)(*given)
             if shape == out.shape == () and jnp.issubdtype(out.dtype, np.floating):
@@ -102,16 +109,22 @@ def check_function(
     has_rules = contains(trace, ("custom_vjp_call",))
     if shape is not None and has_rules:
         _check_rules(name, call, given, shape)
-    return Checked(out.shape, has_rules)
+    with jax.enable_x64(True):
+        reads_time = time and degree(call, given, (2,)) > Degree.CONSTANT
+    return Checked(out.shape, has_rules, reads_time)
 
 
 def arguments_like(
-    states: tuple[int, ...], params: Any, noises: tuple[int, ...] | None = None
+    states: tuple[int, ...],
+    params: Any,
+    noises: tuple[int, ...] | None = None,
+    time: bool = False,
 ) -> tuple[Any, ...]:
     """The types of what a user's function is called with."""
     z = jax.ShapeDtypeStruct(states, np.float64)
+    t = (jax.ShapeDtypeStruct((), np.float64),) if time else ()
     w = () if noises is None else (jax.ShapeDtypeStruct(noises, np.float64),)
-    return z, z, *w, *(() if params is None else (params,))
+    return z, z, *t, *w, *(() if params is None else (params,))
 
 
 def _as_given(shape: tuple[int, ...]) -> Any:
@@ -119,7 +132,12 @@ def _as_given(shape: tuple[int, ...]) -> Any:
 
 
 def check_linear(
-    name: str, fun: Any, states: tuple[int, ...], params: Any, noises: tuple[int, ...]
+    name: str,
+    fun: Any,
+    states: tuple[int, ...],
+    params: Any,
+    noises: tuple[int, ...],
+    time: bool = False,
 ) -> None:
     """Refuse a function of (q, p, w) that is not linear in w.
 
@@ -130,12 +148,13 @@ def check_linear(
     normal = np.random.default_rng(0).standard_normal
 
     def evaluate(q: Any, p: Any, w: Any) -> Any:
-        return fun(jnp.asarray(q), jnp.asarray(p), jnp.asarray(w), *rest)
+        return fun(jnp.asarray(q), jnp.asarray(p), *t, jnp.asarray(w), *rest)
 
     # Inside someone's jit, what is known stays known.
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
         tried = False
         for scale in (1.0, 1e-3, 1e3):
+            t = (jnp.asarray(scale),) if time else ()
             q, p, v, w = (normal(shape) for shape in (states, states, noises, noises))
             w = scale * w
             values = [evaluate(q, p, x) for x in (v, w, v - 2 * w)]
@@ -153,7 +172,8 @@ def check_linear(
                     f"{name}(q, p, v - 2 w) differs from {name}(q, p, v) - 2 {name}(q, p, w) by "
                     f"{gap:.1e}. Write the sum of {name}_i(q, p) * w[i]."
                 )
-        if not tried and degree(fun, arguments_like(states, params, noises), (2,)) > Degree.AFFINE:
+        like = arguments_like(states, params, noises, time)
+        if not tried and degree(fun, like, (2 + time,)) > Degree.AFFINE:
             raise ValueError(
                 f"{name} must be linear in w, and that it is cannot be seen: it is not finite at "
                 "random states. Write it as a sum of products with w[i], without branches on w."

@@ -20,10 +20,12 @@ class Joint(Sequence):
     Attributes:
         fun: the function, or None if all terms are zero.
         shape: the shape of w.
+        time: whether it is a function of (q, p, t, w).
     """
 
     fun: Callable[..., Any] | None
     shape: tuple[int, ...]
+    time: bool = False
 
     def __len__(self) -> int:
         return prod(self.shape)
@@ -40,15 +42,16 @@ class Joint(Sequence):
 def _entry(terms: Joint, i: int) -> Callable[..., Any]:
     """The same function whenever it is asked for, so that compiled code is found again."""
 
-    def one(q: Any, p: Any, *params: Any) -> Any:
+    def one(q: Any, p: Any, *rest: Any) -> Any:
         w = np.zeros(len(terms))
         w[i] = 1
-        return terms.fun(q, p, jnp.asarray(w.reshape(terms.shape), q.dtype), *params)  # type: ignore
+        unit = jnp.asarray(w.reshape(terms.shape), q.dtype)
+        return terms.fun(q, p, *rest[: terms.time], unit, *rest[terms.time :])  # type: ignore
 
     return one
 
 
-def joint_terms(h: Any, f: Any, shape: tuple[int, ...]) -> tuple[Joint, Joint]:
+def joint_terms(h: Any, f: Any, shape: tuple[int, ...], time: bool = False) -> tuple[Joint, Joint]:
     """h and f of a system whose noises are given by single functions."""
     is_copy = isinstance(h, Joint) or isinstance(f, Joint)
     h, f = (x.fun if isinstance(x, Joint) else x for x in (h, f))
@@ -60,4 +63,4 @@ def joint_terms(h: Any, f: Any, shape: tuple[int, ...]) -> tuple[Joint, Joint]:
             )
     if h is None and f is None and not is_copy:
         raise ValueError(f"noises={shape} were given, but neither h(q, p, w) nor f(q, p, w).")
-    return Joint(h, shape), Joint(f, shape)
+    return Joint(h, shape, time), Joint(f, shape, time)

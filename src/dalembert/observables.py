@@ -12,9 +12,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from dalembert.dependence import Degree, degree
-from dalembert.functions import arguments_like
 from dalembert.system import System
 
 __all__ = ["configurational_temperature", "kinetic", "kinetic_temperature", "potential"]
@@ -94,8 +94,7 @@ def _require_separable(system: System, name: str) -> None:
     velocity = system.fields.term(("H_p", 0))
     assert velocity is not None, "there is always an H"
     with jax.enable_x64(True):
-        z = arguments_like((system.dim,), system.params)
-        like = (*z, *([None] if system.params is None else []))
+        like = system.term_like(("H_p", 0), jax.ShapeDtypeStruct((system.dim,), np.float64))
         if degree(velocity, like, (0,)) > Degree.CONSTANT:
             what = "∂H/∂p depends on q"
         elif degree(velocity, like, (1,)) > Degree.AFFINE:

@@ -6,11 +6,10 @@
 A `System` holds the functions and derives the rest by automatic differentiation.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import prod
 from typing import Any
 
 import jax
@@ -19,31 +18,37 @@ import numpy as np
 
 from dalembert.caches import Kept, shared
 from dalembert.captured import Keyed, captured
+from dalembert.dependence import Degree
 from dalembert.digest import ORDERS, traced_key
+from dalembert.driven import Timed, at_time, degree_in_time, extended, refusal, time_of
+from dalembert.fields import (
+    ALL,
+    BRACKET_TERMS,
+    DRIFT_TERMS,
+    NOISE_TERMS,
+    Bracket,
+    Fields,
+    Term,
+)
 from dalembert.flow import Flow
 from dalembert.functions import check_function, check_linear
 from dalembert.joint import Joint, joint_terms
-from dalembert.precision import array_of_shape, with_precision
+from dalembert.precision import array_of_shape, is_traced
+from dalembert.sizes import Size, functions_by_name, noise_lists, size_of
 
-__all__ = ["ALL", "System", "Term"]
-
-ALL = -1
-"""The number of all noises together, whose terms are functions of (q, p, params, w)."""
-
-Bracket = tuple[Any, Any]
-"""[A, B] = DB·A − DA·B of two fields: 0 is the drift, r noise number r, or brackets again."""
-
-Term = tuple[str, int | Bracket]
-"""One term of the equations: a kind (H_p, H_q, F, h_p, h_q, f) and the noise it belongs to, or the
-position or momentum part (bracket_q, bracket_p) of a bracket of fields."""
-
-DRIFT_TERMS = ("H_p", "H_q", "F")
-NOISE_TERMS = ("h_p", "h_q", "f")
-BRACKET_TERMS = ("bracket_q", "bracket_p")
+__all__ = [
+    "ALL",
+    "BRACKET_TERMS",
+    "DRIFT_TERMS",
+    "NOISE_TERMS",
+    "Bracket",
+    "System",
+    "Term",
+]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class System:
+class System(Fields):
     """A stochastic forced Hamiltonian system in `dim` degrees of freedom.
 
     Args:
@@ -66,6 +71,8 @@ class System:
             constraints take such a system.
         flow: a part of the motion that is given as a map, a `da.Flow` such as collisions; all
             noises are its own then.
+        time: if True, the system is driven in time: every function takes the time after q and p,
+            `(q, p, t)`, then w and params as far as there are any. One of them must read it.
 
     The functions are written with `jax.numpy`. Everything is checked on construction.
     """
@@ -81,6 +88,7 @@ class System:
     noises: Any = None
     constraints: Callable[..., Any] | None = None
     flow: Flow | None = None
+    time: bool = False
     _backwards: frozenset[str] = field(init=False, default=frozenset())
     _kept: Any = field(init=False, default_factory=Kept)
     #: The number c of constraints, 0 if there are none.
@@ -88,22 +96,24 @@ class System:
 
     def __post_init__(self) -> None:
         hint = " It has to be given, e.g. dim=1." if np.array_equal(self.dim, 0) else ""
-        self._set("dim", _size("dim", "degrees of freedom", self.dim, hint))
+        self._set("dim", size_of("dim", "degrees of freedom", self.dim, hint))
         is_copy = isinstance(self.h, tuple) and self.noises == len(self.h)
         if self.flow is not None:
             size = self._size_of_flow()
             self._set("noises", size)
             h = f = Joint(None, size.shape)
         elif self.noises is None or is_copy:
-            h, f = _noise_lists(self.h, self.f)
+            h, f = noise_lists(self.h, self.f)
             self._set("noises", len(h))
         else:
-            size = _size("noises", "Wiener processes", self.noises)
+            size = size_of("noises", "Wiener processes", self.noises)
             self._set("noises", size)
-            h, f = joint_terms(self.h, self.f, size.shape)
+            h, f = joint_terms(self.h, self.f, size.shape, self.time)
         self._set("h", h)
         self._set("f", f)
-        self._set("invariants", _by_name(self.invariants))
+        self._set("invariants", functions_by_name(self.invariants))
+        if not isinstance(self.time, bool):
+            raise TypeError(f"time must be True or False, not {self.time!r}.")
         self._set("_backwards", frozenset(self._checked()))
         self._set("constraint_count", self._checked_constraints())
 
@@ -135,21 +145,25 @@ class System:
         if self.noise_shape is None:
             scalars |= {f"h[{i}]": h_i for i, h_i in enumerate(self.h)}
             vectors |= {f"f[{i}]": f_i for i, f_i in enumerate(self.f)}
-        told = [
-            name
+        found = {
+            name: check_function(name, fun, self.shape, self.params, shape, time=self.time)
             for shape, functions in (((), scalars), (self.shape, vectors))
             for name, fun in functions.items()
             if fun is not None or name == "H"
-            if check_function(name, fun, self.shape, self.params, shape).has_rules
-        ]
+        }
         if self.noise_shape is not None:
             for name, terms, shape in (("h", self.h, ()), ("f", self.f, self.shape)):
                 if terms.fun is not None:
-                    like = self.shape, self.params, shape, self.noise_shape
-                    if check_function(name, terms.fun, *like).has_rules:
-                        told.append(name)
-                    check_linear(name, terms.fun, self.shape, self.params, self.noise_shape)
-        return told
+                    like = self.shape, self.params, shape, self.noise_shape, self.time
+                    found[name] = check_function(name, terms.fun, *like)
+                    check_linear(name, terms.fun, *like[:2], *like[3:])
+        reads = [c.reads_time for name, c in found.items() if not name.startswith("invariants")]
+        if self.time and not any(reads):
+            raise ValueError(
+                f"time=True, but none of the functions of {self.name!r} depends on t: leave "
+                "time=True and the argument t out, or use t."
+            )
+        return [name for name, checked in found.items() if checked.has_rules]
 
     def _checked_constraints(self) -> int:
         if self.constraints is None:
@@ -162,6 +176,13 @@ class System:
                 f"degrees of freedom; it returns shape {found}. Of one constraint write "
                 "jnp.stack([...])."
             )
+        with jax.enable_x64(True):
+            z = jax.ShapeDtypeStruct((self.dim,), np.float64)
+            if self.time and degree_in_time(self, ("H_p", 0), z) > Degree.CONSTANT:
+                raise ValueError(
+                    f"∂H/∂p of {self.name!r} depends on t, and with it which momenta are tangent "
+                    "to the constraints: those need a kinetic energy that is the same at all times."
+                )
         return found[0]
 
     def constraint(self, q: Any, params: Any) -> Any:
@@ -192,7 +213,7 @@ class System:
         functions += (self.h.fun, self.f.fun) if self.is_joint else (*self.h, *self.f)
         functions += () if self.flow is None else (self.flow.map,)
         keys = (self.known(fun).key for fun in functions)
-        return (*keys, self.shape, self.noise_shape, self.params is not None)
+        return (*keys, self.shape, self.noise_shape, self.params is not None, self.time)
 
     def known(self, fun: Any) -> Keyed:
         """A function of (q, p), or (q, p, params), and what it is known by."""
@@ -226,7 +247,8 @@ class System:
     def retraced(self, fun: Any) -> Hashable:
         """What a function of (q, p), or (q, p, params), is known by if what it reads is hidden."""
         z = jax.ShapeDtypeStruct(self.shape, np.float64)
-        like = [z] if fun is self.constraints else [z, z]
+        time = [jax.ShapeDtypeStruct((), np.float64)] if self.time else []
+        like = [z] if fun is self.constraints else [z, z, *time]
         if self.is_joint and fun in (self.h.fun, self.f.fun):
             like.append(jax.ShapeDtypeStruct(self.noise_shape, np.float64))
         if self.params is not None:
@@ -240,6 +262,7 @@ class System:
         dim = self.dim if len(self.shape) == 1 else self.shape
         text = f"System {self.name!r}: dim={dim}, noises={self.noises}"
         text += f", constraints={self.constraint_count}" if self.constraint_count else ""
+        text += ", driven in time" if self.time else ""
         return text if self.params is None else f"{text}, params={self.params}"
 
     def with_params(self, params: Any = None, **changes: Any) -> "System":
@@ -264,8 +287,51 @@ class System:
 
     def evaluate(self, fun: Callable[..., Any], q: Any, p: Any, params: Any, *w: Any) -> Any:
         """Call a user's function, of flat states, with arguments in the shapes that it expects."""
-        given = (self.shaped(q), self.shaped(p), *(x.reshape(self.noise_shape) for x in w))
+        given = [self.shaped(q), self.shaped(p)]
+        if self.time:
+            if not isinstance(params, Timed):
+                raise refusal(self)
+            t, params = params
+            given.append(jnp.asarray(t, q.dtype))
+        given += [x.reshape(self.noise_shape) for x in w]
         return fun(*given) if self.params is None else fun(*given, params)
+
+    def told(self, t: Any, params: Any) -> Any:
+        """What terms are told besides q and p: the parameters, and the time if there is one."""
+        t = time_of(self, t)
+        return Timed(t, params) if self.time else params
+
+    def begin(self, q: Any, p: Any, t: Any = 0.0) -> tuple[Any, Any]:
+        """Flat states as steps take them.
+
+        Those of a driven system have one more entry: that of q is the time when the path began,
+        that of p the number of its steps. So the time of a step has no rounding of many sums.
+        """
+        if not self.time:
+            return q, p
+        # Known numbers stay NumPy's: outside of a run JAX would round them.
+        known = isinstance(q, np.ndarray) and isinstance(p, np.ndarray) and not is_traced(t)
+        on = np if known else jnp
+        ends = (on.full((*x.shape[:-1], 1), last, x.dtype) for x, last in ((q, t), (p, 0)))
+        q, p = (on.concatenate([x, end], axis=-1) for x, end in zip((q, p), ends, strict=True))
+        return q, p
+
+    @property
+    def entries(self) -> int:
+        """How many numbers there are in q, and in p, as steps take them."""
+        return int(self.dim) + self.time
+
+    def at(self, t: Any) -> "System":
+        """A driven system as it is at one time: a system without time."""
+        return at_time(self, t)
+
+    def extended(self) -> "System":
+        """A driven system as one without time, in which time is the last position.
+
+        Its momentum is minus the energy that the drive has put in. `da.diagnose` and all functions
+        of `da.theory` take it, with states of shape (dim + 1,).
+        """
+        return extended(self)
 
     def flat(self, name: str, x: Any) -> Any:
         """A state in the shape that users see as a flat one, (dim,), or an error."""
@@ -273,198 +339,6 @@ class System:
 
     def shaped(self, x: Any) -> Any:
         """Flat states, shape (..., dim), in the shape that users see."""
+        if x.shape[-1] > self.dim:
+            x = x[..., : self.dim]
         return x if len(self.shape) == 1 else x.reshape(*x.shape[:-1], *self.shape)
-
-    def term(self, term: Term) -> Callable[..., Any] | None:
-        """One term of the equations as a function of (q, p, params), or None if it is zero.
-
-        States are flat here. The term of noise number ALL is a function of (q, p, params, w).
-        """
-        if self.flow is not None:
-            raise ValueError(
-                f"{self.name!r} has a flow, {self.flow.name!r}, which is a map and no field: what "
-                "needs equations can be asked for system.fields, the system without it."
-            )
-        kind, i = term
-        if kind in BRACKET_TERMS:
-            part = BRACKET_TERMS.index(kind)
-            return lambda q, p, params: self._bracket_or_field(i, q, p, params)[part]
-        assert isinstance(i, int), "only brackets have more than one number"
-        source = self._source(kind, i)
-        if source is None:
-            return None
-        is_vector = kind in ("F", "f")
-
-        def call(q: Any, p: Any, params: Any, *w: Any) -> Any:
-            value = jnp.asarray(self.evaluate(source, q, p, params, *w), q.dtype)
-            return value.reshape(q.shape) if is_vector else value
-
-        if is_vector:
-            return call
-        name = "H" if kind in DRIFT_TERMS else "h" if self.is_joint else f"h[{i}]"
-        gradient = _gradient_by_both if name in self._backwards else jax.grad
-        if kind in ("H_p", "h_p"):
-            return gradient(call, argnums=1)
-        return lambda *args: -gradient(call, argnums=0)(*args)
-
-    def term_like(self, term: Term, z: Any) -> tuple[Any, ...]:
-        """The types of what a term is called with, for states of a type."""
-        w = (jax.ShapeDtypeStruct((self.noises,), z.dtype),) if term[1] == ALL else ()
-        return z, z, self.params, *w
-
-    @property
-    def noise_numbers(self) -> Sequence[int]:
-        """The numbers by which terms of the noises are known."""
-        return (ALL,) if self.is_joint else range(self.noises)
-
-    def _source(self, kind: str, i: int) -> Callable[..., Any] | None:
-        """The function that a term is made of."""
-        if kind in DRIFT_TERMS:
-            return self.F if kind == "F" else self.H
-        terms = self.f if kind == "f" else self.h
-        if i == ALL:
-            return terms.fun
-        return terms[i] if len(terms) else None
-
-    def drift(self, q: Any, p: Any) -> tuple[Any, Any]:
-        """The Stratonovich drift (H_p, −H_q + F), each of the shape of q."""
-        dq, dp = self._at(self._drift, q, p)
-        return self.shaped(dq), self.shaped(dp)
-
-    def diffusion(self, q: Any, p: Any) -> tuple[Any, Any]:
-        """The noise fields (h_i,p) and (−h_i,q + f_i), each of shape (noises, dim)."""
-        return self._at(self._diffusion, q, p)
-
-    def ito(self, q: Any, p: Any) -> tuple[Any, Any]:
-        """Itô drift A(z) of shape (2·dim,) and diffusion B(z) of shape (2·dim, noises).
-
-        A = V₀ + ½ Σ DV_i·V_i with the Stratonovich fields V; written out, its momentum row is
-        the paper's with (h_qp − f_p)(h_q − f) in place of the printed (h_qp − f_p)(h_p − f).
-        """
-        return self._at(self._ito, q, p)
-
-    def gamma(self, q: Any, p: Any) -> Any:
-        """Γ_ij, the position part of DV_j·V_i, of shape (noises, noises, dim)."""
-        return self._at(self._second, q, p)[0]
-
-    def lam(self, q: Any, p: Any) -> Any:
-        """Λ_ij, the momentum part of DV_j·V_i, of shape (noises, noises, dim)."""
-        return self._at(self._second, q, p)[1]
-
-    def _at(self, fun: Callable[..., Any], q: Any, p: Any) -> Any:
-        q, p = self.flat("q", q), self.flat("p", p)
-        return with_precision(fun, q, p, self.params)
-
-    def _drift(self, q: Any, p: Any, params: Any) -> tuple[Any, Any]:
-        return self._field(DRIFT_TERMS, 0, q, p, params)
-
-    def _field(self, kinds: Sequence[str], i: int, q: Any, p: Any, params: Any) -> tuple[Any, Any]:
-        q, p = jnp.asarray(q), jnp.asarray(p)
-        velocity, *forces = (self.term((kind, i)) for kind in kinds)
-        dq = jnp.zeros_like(q) if velocity is None else velocity(q, p, params)
-        dp = sum((force(q, p, params) for force in forces if force), jnp.zeros_like(p))
-        return dq, dp
-
-    def _bracket_or_field(self, which: Any, q: Any, p: Any, params: Any) -> tuple[Any, Any]:
-        """The field of number `which`, drift first, or a bracket of two of them."""
-        if isinstance(which, int):
-            kinds, number = (NOISE_TERMS, which - 1) if which else (DRIFT_TERMS, 0)
-            return self._field(kinds, number, q, p, params)
-
-        def field(which: Any) -> Callable[..., tuple[Any, Any]]:
-            return lambda q, p: self._bracket_or_field(which, q, p, params)
-
-        a, b = map(field, which)
-        along_a = jax.jvp(b, (q, p), a(q, p))[1]
-        along_b = jax.jvp(a, (q, p), b(q, p))[1]
-        return along_a[0] - along_b[0], along_a[1] - along_b[1]
-
-    def _diffusion(self, q: Any, p: Any, params: Any) -> tuple[Any, Any]:
-        fields = [self._field(NOISE_TERMS, i, q, p, params) for i in range(self.noises)]
-        empty = jnp.zeros((0, self.dim), jnp.asarray(q).dtype)
-        return (
-            jnp.stack([dq for dq, _ in fields]) if fields else empty,
-            jnp.stack([dp for _, dp in fields]) if fields else empty,
-        )
-
-    def _second(self, q: Any, p: Any, params: Any) -> tuple[Any, Any]:
-        q, p = jnp.asarray(q), jnp.asarray(p)
-        dq, dp = self._diffusion(q, p, params)
-
-        def along(v_q: Any, v_p: Any) -> Any:
-            return jax.jvp(lambda q, p: self._diffusion(q, p, params), (q, p), (v_q, v_p))[1]
-
-        if self.noises == 0:
-            empty = jnp.zeros((0, 0, self.dim), q.dtype)
-            return empty, empty
-        return jax.vmap(along)(dq, dp)
-
-    def _ito(self, q: Any, p: Any, params: Any) -> tuple[Any, Any]:
-        dq, dp = self._drift(q, p, params)
-        noise_q, noise_p = self._diffusion(q, p, params)
-        gamma, lam = self._second(q, p, params)
-        correction = jnp.concatenate([jnp.einsum("iik->k", gamma), jnp.einsum("iik->k", lam)])
-        drift = jnp.concatenate([dq, dp]) + correction / 2
-        return drift, jnp.concatenate([noise_q, noise_p], axis=1).T
-
-
-def _gradient_by_both(fun: Callable[..., Any], argnums: int) -> Callable[..., Any]:
-    """The gradient with respect to q (0) or p (1) as a part of that with respect to both.
-
-    Where a rule by `jax.custom_vjp` is not used, for what is not differentiated, the function
-    itself stays in the trace, and no derivative can be taken forwards.
-    """
-    return lambda *args: jax.grad(fun, argnums=(0, 1))(*args)[argnums]
-
-
-def _noise_lists(h: Any, f: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """h and f as tuples of one length; a missing list means that all its entries are zero."""
-    for name, given in (("h", h), ("f", f)):
-        if given is not None and not isinstance(given, list | tuple):
-            hint = f"write {name}=[{name}]" if callable(given) else f"not {given!r}"
-            raise TypeError(f"{name} must be a list, one function per Wiener process: {hint}.")
-    count = len(h if h is not None else f if f is not None else ())
-    h = (None,) * count if h is None else tuple(h)
-    f = (None,) * count if f is None else tuple(f)
-    if len(h) != len(f):
-        raise ValueError(
-            f"h has {len(h)} entries and f has {len(f)}: both need one entry per Wiener process. "
-            "Use None for a term that is zero, or leave the whole list out."
-        )
-    return h, f
-
-
-class Size(int):
-    """A number of entries that remembers the shape of the array that they form."""
-
-    shape: tuple[int, ...]
-
-    def __new__(cls, shape: tuple[int, ...]) -> "Size":
-        size = super().__new__(cls, prod(shape))
-        size.shape = shape
-        return size
-
-    def __getnewargs__(self) -> tuple[Any, ...]:
-        return (self.shape,)
-
-
-def _size(name: str, what: str, given: Any, hint: str = "") -> Size:
-    """A positive integer, or a shape of several."""
-    if isinstance(given, Size):
-        return given
-    shape = tuple(given) if isinstance(given, list | tuple) else (given,)
-    is_fine = [isinstance(n, int | np.integer) and not isinstance(n, bool) and n > 0 for n in shape]
-    if not shape or not all(is_fine):
-        raise ValueError(
-            f"{name} must be a positive integer ({what}), or a shape of such, not {given!r}.{hint}"
-        )
-    return Size(tuple(map(int, shape)))
-
-
-def _by_name(invariants: Any) -> dict[str, Any]:
-    if not isinstance(invariants, Mapping | None):
-        raise TypeError(
-            'invariants must be a dictionary of functions, e.g. {"energy": H}, '
-            f"not {type(invariants).__name__}."
-        )
-    return dict(invariants or {})

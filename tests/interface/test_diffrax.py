@@ -182,3 +182,24 @@ def test_states_and_noises_have_the_shapes_of_the_system(shape):
     np.testing.assert_allclose(ours, theirs, rtol=1e-10)
     with pytest.raises(ValueError, match=r"needs \(\d+, 2\), one component per Wiener process"):
         dd.terms(system, diffrax.VirtualBrownianTree(0.0, 1.0, 1e-3, (3,), jax.random.key(0)))
+
+
+@pytest.mark.slow
+def test_a_driven_system_knows_the_time():
+    """The same numbers as steps by hand, and nearly those of a solver of diffrax."""
+
+    def H(q, p, t):
+        return p[0] ** 2 / 2 + q[0] ** 2 / 2 - q[0] * jnp.cos(6 * t)
+
+    system = da.System(H=H, h=[lambda q, p, t: -0.3 * q[0]], dim=1, time=True)
+    path, dt = tree(system), 1 / 16
+    assert dd.Midpoint().strong_order(dd.terms(system, path)) == 1
+    ours = solve(system, dd.Midpoint(), path, dt).ys
+    q, p = np.array([0.8]), np.array([0.3])
+    between = jax.jit(lambda t0, t1: path.evaluate(t0, t1))
+    for k in range(16):
+        dW = between(k * dt, (k + 1) * dt)
+        q, p, _ = da.step(system, da.midpoint(), q, p, dt, dW, t=k * dt)
+    np.testing.assert_allclose([ours[0][-1], ours[1][-1]], [q, p], rtol=0, atol=1e-12)
+    ours, theirs = (solve(system, s, path, 2.0**-10).ys for s in (dd.Midpoint(), diffrax.Heun()))
+    np.testing.assert_allclose([x[-1] for x in ours], [x[-1] for x in theirs], rtol=0, atol=1e-3)

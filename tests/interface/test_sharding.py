@@ -36,6 +36,16 @@ np.testing.assert_allclose(spread.mean["energy"], alone.mean["energy"], rtol=1e-
 assert np.array_equal(spread.q, again.q) and np.array_equal(spread.p, again.p)
 assert spread.provenance["shards"] == 2 and "shards" not in alone.provenance
 
+# The clock of a driven system stands beside its state.
+import jax.numpy as jnp
+
+driven = da.System(
+    H=lambda q, p, t: jnp.sum(p**2 + jnp.cos(t) * q**2) / 2,
+    f=lambda q, p, t, w: 0.1 * w, noises=64, dim=64, time=True,
+)
+alone, spread = run(method, driven), run(method, driven, shard=True)
+np.testing.assert_allclose(spread.q, alone.q, rtol=1e-13, atol=1e-15)
+
 # Each device has its half of a state throughout: nothing gathers the whole of it.
 from dalembert.ensemble.places import find_places
 

@@ -10,7 +10,7 @@ from scipy.stats import multivariate_normal
 
 import dalembert as da
 from dalembert import fitting
-from dalembert.fitting.paths import _gaussian
+from dalembert.fitting.paths import Transitions, _gaussian
 from dalembert.stepping.stepper import make_stepper
 from dalembert.systems.kubo import kubo_energy
 
@@ -65,7 +65,8 @@ def test_multiplicative_noise_has_its_correction():
 
     @jax.jit
     def gaussian(dt):
-        return _gaussian(stepper, 1, dt, z[:1], z[1:], {"beta": 0.5, "nu": 0.2})
+        one = Transitions(jnp.zeros(()), dt, z[:1], z[1:], z)
+        return _gaussian(stepper, 1, one, {"beta": 0.5, "nu": 0.2})
 
     mean, factor, _ = gaussian(jnp.asarray(h))
     exact = da.exact_moments(system, da.midpoint(), (z[:1], z[1:]), dt=h, steps=1)

@@ -12,7 +12,7 @@ ROOT = Path(dalembert.__file__).parent
 FLOORS = (
     ("caches", "known", "operations", "options", "pictures", "precision", "primitives"),
     ("traces", "dependence", "elementary", "digest", "captured", "functions", "joint", "flow"),
-    ("system", "noise", "constraints"),
+    ("driven", "fields", "sizes", "system", "noise", "constraints"),
     ("systems", "methods"),
     ("statistics", "stepping", "observables", "plasma"),
     ("ensemble", "theory", "answers", "fitting"),

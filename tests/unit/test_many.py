@@ -341,13 +341,13 @@ def test_forces_are_evaluated_once_a_step(constraints):
         q, p, _, terms = stepper.advance_on(q, p, 0.1, none, None, Solver.FAST, at_start)
         return q, p, terms
 
-    known = stepper.terms_at(z, z, None)
+    known = stepper.terms_at(z, z, 0.1, None)
     assert ("H_q", 0) in known
     assert count_of("cosh", on, z, z, known) == 1
     # Without what is known there are two: a control.
     assert count_of("cosh", on, z, z, None) == 2
     q, p, terms = on(z / np.sqrt(3), 0 * z, None)
-    np.testing.assert_array_equal(terms["H_q", 0], stepper.terms_at(q, p, None)["H_q", 0])
+    np.testing.assert_array_equal(terms["H_q", 0], stepper.terms_at(q, p, 0.1, None)["H_q", 0])
 
 
 def count_of(name, fun, *args):

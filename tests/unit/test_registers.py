@@ -35,6 +35,13 @@ BLOW_UP = da.System(
     dim=1,
     name="blow-up",
 )
+DRIVEN = da.System(
+    H=lambda q, p, t: p[0] ** 2 / 2 + (1 + 0.5 * jnp.cos(3 * t)) * q[0] ** 4,
+    h=[lambda q, p, t: 0.5 * q[0] * jnp.sin(t)],
+    dim=1,
+    time=True,
+    name="driven",
+)
 PATHS = 8
 
 
@@ -49,7 +56,7 @@ def prepare(system, method, dt, noise, q=1.5, p=0.3, dtype=np.float64, paths=PAT
 
     def entered(x):
         row = jnp.broadcast_to(jnp.asarray(x, dtype), (paths,))
-        return tuple(row * (1 + 0.1 * k) for k in range(system.dim))
+        return tuple(row * (1 + 0.1 * k) for k in range(system.entries))
 
     zeros = jnp.zeros(paths, jnp.int32)
     state = PathState(
@@ -98,6 +105,7 @@ CASES = {
     "sine": (da.systems.pendulum(), da.stormer_verlet(), 0.1, da.Gaussian()),
     "truncated": (da.systems.van_der_pol(), da.midpoint(), 0.3, da.Gaussian(truncation=3.0)),
     "no noise": (da.systems.van_der_pol(), da.midpoint(), 0.1, da.Zero()),
+    "driven": (DRIVEN, da.midpoint(), 0.1, da.Gaussian()),
 }
 
 

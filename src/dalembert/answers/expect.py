@@ -67,7 +67,8 @@ def expect(
         system: what to simulate.
         method: e.g. `da.midpoint()`.
         initial: `(q0, p0)`, each of the shape of the system, or a function `sampler(key)`.
-        observable: a function of (q, p), or (q, p, params) if the system has params, at `t_end`;
+        observable: a function of (q, p), or (q, p, params) if the system has params, at `t_end`,
+            with t after q and p if it is driven in time;
             `da.TimeAverage` of one, for averages along paths; or several by name.
         t_end: final time.
         tolerance: largest half width of the interval: bias, and as many standard errors as the
@@ -189,7 +190,8 @@ def _observables(
             )
         named[name] = one if isinstance(one, Mean) else Mean(one)
         fun = named[name].of
-        shape = check_function(f"observable {name!r}", fun, system.shape, system.params, None).shape
+        like = system.shape, system.params, None
+        shape = check_function(f"observable {name!r}", fun, *like, time=system.time).shape
         if 0 in shape:
             raise ValueError(f"the observable {name!r} of shape {shape} has no entries.")
         shapes.append((name if isinstance(given, Mapping) else None, shape))

@@ -135,8 +135,12 @@ def _observables(run: Run) -> dict[str, np.ndarray]:
     with jax.enable_x64(run.q.dtype == np.float64):
         for name, (statistic, _) in at_door("observe", run.observed).items():
             fun = statistic.functions()["of"]
-            of = jax.vmap(jax.vmap(lambda q, p, fun=fun: system.evaluate(fun, q, p, system.params)))
-            found[name] = np.asarray(jax.jit(of)(*states))
+
+            def at(q: Any, p: Any, t: Any, fun: Any = fun) -> Any:
+                told = system.told(t if system.time else None, system.params)
+                return jax.vmap(lambda q, p: system.evaluate(fun, q, p, told))(q, p)
+
+            found[name] = np.asarray(jax.jit(jax.vmap(at))(*states, run.t.astype(run.q.dtype)))
     return found
 
 

@@ -87,6 +87,7 @@ def describe(settings: Settings, exactly: bool) -> Description:
                 "noises": system.noises,
                 "params": _plain(system.params),
                 "functions": functions,
+                **({"time": True} if system.time else {}),
             },
             "method": _method(settings.method, system, settings, unknown),
             "initial": _initial(settings, unknown),
@@ -182,6 +183,7 @@ def describe_functions(
     """The functions of a system by what they compute, and why for those that have no such name."""
     unknown: dict[str, str] = {}
     orders, arguments = ORDERS if exactly else 0, arguments_like(system, dtype)
+    params = arguments[2 + system.time :]
 
     def described(name: str, fun: Any, like: tuple[Any, ...]) -> str | None:
         return None if fun is None else _traced(unknown, name, fun, *like, orders=orders)
@@ -192,17 +194,17 @@ def describe_functions(
         named |= {f"f[{i}]": fun for i, fun in enumerate(system.f)}
     found = {name: described(name, fun, arguments) for name, fun in named.items()}
     if system.constraints is not None:
-        of_positions = arguments[:1] + arguments[2:]
+        of_positions = (*arguments[:1], *params)
         found["constraints"] = described("constraints", system.constraints, of_positions)
     if system.is_joint:
         w = jax.ShapeDtypeStruct(system.noise_shape, dtype)
-        with_noises = (*arguments[:2], w, *arguments[2:])
+        with_noises = (*arguments[: 2 + system.time], w, *params)
         found |= {
             name: described(name, terms.fun, with_noises)
             for name, terms in (("h", system.h), ("f", system.f))
         }
     if system.flow is not None:
-        like = system.flow.arguments(arguments[0], *arguments[2:] or (None,))
+        like = system.flow.arguments(arguments[0], *params or (None,))
         found["flow"] = _traced(unknown, "flow", system.flow.map, *like)
     return found, unknown
 
@@ -210,7 +212,8 @@ def describe_functions(
 def arguments_like(system: System, dtype: np.dtype) -> tuple[Any, ...]:
     """What the functions of a system are called with in a run."""
     z = jax.ShapeDtypeStruct(system.shape, dtype)
-    return (z, z) if system.params is None else (z, z, cast(system.params, dtype))
+    like = (z, z, *([jax.ShapeDtypeStruct((), dtype)] if system.time else []))
+    return like if system.params is None else (*like, cast(system.params, dtype))
 
 
 def _traced(

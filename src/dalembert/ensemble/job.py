@@ -309,8 +309,9 @@ class Job:
     def _has_finite_fields(self, path: int | None) -> bool:
         """Whether drift and noise are finite where a path starts."""
         system = self.settings.system
-        q, p = (x[0] for x in self.work.starts(np.array([path])))
-        fields = (*system.drift(q, p), *system.diffusion(q, p))
+        q, p = (system.shaped(x[0]) for x in self.work.starts(np.array([path])))
+        t = (0.0,) if system.time else ()
+        fields = (*system.drift(q, p, *t), *system.diffusion(q, p, *t))
         return all(bool(np.all(np.isfinite(x))) for x in fields)
 
     def _farewell(self) -> str:

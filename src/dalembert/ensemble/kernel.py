@@ -95,6 +95,7 @@ class Kernel:
 
         What their steps have to report begins with what is known before.
         """
+        q, p = self.stepper.system.begin(q, p)
         paths = len(q)
         zeros, none = np.zeros(paths, np.int32), np.full(paths, -1, np.int32)
         residual = np.full(paths, report.residual, self.stepper.dtype)
@@ -103,14 +104,15 @@ class Kernel:
 
     def _enter(self, x: np.ndarray) -> Any:
         if not self.stepper.is_scalar:
-            return x
+            return self.stepper.entered(x)
         return tuple(np.ascontiguousarray(component) for component in x.T)
 
     def leave(self, state: PathState) -> tuple[Any, Any]:
         """The states of all paths as arrays of shape (paths, dim)."""
+        q, p = (self.stepper.split(x)[0] for x in (state.q, state.p))
         if not self.stepper.is_scalar:
-            return state.q, state.p
-        return jnp.stack(state.q, axis=-1), jnp.stack(state.p, axis=-1)
+            return q, p
+        return jnp.stack(q, axis=-1), jnp.stack(p, axis=-1)
 
     def _observe_paths(
         self, state: PathState, memory: Any, block: Block, step: Any

@@ -176,7 +176,7 @@ def march_fast(stepper: Fast, state: PathState, block: Block, stretch: Stretch) 
         return advanced(stepper, block, now, increments, Solver.FAST, at_start)
 
     def terms_at(q: Any, p: Any) -> Any:
-        return stepper.terms_at(q, p, block.params)
+        return stepper.terms_at(q, p, block.dt, block.params)
 
     start = moving(state)
     carry = start, jax.vmap(terms_at)(start.q, start.p)

@@ -58,7 +58,7 @@ class PathCode(NamedTuple):
 
 def trace_path(stepper: Fast, needs: frozenset[str], noise: Noise, params: Any) -> PathCode:
     """The code of one path, for parameters of the types of `params`."""
-    dim, dtype = stepper.system.dim, stepper.dtype
+    entries, dtype = stepper.system.entries, stepper.dtype
     word, real = jax.ShapeDtypeStruct((), np.uint32), jax.ShapeDtypeStruct((), dtype)
     whole = jax.ShapeDtypeStruct((), np.int32)
     draw = draw_scalars(stepper, noise, needs)
@@ -74,7 +74,7 @@ def trace_path(stepper: Fast, needs: frozenset[str], noise: Noise, params: Any) 
         block = Block((0, 0), None, None, dt, jax.tree.unflatten(tree, arrays), noise)
         return step_scalars(stepper, block, now, chosen)
 
-    state = Moving((real,) * dim, (real,) * dim, real, whole, whole)
+    state = Moving((real,) * entries, (real,) * entries, real, whole, whole)
     step_code = jax.make_jaxpr(step)(state, group[0], real, numbers)
     types = [np.dtype(x.dtype) for x in jax.tree.leaves(state)]
     shared = [np.dtype(x.dtype) for x in jax.tree.leaves((real, numbers))]

@@ -73,7 +73,7 @@ def kernel_operations(
     def lane(dtype: Any) -> Any:
         return jax.ShapeDtypeStruct((TILE,), dtype)
 
-    state = (lane(stepper.dtype),) * stepper.system.dim
+    state = (lane(stepper.dtype),) * stepper.system.entries
     start = Moving(state, state, lane(stepper.dtype), lane(np.int32), lane(np.int32))
     path, seed, steps = (lane(np.uint32),) * 2, (one(np.uint32),) * 2, (one(np.int32),) * 2
     numbers = [[one(x.dtype)] * int(np.prod(x.shape)) for x in params]

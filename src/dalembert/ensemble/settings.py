@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from dalembert.driven import check_digits
 from dalembert.ensemble.schedule import SAVES_PER_LEG, Schedule
 from dalembert.methods import Method
 from dalembert.noise import Gaussian, Noise, harmless_truncation, usual_noise
@@ -157,6 +158,7 @@ def make_settings(
     dt, t_end = _number("dt", dt), _number("t_end", t_end)
     check_dt(dt, as_dtype(dtype))
     steps = _check_schedule(dt, t_end)
+    check_digits(system, t_end, dt, as_dtype(dtype))
     save_every = whole("save_every", save_every, 1)
     paths, seed = whole("paths", paths, 1), whole("seed", seed, 0)
     check_choice("keep", keep, ("nothing", "final", "all"))

@@ -165,7 +165,7 @@ def simulate_traced(settings: Settings, dtype: np.dtype) -> TracedRun:
         now, row = observe(now, first)
         return until(now, first, every), row
 
-    q, p = _initial_states(settings, dtype)
+    q, p = system.begin(*_initial_states(settings, dtype))
     now = _Paths(
         jax.vmap(stepper.enter)(q),
         jax.vmap(stepper.enter)(p),

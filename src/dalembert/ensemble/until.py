@@ -62,7 +62,8 @@ class Until:
         if not callable(stop):
             raise TypeError(f"stop must be a function of (q, p) that changes sign, not {stop!r}.")
         try:
-            shape = check_function("stop", stop, system.shape, system.params, None).shape
+            like = system.shape, system.params, None
+            shape = check_function("stop", stop, *like, time=system.time).shape
         except TypeError as error:
             hint = " It must change its sign at the event: q[0] - 1, not q[0] > 1."
             raise TypeError(f"{error}{hint if 'bool' in str(error) else ''}") from error
@@ -108,7 +109,9 @@ class Until:
         if is_dataclass(value) and not isinstance(value, type):
             parts = {f.name: self._changed(getattr(value, f.name)) for f in fields(value)}
             return replace(value, **parts)
-        return at_place(self.system, value) if callable(value) else value
+        if not callable(value):
+            return value
+        return at_place(self.system, value, self.dt if self.system.time else None)
 
     def _initial(self, initial: Any) -> Any:
         start = partial(begun, self.system, self.event.value)

@@ -185,7 +185,8 @@ def match_moments(
         method: what simulates it, e.g. `da.midpoint()`.
         t: times of observation, shape (times,), evenly spaced.
         y: what was observed, shape (times, …) or (times, paths, …) with the shape of `observe`.
-        observe: what is seen of a state, `(q, p, params) -> array`, e.g. the position alone.
+        observe: what is seen of a state, `(q, p, params) -> array`, e.g. the position alone; of a
+            driven system `(q, p, t, params) -> array`.
         initial: states at the first observation, or `burn_in` before it: arrays or a sampler, as
             `da.simulate` takes them.
         dt: step of the simulation; the spacing of the observations is a multiple of it.
@@ -217,7 +218,14 @@ def match_moments(
         raise ValueError(f"burn_in = {burn_in} must be a multiple of the spacing {spacing:.6g}.")
     if isinstance(measurement, str) and measurement not in (system.params or ()):
         raise ValueError(f"{system.name!r} has no parameter {measurement!r} for the errors of y.")
+    if system.time and abs(times[0] - burn_in) > 1e-6 * spacing:
+        raise ValueError(
+            f"{system.name!r} is driven in time, and simulated paths begin at t = 0: the first "
+            f"observation, at t = {times[0]:g}, is to be burn_in = {burn_in:g} later. Give "
+            "burn_in, or write the drive as a function of t - t0 or t + t0."
+        )
     reduce = lagged_moments(0, 1, 2, 4) if summary is None else summary
+    clock = np.arange(before, before + len(times)) * steps * dt if system.time else ()
 
     def simulated(params: Any) -> Any:
         run: Any = simulate(
@@ -231,15 +239,20 @@ def match_moments(
             save_every=steps,
             keep="all",
         )
-        see = jax.vmap(jax.vmap(lambda q, p: jnp.asarray(observe(q, p, params))))
-        seen = see(run.q[before:], run.p[before:])
+
+        def see(q: Any, p: Any, *t: Any) -> Any:
+            return jax.vmap(lambda q, p: jnp.asarray(observe(q, p, *t, params)))(q, p)
+
+        t = (jnp.asarray(clock, run.q.dtype),) if system.time else ()
+        seen = jax.vmap(see)(run.q[before:], run.p[before:], *t)
         error = params[measurement] if isinstance(measurement, str) else measurement
         noise = jax.random.normal(jax.random.key(seed), seen.shape, seen.dtype)
         return jax.vmap(reduce, 1)(seen + jnp.asarray(error, seen.dtype) * noise)
 
     like = jax.ShapeDtypeStruct(system.shape, np.float64)
     with jax.enable_x64(True):
-        shape = jax.eval_shape(observe, like, like, system.params).shape
+        t = (jax.ShapeDtypeStruct((), np.float64),) if system.time else ()
+        shape = jax.eval_shape(observe, like, like, *t, system.params).shape
     observed = observed_array("y", y, len(times), shape)
     target = np.asarray(with_precision(jax.vmap(reduce, 1), observed))
     if target.ndim != 2:

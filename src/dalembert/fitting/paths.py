@@ -23,6 +23,7 @@ from jax import lax
 from jax.scipy.linalg import solve_triangular
 
 from dalembert.caches import kept
+from dalembert.driven import check_digits
 from dalembert.fitting.observed import (
     Free,
     check_names,
@@ -54,6 +55,7 @@ TOGETHER = 4096
 class Transitions(NamedTuple):
     """From one observation to the next; first axis: all of them, of all paths."""
 
+    t: Any
     dt: Any
     q: Any
     p: Any
@@ -160,7 +162,8 @@ def path_likelihood(
             the momenta alone `da.additive_midpoint()` is best: it reads ΔZ, and so has the
             covariance of (q, p) right, which is singular in methods that read ΔW alone. Of those,
             only the components count that the noise of one step reaches, momenta first.
-        t: times of observation, shape (times,); they need not be even.
+        t: times of observation, shape (times,); they need not be even. Those of a driven system
+            are its time.
         q: positions, shape (times, *shape) or (times, paths, *shape), like `run.q` of
             `da.simulate(..., keep="all")`.
         p: momenta, likewise.
@@ -186,7 +189,9 @@ def path_likelihood(
     q, p = (x.reshape(*x.shape[:2], system.dim) for x in (q, p))
     z = np.concatenate([q, p], axis=-1)
     dt = np.repeat(np.diff(times), q.shape[1])
-    data = Transitions(dt, *(x.reshape(len(dt), -1) for x in (q[:-1], p[:-1], z[1:])))
+    check_digits(system, times, dt / substeps, np.float64)
+    states = (x.reshape(len(dt), -1) for x in (q[:-1], p[:-1], z[1:]))
+    data = Transitions(np.repeat(times[:-1], q.shape[1]), dt, *states)
     one_step = data._replace(dt=dt / substeps)
     factor, solved = _computed(system, method, _factors, (), (system.params, one_step))
     if not np.all(solved):
@@ -228,10 +233,11 @@ def _reached(
 
 
 def _gaussian(
-    stepper: Stepper, substeps: int, dt: Any, q: Any, p: Any, params: Any
+    stepper: Stepper, substeps: int, one: Transitions, params: Any
 ) -> tuple[Any, Any, Any]:
     """Mean and factor of the covariance after some steps, and whether all could be taken."""
-    noises = stepper.system.noises
+    system, noises, dt = stepper.system, stepper.system.noises, one.dt
+    q, p = system.begin(one.q, one.p, one.t)
     kinds = 2 if "dZ" in stepper.method.needs(noises) else 1
     shape = (substeps, kinds, noises)
     h = dt / substeps
@@ -246,7 +252,8 @@ def _gaussian(
 
         start = stepper.enter(q), stepper.enter(p), jnp.asarray(True)
         (q1, p1, fine), _ = lax.scan(step, start, xi)
-        return jnp.concatenate([stepper.leave(q1), stepper.leave(p1)]), fine
+        ends = (stepper.leave(x)[: system.dim] for x in (q1, p1))
+        return jnp.concatenate([*ends]), fine
 
     node = np.asarray(np.sqrt(3), dt.dtype)
     nodes = node * jnp.eye(prod(shape), dtype=dt.dtype).reshape(-1, *shape)
@@ -261,7 +268,7 @@ def _density(
     stepper: Stepper, substeps: int, components: tuple[int, ...], params: Any, one: Transitions
 ) -> tuple[Any, Any, Any]:
     """Residual and covariance of one transition in the components that count."""
-    mean, factor, solved = _gaussian(stepper, substeps, one.dt, one.q, one.p, params)
+    mean, factor, solved = _gaussian(stepper, substeps, one, params)
     at = np.asarray(components)
     covariance = factor[at] @ factor[at].T
     return (one.z - mean)[at], covariance, solved
@@ -301,7 +308,7 @@ def _computed(
 def _factors(stepper: Stepper) -> Any:
     def run(params: Any, data: Transitions) -> tuple[Any, Any]:
         def one(one: Transitions) -> tuple[Any, Any]:
-            return _gaussian(stepper, 1, one.dt, one.q, one.p, params)[1:]
+            return _gaussian(stepper, 1, one, params)[1:]
 
         return _over_all(one, data)
 

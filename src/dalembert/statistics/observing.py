@@ -34,7 +34,8 @@ class Observing:
         """Statistics of a system; functions that are none are refused."""
 
         def shape(key: str, fun: Any) -> tuple[int, ...]:
-            return check_function(in_words(key), fun, system.shape, system.params, None).shape
+            like = system.shape, system.params, None
+            return check_function(in_words(key), fun, *like, time=system.time).shape
 
         observed = tuple(
             tuple((name, shape(key, fun)) for name, fun in s.functions().items())
@@ -97,7 +98,7 @@ class Observing:
             takes_part: which paths count if their values are finite.
             t: the time of the save.
         """
-        values = self._values(system, q, p, params)
+        values = self._values(system, q, p, system.told(t, params) if system.time else params)
         rows = [jnp.isfinite(x).reshape(len(x), -1) for x in jax.tree.leaves(values)]
         finite = jnp.all(jnp.concatenate(rows, axis=1), axis=1)
         mask, found = takes_part & finite, {}

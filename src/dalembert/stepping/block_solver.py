@@ -265,6 +265,8 @@ def block_solvers(
     functions = RowEquations(system, plan, dependence)
     increments = {name: _type_of(name, system, z) for name in increment_names(plan)}
     params = jax.tree.map(lambda x: Shared(x.shape, x.dtype), system.params)
+    # Each path keeps its own time.
+    times = dict.fromkeys(plan.times, jax.ShapeDtypeStruct((), z.dtype))
     rows: dict[Node, Any] = {OLD_Q: z, OLD_P: z}
     told = scalar and any(
         has_rules(fun, *system.term_like(term, z))
@@ -273,9 +275,9 @@ def block_solvers(
     )
     solvers = []
     for block in plan.blocks:
-        around = Surroundings(dict(rows), increments, params, {})
+        around = Surroundings(dict(rows), increments, params, {}, times)
         rows |= dict.fromkeys(block.unknowns, z)
-        known = Surroundings(dict(rows), increments, params, {})
+        known = Surroundings(dict(rows), increments, params, {}, times)
         rows |= dict.fromkeys(block.explicit, z)
         u = jax.ShapeDtypeStruct((len(block.unknowns) * system.dim,), z.dtype)
         arrays = Equations(

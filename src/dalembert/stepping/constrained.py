@@ -11,14 +11,16 @@ import numpy as np
 from jax import lax
 
 from dalembert.dependence import Degree, degree
+from dalembert.driven import Timed
 from dalembert.methods import Method
 from dalembert.noise import Increments
 from dalembert.stepping import residuals
 from dalembert.stepping.block_solver import Solver
+from dalembert.stepping.clocks import row_time
 from dalembert.stepping.locality import is_entrywise
 from dalembert.stepping.multipliers import Blocks, Way, find_blocks, solve_multipliers
 from dalembert.stepping.residuals import Report
-from dalembert.stepping.stepper import StepInfo, Stepper, one_stepper
+from dalembert.stepping.stepper import StepInfo, Stepper, at_next, at_the_end, one_stepper
 from dalembert.system import System, Term
 from dalembert.traces import live
 
@@ -59,7 +61,7 @@ class Manifold:
     def is_quadratic(self) -> bool:
         """Whether velocities are linear in momenta."""
         z = jax.ShapeDtypeStruct((self.system.dim,), np.float64)
-        like = self.system.term_like(VELOCITY, z)
+        like = z, z, self.system.params
         return degree(self.velocity, like, (1,)) <= Degree.AFFINE
 
     def slopes(self, q: Any, params: Any) -> Slopes:
@@ -70,10 +72,10 @@ class Manifold:
         return Slopes(slopes, blocks.largest(slopes))
 
     def velocity(self, q: Any, p: Any, params: Any) -> Any:
-        """H_p."""
+        """H_p, which is the same at all times."""
         fun = self.system.term(VELOCITY)
         assert fun is not None, "there is a Hamiltonian"
-        return fun(q, p, params)
+        return fun(q, p, Timed(jnp.zeros((), q.dtype), params) if self.system.time else params)
 
     def normal_velocity(self, q: Any, p: Any, params: Any) -> Any:
         """Dg(q) H_p(q, p), shape (c,)."""
@@ -127,10 +129,15 @@ class Manifold:
 
 
 class Part(NamedTuple):
-    """An ordinary step that is taken a number of times, each with projections."""
+    """An ordinary step that is taken a number of times, each with projections.
+
+    Attributes:
+        begins: when the first of them begins, as a part of the whole step.
+    """
 
     stepper: Stepper
     repeats: int
+    begins: float
     is_straight: bool
 
     @property
@@ -185,37 +192,41 @@ class ConstrainedStepper(Stepper):
         at_start: Mapping[Term, Any] | None,
     ) -> tuple[Any, Any, StepInfo, dict[Term, Any]]:
         """The same, and `terms_at` the new state: the slopes of constraints are among them."""
-        terms = dict(at_start or self.terms_at(q, p, params))
+        terms = dict(at_start or self.terms_at(q, p, dt, params))
         reports: list[Report] = []
+        (q, start), (p, steps) = self.split(q), self.split(p)
         for part in self.parts:
             slopes = terms.pop(SLOPES)
             known = terms if part is self.parts[0] and part.repeats == 1 else {}
-            step = partial(self._part, part, dt, increments, params, solver, known)
+            clock = start, steps + part.begins if part.begins else steps
+            step = partial(self._part, part, clock, dt, increments, params, solver, known)
             if part.repeats == 1:
                 q, p, slopes, report, found = step(q, p, slopes)
             else:
                 q, p, slopes, report = _repeated(step, part.repeats, q, p, slopes)
                 found = {}
-            new = part.stepper.plan.new_q.number
-            terms = {term: x for (term, *place), x in found.items() if place == [new, 0]}
-            terms[SLOPES] = slopes
+            terms = at_the_end(found, part.stepper.plan, self.lasting) | {SLOPES: slopes}
             reports.append(report)
         residual = reduce(residuals.worse, (report.residual for report in reports))
         iterations = reduce(jnp.maximum, (report.iterations for report in reports))
+        q, p = self.append(q, start), self.append(p, None if steps is None else steps + 1)
         solved = (residual <= residuals.tolerance(self.dtype)) & self.is_finite(q, p)
-        known = {term: x for term, x in terms.items() if term in (SLOPES, *self.lasting)}
-        return q, p, StepInfo(solved, iterations, residual), self.terms_at(q, p, params, known)
+        terms = self.terms_at(q, p, dt, params, terms)
+        return q, p, StepInfo(solved, iterations, residual), terms
 
     def terms_at(
-        self, q: Any, p: Any, params: Any, known: Mapping[Term, Any] | None = None
+        self, q: Any, p: Any, dt: Any, params: Any, known: Mapping[Term, Any] | None = None
     ) -> dict[Term, Any]:
         """Lasting terms and slopes at a state, of which some may be known."""
-        found = super().terms_at(q, p, params, known)
-        return found if SLOPES in found else found | {SLOPES: self.manifold.slopes(q, params)}
+        found = super().terms_at(q, p, dt, params, known)
+        if SLOPES in found:
+            return found
+        return found | {SLOPES: self.manifold.slopes(self.split(q)[0], params)}
 
     def _part(
         self,
         part: Part,
+        clock: tuple[Any, Any],
         dt: Any,
         increments: Increments,
         params: Any,
@@ -225,7 +236,7 @@ class ConstrainedStepper(Stepper):
         p: Any,
         slopes: Any,
     ) -> tuple[Any, Any, Any, Report, dict[Any, Any]]:
-        given = (part, dt, increments, params, solver, at_start, q, p, slopes)
+        given = (part, clock, dt, increments, params, solver, at_start, q, p, slopes)
         q, p, report, terms = self._moved(*given)
         slopes = self.manifold.slopes(q, params) if part.moves else slopes
         p, more = self.manifold.project_momentum(q, p, params, solver, slopes)
@@ -234,6 +245,7 @@ class ConstrainedStepper(Stepper):
     def _moved(
         self,
         part: Part,
+        clock: tuple[Any, Any],
         dt: Any,
         increments: Increments,
         params: Any,
@@ -247,7 +259,11 @@ class ConstrainedStepper(Stepper):
         manifold = self.manifold
 
         def moved(p: Any, solver: Solver) -> tuple[Any, Any, StepInfo, dict[Any, Any]]:
-            return part.stepper._advance(q, p, dt, increments, params, solver, at_start)
+            start = self.append(q, clock[0]), self.append(p, clock[1])
+            given = *start, dt, increments, params, solver, at_start
+            *end, info, terms = part.stepper._advance(*given)
+            new_q, new_p = (self.split(x)[0] for x in end)
+            return new_q, new_p, info, terms
 
         if not part.moves:
             q, p, info, terms = moved(p, solver)
@@ -277,7 +293,7 @@ class ConstrainedStepper(Stepper):
         """Terms of the new positions that the next step evaluates again, if nothing is done."""
         first, last = self.parts[0].stepper, self.parts[-1].stepper
         of_positions = {t for t, d in self.dependence.items() if d.on_p <= Degree.CONSTANT}
-        ends = _places(first, 0) & _places(last, last.plan.new_q.number)
+        ends = _places(first, 0) & set(map(at_next, _places(last, last.plan.new_q.number)))
         return tuple(sorted(ends & of_positions))
 
 
@@ -308,16 +324,21 @@ def constrained_stepper(
     system: System, method: Method, dtype: np.dtype, shortcuts: bool
 ) -> ConstrainedStepper:
     """The step of a method for constraints; parts in which nothing moves are left out."""
-    steppers = [(one_stepper(system, m, dtype, shortcuts, 0), n) for m, n in method.parts]
+    steppers, begins = [], 0.0
+    for inner, repeats in method.parts:
+        stepper = one_stepper(system, inner, dtype, shortcuts, 0)
+        steppers.append((stepper, repeats, round(begins, 15)))
+        if system.time:
+            begins += repeats * row_time(inner, inner.rows_for(system).q_rows[-1])
     manifold = Manifold(system, find_blocks(system))
     parts = tuple(
-        Part(stepper, n, _is_straight(stepper, manifold.blocks))
-        for stepper, n in steppers
+        Part(stepper, repeats, begins, _is_straight(stepper, manifold.blocks))
+        for stepper, repeats, begins in steppers
         if stepper.plan.blocks
     )
-    last = (parts[-1] if parts else Part(*steppers[-1], False)).stepper
+    last = parts[-1].stepper if parts else steppers[-1][0]
     solvers = tuple(solver for part in parts for solver in part.stepper.solvers)
-    dependence = {t: d for stepper, _ in steppers for t, d in stepper.dependence.items()}
+    dependence = {t: d for stepper, *_ in steppers for t, d in stepper.dependence.items()}
     notice = "multipliers of constraints are solved for on arrays"
     rest = dependence, solvers, None, notice, dtype
     return ConstrainedStepper(system, method, last.plan, *rest, manifold, parts)
@@ -328,10 +349,12 @@ def _is_straight(stepper: Stepper, blocks: Blocks) -> bool:
     z, system = jax.ShapeDtypeStruct((stepper.system.dim,), stepper.dtype), stepper.system
     noise = jax.ShapeDtypeStruct((system.noises,), stepper.dtype)
     dt = jax.ShapeDtypeStruct((), stepper.dtype)
+    clock = jnp.zeros((), stepper.dtype) if system.time else None
 
     def end(p: Any, q: Any, dt: Any, dW: Any, params: Any) -> Any:
         increments = Increments(dW=dW, dZ=dW)
-        return stepper.advance(q, p, dt, increments, params, Solver.FAST)[0]
+        start = stepper.append(q, clock), stepper.append(p, clock)
+        return stepper.split(stepper.advance(*start, dt, increments, params, Solver.FAST)[0])[0]
 
     like = z, z, dt, noise, system.params
     if degree(end, like, (0,)) > Degree.AFFINE:

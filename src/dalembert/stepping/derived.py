@@ -16,6 +16,7 @@ from dalembert.caches import kept
 from dalembert.captured import Keyed
 from dalembert.methods import Method
 from dalembert.methods.stages import StageSystem
+from dalembert.stepping.clocks import Clocked
 from dalembert.stepping.stepper import Stepper, make_stepper
 from dalembert.system import System
 
@@ -58,6 +59,7 @@ def derived_system(
     else:
         noise = {"h": list(map(scalar, system.h)), "f": list(map(vector, system.f))}
     parts = {"dim": dim, "params": system.params, "name": system.name, "one": system}
+    parts |= {"time": system.time}
     return DerivedSystem(scalar(system.H), vector(system.F), **noise, **parts)
 
 
@@ -102,7 +104,7 @@ class DerivedMethod(Method):
 
 
 @dataclass(frozen=True, eq=False)
-class DerivedStepper:
+class DerivedStepper(Clocked):
     """A stepper made of another one, in the same regime; it adds `advance` and `terms_at`."""
 
     one: Stepper
@@ -146,15 +148,11 @@ class DerivedStepper:
     ) -> tuple[Any, Any, Any, Any]:
         """A step that another one follows: `advance`, and `terms_at` the new state."""
         q, p, info = self.advance(q, p, dt, increments, params, *more)
-        return q, p, info, self.terms_at(q, p, params)
+        return q, p, info, self.terms_at(q, p, dt, params)
 
     def seen(self, q: Any, p: Any, dt: Any, params: Any) -> tuple[Any, Any]:
         """What statistics see of paths, shape (paths, dim): their states."""
         return q, p
-
-    def is_finite(self, q: Any, p: Any) -> Any:
-        """Whether all numbers of a state are finite."""
-        return self.one.is_finite(q, p)
 
 
 def make_any_stepper(

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.dependence import Degree
+from dalembert.driven import Timed
 from dalembert.methods.stages import Entry, Increment, Row
 from dalembert.noise import Increments
 from dalembert.stepping.expressions import vector
@@ -35,12 +36,14 @@ class Surroundings(NamedTuple):
 
     Attributes:
         at_start: terms at the old state that are known from the step before.
+        times: when terms of a driven system are taken, by the part of the step.
     """
 
     rows: dict[Node, Any]
     increments: dict[Increment, Any]
     params: Any
     at_start: dict[Term, Any]
+    times: dict[float, Any]
 
 
 class JointIncrement(NamedTuple):
@@ -78,7 +81,10 @@ class RowEquations:
             if place not in evaluated:
                 q, p = known[Node("q", entry.q_row)], known[Node("p", entry.p_row)]
                 w = (around.increments[entry.increment].w,) if is_joint else ()
-                evaluated[place] = self.terms[entry.term](q, p, around.params, *w)
+                told = around.params
+                if len(entry.term) > 2:
+                    told = Timed(around.times[entry.term[2]], told)
+                evaluated[place] = self.terms[entry.term](q, p, told, *w)
             return times(entry.weight, evaluated[place])
 
         def times(weight: float, value: Any) -> Any:

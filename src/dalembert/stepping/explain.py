@@ -3,7 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
+import jax
+
 from dalembert.dependence import Degree
+from dalembert.driven import degree_in_time
 from dalembert.stepping.block_solver import BlockSolver
 from dalembert.stepping.constrained import ConstrainedStepper
 from dalembert.stepping.plan import Node
@@ -34,6 +37,9 @@ def describe(stepper: Stepper) -> str:
     else:
         for number, solver in enumerate(stepper.solvers, 1):
             lines.append(f"  {number}. {_block(solver, stepper)}")
+    if system.time:
+        times = ", ".join(f"{part:.4g}" for part in _times(stepper))
+        lines.insert(2, f"  driven: what depends on time is taken at {times} of a step")
     unknowns = [len(s.block.unknowns) * system.dim for s in stepper.solvers if s.block.unknowns]
     if isinstance(stepper, ConstrainedStepper):
         lines += _multipliers(stepper, unknowns)
@@ -44,6 +50,25 @@ def describe(stepper: Stepper) -> str:
         lines.append(f"  {system.flow.name} before and after, for half a step each: keeps {kept}")
     lines.append(f"  regime: {_regime(stepper)}")
     return "\n".join(lines)
+
+
+def _times(stepper: Stepper) -> list[float]:
+    """When terms that depend on time are taken, as parts of a step."""
+    parts = [(stepper, 0.0)]
+    if isinstance(stepper, ConstrainedStepper):
+        parts = [(part.stepper, part.begins) for part in stepper.parts]
+    z = jax.ShapeDtypeStruct((stepper.system.dim,), stepper.dtype)
+    terms = {
+        (entry.term[:2], begins + when)
+        for part, begins in parts
+        for row in part.plan.rows.values()
+        for entry in row
+        for when in entry.term[2:]
+    }
+    system = stepper.system.fields
+    with jax.enable_x64(True):
+        moving = {term for term, _ in terms if degree_in_time(system, term, z) > Degree.CONSTANT}
+    return sorted({when for term, when in terms if term in moving})
 
 
 def _constraints(stepper: ConstrainedStepper) -> list[str]:
@@ -75,7 +100,9 @@ def _terms(stepper: Stepper) -> str:
     words = {Degree.ZERO: "", Degree.CONSTANT: "", Degree.AFFINE: "linear", Degree.NONLINEAR: ""}
     # Noises of which the same is to be said are named together.
     alike: dict[tuple[str, str], list[int]] = {}
-    for (kind, r), dependence in stepper.dependence.items():
+    for (kind, r, *time), dependence in stepper.dependence.items():
+        if time and (kind, r) in stepper.dependence:
+            continue
         arguments = [
             f"{variable}" + (f" ({words[d]})" if words[d] else "")
             for variable, d in (("q", dependence.on_q), ("p", dependence.on_p))
@@ -103,7 +130,7 @@ def _numbers(which: list[int]) -> str:
 
 
 def _term_name(term: Term) -> str:
-    kind, r = term
+    kind, r, *_ = term
     return f"{_bracket(r)}_{kind[-1]}" if isinstance(r, tuple) else kind
 
 

@@ -341,8 +341,10 @@ def _structure(system: System) -> Callable[..., Any]:
     assert velocity is not None, "there is a Hamiltonian"
 
     def run(q: Any, vectors: Any, params: Any) -> Any:
+        told = system.told(0.0 if system.time else None, params)
+
         def product(v: Any) -> Any:
-            return jax.jvp(lambda p: velocity(q, p, params), (jnp.ones_like(q),), (v,))[1]
+            return jax.jvp(lambda p: velocity(q, p, told), (jnp.ones_like(q),), (v,))[1]
 
         return jax.jacrev(lambda q: system.constraint(q, params))(q), jax.vmap(product)(vectors)
 

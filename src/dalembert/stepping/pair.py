@@ -78,7 +78,7 @@ class PairStepper(DerivedStepper):
             return (q, p), info
 
         fine, report = taken(fine, dt / 2, first, at_fine)
-        fine, then = taken(fine, dt / 2, second, self.one.terms_at(*fine, params))
+        fine, then = taken(fine, dt / 2, second, self.one.terms_at(*fine, dt / 2, params))
         coarse, beside = taken(coarse, dt, whole, at_coarse)
         reports = (report, then, beside)
         info = StepInfo(
@@ -89,14 +89,19 @@ class PairStepper(DerivedStepper):
         q, p = map(self._joined, fine, coarse)
         return q, p, info
 
-    def terms_at(self, q: Any, p: Any, params: Any) -> tuple[Any, ...]:
+    def terms_at(self, q: Any, p: Any, dt: Any, params: Any) -> tuple[Any, ...]:
         """What the next steps of both paths need not evaluate again."""
-        return tuple(self.one.terms_at(*state, params) for state in self._parts(q, p))
+        fine, coarse = self._parts(q, p)
+        return self.one.terms_at(*fine, dt / 2, params), self.one.terms_at(*coarse, dt, params)
 
     def _parts(self, q: Any, p: Any) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
-        """The fine and the coarse state of a pair."""
-        dim = self.one.system.dim
-        return (q[:dim], p[:dim]), (q[dim:], p[dim:])
+        """The fine and the coarse state of a pair; the fine path has taken twice as many steps."""
+        dim, one, ((q, start), (p, steps)) = self.one.system.dim, self.one, map(self.split, (q, p))
+        twice = None if steps is None else 2 * steps
+        fine = one.append(q[:dim], start), one.append(p[:dim], twice)
+        return fine, (one.append(q[dim:], start), one.append(p[dim:], steps))
 
     def _joined(self, fine: Any, coarse: Any) -> Any:
-        return (*fine, *coarse) if self.is_scalar else jnp.concatenate([fine, coarse])
+        (fine, _), (coarse, clock) = map(self.one.split, (fine, coarse))
+        both = (*fine, *coarse) if self.is_scalar else jnp.concatenate([fine, coarse])
+        return self.append(both, clock)

@@ -66,6 +66,12 @@ class Plan:
         """The weighted rows to which the entries of a row are added."""
         return self.starts.get(node, {Node(node.kind, 0): 1.0})
 
+    @property
+    def times(self) -> tuple[float, ...]:
+        """When terms of a driven system are taken, as parts of the step."""
+        terms = {entry.term for row in self.rows.values() for entry in row}
+        return tuple(sorted({term[2] for term in terms if len(term) > 2}))
+
 
 Start = Mapping[Node, float]
 

@@ -93,7 +93,7 @@ class Propagator:
         """The same, where a stepper hands on terms."""
         return *self.advance(*given), {}
 
-    def terms_at(self, q: Any, p: Any, maps: Maps) -> dict[Any, Any]:
+    def terms_at(self, q: Any, p: Any, dt: Any, maps: Maps) -> dict[Any, Any]:
         """Nothing: matrices have all the terms in them."""
         return {}
 
@@ -103,6 +103,8 @@ def make_maps(stepper: Stepper, noise: Noise, dt: Any, params: Any) -> tuple[Map
     system = stepper.system
     if not (isinstance(noise, ThreePoint) and system.noises == 1 and system.dim <= MAX_DIM):
         return None
+    if system.time:
+        return None  # a map for every step would say no less than the step
     if not (stepper.is_scalar and _is_affine(stepper)):
         return None
     outcomes, _ = enumerate_three_point(1, float(dt))

@@ -10,6 +10,7 @@ import numpy as np
 
 from dalembert.caches import kept
 from dalembert.dependence import Degree, degrees
+from dalembert.driven import degree_in_time
 from dalembert.methods import Method
 from dalembert.precision import is_traced
 from dalembert.stepping.locality import is_entrywise
@@ -86,6 +87,9 @@ def _why_not(system: System, key: Hashable, requirement: str) -> str:
     z = jax.ShapeDtypeStruct((system.dim,), np.float64)
     with jax.enable_x64(True):
         dependence = find_dependence(system, z)
+        if system.time:  # a position among the others
+            for term, (on_q, on_p) in dependence.items():
+                dependence[term] = Dependence(max(on_q, degree_in_time(system, term, z)), on_p)
     if requirement == "constraints":
         return _why_not_constrained(dependence, system.noise_numbers)
     if requirement == "additive noise":
@@ -101,7 +105,7 @@ def _why_not_additive(dependence: Mapping[Term, Dependence], noises: Sequence[in
         if max(dependence[kind, r]) > Degree.CONSTANT
     ]
     verb = "depends" if len(moving) == 1 else "depend"
-    return f"{' and '.join(moving)} {verb} on (q, p)" if moving else ""
+    return f"{' and '.join(moving)} {verb} on (q, p) or time" if moving else ""
 
 
 def _why_not_constrained(dependence: Mapping[Term, Dependence], noises: Sequence[int]) -> str:
@@ -129,15 +133,18 @@ def _why_not_langevin(dependence: Mapping[Term, Dependence], noises: Sequence[in
 def _why_not_thermal(system: System) -> str:
     """Momenta under one noise must have one friction, and friction must not mix momenta."""
     system = replace(system, params=known_params(system.params))
+    # It has been found not to depend on time.
+    t = 0.0 if system.time else None
+    told = system.told(t, system.params)
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
         zero = jnp.zeros(system.dim)
         force = system.term(("F", 0))
         if system.dim > MAX_DIM_OF_MATRICES:
-            return _why_not_thermal_entry_by_entry(system, force, zero)
+            return _why_not_thermal_entry_by_entry(system, force, zero, told)
         matrix = np.zeros((system.dim, system.dim))
         if force is not None:
-            matrix = -np.asarray(jax.jacfwd(force, argnums=1)(zero, zero, system.params))
-        noise = np.asarray(system.diffusion(*2 * [system.shaped(zero)])[1])
+            matrix = -np.asarray(jax.jacfwd(force, argnums=1)(zero, zero, told))
+        noise = np.asarray(system.diffusion(system.shaped(zero), system.shaped(zero), t)[1])
     friction = np.diag(matrix)
     if np.any(matrix != np.diag(friction)):
         return "the friction of one momentum depends on another one"
@@ -154,13 +161,13 @@ MAX_DIM_OF_MATRICES = 64
 """Degrees of freedom beyond which nothing is found out with a matrix of friction."""
 
 
-def _why_not_thermal_entry_by_entry(system: System, force: Any, zero: Any) -> str:
+def _why_not_thermal_entry_by_entry(system: System, force: Any, zero: Any, told: Any) -> str:
     """The same for many momenta, from how the functions are written."""
     friction = np.zeros(system.dim)
     if force is not None:
 
         def of_momenta(p: Any) -> Any:
-            return force(zero, p, system.params)
+            return force(zero, p, told)
 
         if not is_entrywise(of_momenta, zero):
             return "the friction of one momentum may depend on another one"
@@ -172,7 +179,7 @@ def _why_not_thermal_entry_by_entry(system: System, force: Any, zero: Any) -> st
     kicks = [system.term((kind, ALL)) for kind in NOISE_TERMS[1:]] if system.is_joint else []
     for kick in filter(None, kicks):
         w = jnp.zeros(system.noises)
-        if not is_entrywise(lambda w, kick=kick: kick(zero, zero, system.params, w), w):
+        if not is_entrywise(lambda w, kick=kick: kick(zero, zero, told, w), w):
             kicks = []
     if kicks or not system.noises:
         return ""

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.caches import kept
+from dalembert.driven import check_digits, time_of
 from dalembert.methods import Method
 from dalembert.methods.method import Convergence
 from dalembert.noise import Increments
@@ -38,6 +39,7 @@ def step(
     dt: Any,
     dW: Any,
     *,
+    t: Any = None,
     shortcuts: bool = True,
     dtype: Any = np.float64,
 ) -> tuple[Any, Any, StepInfo]:
@@ -52,6 +54,7 @@ def step(
         dW: Wiener increments, or three-point variables for weak methods, shape (noises,); an
             `Increments` record where the method needs more (ΔZ for E1, Î_kl for RS1 and RS2 with
             several noises).
+        t: the time at the beginning of the step, for systems with `time=True`.
         shortcuts: False solves all stages at once without using any structure (for checking).
         dtype: type of the computation if the arguments are concrete; inside jit, vmap or grad the
             type of `q` counts.
@@ -67,22 +70,26 @@ def step(
     check_method(system, method)
     increments = as_increments(system, method, dW)
     arguments = (system.flat("q", q), system.flat("p", p), increments, system.params)
-    traced = is_traced(arguments, dt)
+    t = time_of(system, t)
+    traced = is_traced(arguments, dt, t)
     if not traced:
         check_start(system, *(np.asarray(x)[None] for x in arguments[:2]))
     kind = np.dtype(jnp.asarray(arguments[0]).dtype) if traced else as_dtype(dtype)
     if not is_traced(dt):
         check_dt(dt, kind)
+    if not is_traced(dt, t):
+        check_digits(system, t, dt, kind)
 
-    def run(q: Any, p: Any, increments: Increments, params: Any, dt: Any) -> Any:
-        given = (*cast((q, p, increments, params), kind), jnp.asarray(dt, kind))
+    def run(q: Any, p: Any, increments: Increments, params: Any, dt: Any, t: Any) -> Any:
+        q, p, increments, params, t = cast((q, p, increments, params, t), kind)
+        given = (*system.begin(q, p, t), increments, params, jnp.asarray(dt, kind))
         found = None if traced else _tried(system, method, kind, shortcuts, given)
         if found is None:
             found = _compiled(make_stepper(system, method, kind, shortcuts), Solver.BOTH)(*given)
         q, p, info = found
         return system.shaped(q), system.shaped(p), info
 
-    return with_precision(run, *arguments, dt, dtype=kind)
+    return with_precision(run, *arguments, dt, t, dtype=kind)
 
 
 def _tried(

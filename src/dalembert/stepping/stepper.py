@@ -5,7 +5,7 @@ of scalars and a step is straight-line code; in the array regime values are arra
 and implicit blocks are solved matrix-free.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from math import sqrt
@@ -17,11 +17,12 @@ import numpy as np
 
 from dalembert.caches import Kept, kept
 from dalembert.dependence import has_rules
-from dalembert.elementary import absolute
+from dalembert.driven import Timed
 from dalembert.methods import Method
 from dalembert.noise import Increments
 from dalembert.stepping import newton, residuals
 from dalembert.stepping.block_solver import BlockSolver, Solver, block_solvers
+from dalembert.stepping.clocks import Clocked, with_times
 from dalembert.stepping.equations import (
     OLD_P,
     OLD_Q,
@@ -57,7 +58,7 @@ class StepInfo(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Stepper:
+class Stepper(Clocked):
     """One step of a method on a system, for values in the representation of its regime."""
 
     system: System
@@ -98,19 +99,14 @@ class Stepper:
         return sum(solver.scalars.size for solver in self.solvers if solver.scalars)
 
     def enter(self, x: Any) -> Any:
-        """A state of shape (dim,) as the step wants it: a tuple of scalars, or as it is."""
-        return tuple(x) if self.is_scalar else x
-
-    def is_finite(self, q: Any, p: Any) -> Any:
-        """Whether a state that has been entered is finite; whether each of many is."""
-        sizes = [absolute(x) for x in jax.tree.leaves((q, p))]
-        if not self.is_scalar:
-            sizes = [jnp.sum(x, axis=-1) for x in sizes]
-        return jnp.isfinite(reduce(jnp.add, sizes))
+        """A flat state as the step wants it: a tuple of scalars, or an array and its clock."""
+        return tuple(x) if self.is_scalar else self.entered(x)
 
     def leave(self, x: Any) -> Any:
-        """A state as an array of shape (dim,) again."""
-        return jnp.stack(x) if self.is_scalar else x
+        """A state as a flat array again."""
+        if self.is_scalar:
+            return jnp.stack(x)
+        return jnp.append(*x) if self.system.time else x
 
     def seen(self, q: Any, p: Any, dt: Any, params: Any) -> tuple[Any, Any]:
         """What statistics see of paths, shape (paths, dim): their states."""
@@ -131,15 +127,13 @@ class Stepper:
         What `terms_at` gives for the state need not be evaluated again if it is given. A flow acts
         for half of the time before the step of the method, and for the other half after it.
         """
-        flow = self.system.flow
-        if flow is None:
+        if self.system.flow is None:
             return self._advance(q, p, dt, increments, params, solver, at_start)[:3]
-        given = (None if self.system.params is None else params), self.system.shape
         before, after = _halves(dt, increments)
-        q, p = flow.act(q, p, before, dt / 2, *given)
+        q, p = self._acted(q, p, before, dt / 2, params)
         none = increments._replace(dW=before[:0], dZ=before[:0])
         q, p, info, _ = self._advance(q, p, dt, none, params, solver, at_start)
-        q, p = flow.act(q, p, after, dt / 2, *given)
+        q, p = self._acted(q, p, after, dt / 2, params)
         return q, p, info._replace(converged=info.converged & self.is_finite(q, p))
 
     def advance_on(
@@ -161,9 +155,17 @@ class Stepper:
         if not self.lasting:
             return *self.advance(*given), {}
         q, p, info, found = self._advance(*given)
-        new = self.plan.new_q.number
-        known = {term: found[term, new, 0] for term in self.lasting if (term, new, 0) in found}
-        return q, p, info, self.terms_at(q, p, params, known)
+        known = at_the_end(found, self.plan, self.lasting)
+        return q, p, info, self.terms_at(q, p, dt, params, known)
+
+    def _acted(self, q: Any, p: Any, w: Any, h: Any, params: Any) -> tuple[Any, Any]:
+        """States after the flow, which does not move the clock of a driven system."""
+        system, flow = self.system, self.system.flow
+        assert flow is not None, "asked only of systems that have one"
+        given = (None if system.params is None else params), system.shape
+        (q, start), (p, steps) = self.split(q), self.split(p)
+        q, p = flow.act(q, p, w, h, *given)
+        return self.append(q, start), self.append(p, steps)
 
     def _advance(
         self,
@@ -176,10 +178,12 @@ class Stepper:
         at_start: Mapping[Term, Any] | None,
     ) -> tuple[Any, Any, StepInfo, dict[Any, Any]]:
         """One step of the method, with the fields of the system, and terms in it by place."""
+        times = {part: self.now(q, p, dt, part) for part in self.plan.times}
+        (q, start), (p, steps) = self.split(q), self.split(p)
         names = increment_names(self.plan)
         factors = self.factors(dt, params) if self.factors else {}
         values = increment_values(names, dt, increments, self.dtype, factors)
-        around = Surroundings({OLD_Q: q, OLD_P: p}, values, params, dict(at_start or {}))
+        around = Surroundings({OLD_Q: q, OLD_P: p}, values, params, dict(at_start or {}), times)
         if self.is_scalar:
             rows = {OLD_Q: vector(q), OLD_P: vector(p)}
             around = jax.tree.map(components, around._replace(rows={}))._replace(rows=rows)
@@ -198,6 +202,7 @@ class Stepper:
         q, p = around.rows[self.plan.new_q], around.rows[self.plan.new_p]
         if self.is_scalar:
             q, p = newton.as_scalars(q, self.dtype), newton.as_scalars(p, self.dtype)
+        q, p = self.append(q, start), self.append(p, None if steps is None else steps + 1)
         is_finite = self.is_finite(q, p)
         solved = (residual <= residuals.tolerance(self.dtype)) & is_finite
         return q, p, StepInfo(solved, iterations, residual), terms
@@ -210,15 +215,32 @@ class Stepper:
         entries = (entry for row in self.plan.rows.values() for entry in row)
         places = {entry[:3] for entry in entries if not entry.increment.is_joint}
         new = self.plan.new_q.number
-        return tuple(sorted(t for t, q, p in places if (q, p) == (0, 0) and (t, new, 0) in places))
+        ends = {(at_next(t), q, p) for t, q, p in places}
+        return tuple(sorted(t for t, q, p in places if (q, p) == (0, 0) and (t, new, 0) in ends))
 
     def terms_at(
-        self, q: Any, p: Any, params: Any, known: Mapping[Term, Any] | None = None
+        self, q: Any, p: Any, dt: Any, params: Any, known: Mapping[Term, Any] | None = None
     ) -> dict[Term, Any]:
         """The lasting terms at a state, of which some may be known."""
         found = dict(known or {})
         terms = {term: self.system.term(term) for term in self.lasting if term not in found}
-        return found | {term: fun(q, p, params) for term, fun in terms.items() if fun}
+        if not terms:
+            return found
+        now, (q, _), (p, _) = self.now(q, p, dt), self.split(q), self.split(p)
+        told = params if now is None else Timed(now, params)
+        return found | {term: fun(q, p, told) for term, fun in terms.items() if fun}
+
+
+def at_next(term: Term) -> Term:
+    """A term of a step as the next step knows it: what is at the end of one begins the other."""
+    return (*term[:2], 0.0) if term[2:] == (1.0,) else term
+
+
+def at_the_end(found: Mapping[Any, Any], plan: Plan, wanted: Iterable[Term]) -> dict[Term, Any]:
+    """Of the terms that a step has found, by place, those that the next one wants to know."""
+    end = [plan.new_q.number, 0]
+    there = {at_next(term): x for (term, *place), x in found.items() if place == end}
+    return {term: there[term] for term in wanted if term in there}
 
 
 def _halves(dt: Any, noise: Increments) -> tuple[Any, Any]:
@@ -287,6 +309,8 @@ def one_stepper(
     system = whole.fields
     stages = method.rows_for(system)
     z = jax.ShapeDtypeStruct((system.dim,), dtype)
+    if system.time:
+        stages = with_times(system, method, stages, z)
     terms = {entry.term for row in (*stages.q_rows, *stages.p_rows) for entry in row}
     dependence = find_dependence(system, z, terms)
     plan = make_plan(stages, dependence, shortcuts)
@@ -322,7 +346,9 @@ def _factors(system: System, plan: Plan, z: Any, scalar: bool) -> Callable[[Any,
         return None
 
     def run(dt: Any, params: Any) -> Any:
-        return {factor: factor(system, dt, params) for factor in found if factor}
+        # Methods that have factors take systems whose friction is the same at all times.
+        told = Timed(jnp.zeros_like(dt), params) if system.time else params
+        return {factor: factor(system, dt, told) for factor in found if factor}
 
     params = jax.tree.map(lambda x: Shared(x.shape, x.dtype), system.params)
     types = Shared((), z.dtype), params

@@ -20,6 +20,7 @@ from jax import lax
 
 from dalembert.caches import bounded, kept
 from dalembert.captured import Keyed
+from dalembert.driven import Timed
 from dalembert.noise import Increments
 from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.derived import (
@@ -85,16 +86,16 @@ class StoppingMethod(DerivedMethod):
 def _event_on(one: Stepper, event: Function) -> Callable[..., Any]:
     """The event for states that have been entered."""
 
-    def of_flat(q: Any, p: Any, params: Any) -> Any:
-        return jnp.asarray(one.system.evaluate(event, q, p, params), q.dtype)
+    def of_flat(q: Any, p: Any, told: Any) -> Any:
+        return jnp.asarray(one.system.evaluate(event, q, p, told), q.dtype)
 
     if not one.is_scalar:
         return of_flat
     z = jax.ShapeDtypeStruct((one.system.dim,), one.dtype)
-    program = scalarise(of_flat, z, z, one.system.params)
+    program = scalarise(of_flat, *one.system.term_like(("H_p", 0), z))
 
-    def of_scalars(q: Any, p: Any, params: Any) -> Any:
-        return program(vector(q), vector(p), jax.tree.map(components, params))[()]
+    def of_scalars(q: Any, p: Any, told: Any) -> Any:
+        return program(vector(q), vector(p), jax.tree.map(components, told))[()]
 
     return of_scalars
 
@@ -117,9 +118,11 @@ class StoppingStepper(DerivedStepper):
     ) -> tuple[Any, Any, StepInfo]:
         """One step of one path, if it has not stopped, for states that have been entered."""
         dim = self.one.system.dim
-        now, steps, value = (q[dim:-1], p[dim:-1]), q[-1], p[-1]
-        new_q, new_p, info = self.one.advance(*now, dt, increments, params, solver, at_start)
-        new = self.event(new_q, new_p, params)
+        now, one = self._now(q, p), self.one
+        steps, value = self.split(q)[0][2 * dim], self.split(p)[0][2 * dim]
+        new_q, new_p, info = one.advance(*now, dt, increments, params, solver, at_start)
+        t, place = one.now(new_q, new_p, dt), (one.split(new_q)[0], one.split(new_p)[0])
+        new = self.event(*place, params if t is None else Timed(t, params))
         stops = ((value > 0) & (new <= 0)) | ((value < 0) & (new >= 0))
         count = jnp.where(stops, -(steps + 1), steps + 1)
         has_stopped = steps < 0
@@ -141,21 +144,26 @@ class StoppingStepper(DerivedStepper):
         place = partial(located, self.one.system, event, dt)
         return jax.vmap(lambda q, p: place(q, p, params))(q, p)
 
-    def terms_at(self, q: Any, p: Any, params: Any) -> Any:
-        dim = self.one.system.dim
-        return self.one.terms_at(q[dim:-1], p[dim:-1], params)
+    def terms_at(self, q: Any, p: Any, dt: Any, params: Any) -> Any:
+        return self.one.terms_at(*self._now(q, p), dt, params)
+
+    def _now(self, q: Any, p: Any) -> tuple[Any, Any]:
+        """The path itself."""
+        dim, (q, start), (p, steps) = self.one.system.dim, self.split(q), self.split(p)
+        return self.one.append(q[dim:-1], start), self.one.append(p[dim:-1], steps)
 
     def _joined(self, before: Any, now: Any, last: Any) -> Any:
+        (before, _), (now, clock) = map(self.one.split, (before, now))
         if self.is_scalar:
-            return (*before, *now, last)
-        return jnp.concatenate([before, now, last[None]])
+            return self.append((*before, *now, last), clock)
+        return self.append(jnp.concatenate([before, now, last[None]]), clock)
 
 
 def begun(system: System, event: Function, q: Any, p: Any) -> tuple[Any, Any]:
     """The state of a path that begins, from states in the shape of the system."""
-    value = jnp.asarray(event(q, p) if system.params is None else event(q, p, system.params))
     q, p = (jnp.ravel(jnp.asarray(x)) for x in (q, p))
-    last = value.astype(p.dtype).reshape(1)
+    told = system.told(0.0 if system.time else None, system.params)
+    last = jnp.asarray(system.evaluate(event, q, p, told)).astype(p.dtype).reshape(1)
     return jnp.concatenate([q, q, jnp.zeros_like(q[:1])]), jnp.concatenate([p, p, last])
 
 
@@ -170,7 +178,15 @@ def located(system: System, event: Function, dt: Any, q: Any, p: Any, params: An
     """
     dim = int(system.dim)
     before, now = (jnp.concatenate([q[i : i + dim], p[i : i + dim]]) for i in (0, dim))
-    drifts = (jnp.concatenate(system._drift(z[:dim], z[dim:], params)) for z in (before, now))
+    begin = (jnp.abs(q[-1]) - 1) * dt
+
+    def told(share: Any) -> Any:
+        return Timed(begin + share * dt, params) if system.time else params
+
+    drifts = (
+        jnp.concatenate(system._drift(z[:dim], z[dim:], told(share)))
+        for share, z in enumerate((before, now))
+    )
     change = now - before
     a, b = (dt * drift - change for drift in drifts)
     if system.noises:
@@ -180,15 +196,15 @@ def located(system: System, event: Function, dt: Any, q: Any, p: Any, params: An
         bent = (1 - share) * a - share * b
         return before + share * change + share * (1 - share) * bent
 
-    def value(z: Any) -> Any:
-        return system.evaluate(event, z[:dim], z[dim:], params)
+    def value(z: Any, share: Any) -> Any:
+        return system.evaluate(event, z[:dim], z[dim:], told(share))
 
-    begins = jnp.sign(value(before))
+    begins = jnp.sign(value(before, 0))
 
     def halve(_: Any, ends: tuple[Any, Any]) -> tuple[Any, Any]:
         low, high = ends
         middle = (low + high) / 2
-        is_before = jnp.sign(value(at(middle))) == begins
+        is_before = jnp.sign(value(at(middle), middle)) == begins
         return jnp.where(is_before, middle, low), jnp.where(is_before, high, middle)
 
     _, share = lax.fori_loop(0, HALVINGS, halve, (jnp.zeros_like(q[0]), jnp.ones_like(q[0])))
@@ -203,13 +219,19 @@ def located(system: System, event: Function, dt: Any, q: Any, p: Any, params: An
 
 # Compiled code is found again by the identity of functions: equal arguments give the same ones.
 @bounded(256)
-def at_place(system: System, fun: Function) -> Function:
-    """A function of the place of a path, as one of the state of a path that stops."""
+def at_place(system: System, fun: Function, dt: float | None = None) -> Function:
+    """A function of the place of a path, as one of the state of a path that stops.
+
+    With the step size of a driven system, whose paths have their time where they have stopped.
+    """
     dim = int(system.dim)
 
-    def of_state(q: Any, p: Any, *params: Any) -> Any:
+    def of_state(q: Any, p: Any, *rest: Any) -> Any:
         place = (system.shaped(x[dim : 2 * dim]) for x in (q, p))
-        return fun(*place, *params)
+        if dt is not None:
+            t = jnp.where(q[-1] < 0, -q[-1] * jnp.asarray(dt, q.dtype), rest[0])
+            rest = (t, *rest[1:])
+        return fun(*place, *rest)
 
     return of_state
 

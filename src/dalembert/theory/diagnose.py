@@ -1,6 +1,6 @@
 """What kind of system is it, and which methods suit it?"""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
@@ -120,11 +120,14 @@ def diagnose(
     directions and for random sums of noises, at fewer states. Nothing larger than a few states is
     made then, and the page says so.
 
+    What is said of a driven system is said of the extended one, in which time is the last position,
+    and holds at all times: its noise is additive if it is the same at all of them.
+
     Args:
         system: the system.
         points: states `(q, p)`, each of shape (count, dim), at which to try what the functions
             leave open; by default the origin and 96 random ones at the scales 0.1, 1 and 3, of
-            large systems 6.
+            large systems 6. Of a driven system they are tried at random times.
         seed: of the random states.
         methods: those to judge; by default the paper's, for every system, and those among the
             others that are made for such a system.
@@ -136,7 +139,8 @@ def diagnose(
         found = diagnose(system.fields, points, seed, methods)
         return replace(found, system=system, flow=try_flow(system, seed))
     probe = Probe(system, points, seed)
-    found = replace(_facts(system, probe), constraints=constraint_facts(system, probe.q, probe.p))
+    states = probe.q[:, : system.dim], probe.p[:, : system.dim]
+    found = replace(_facts(system, probe), constraints=constraint_facts(system, *states))
     chosen = [METHODS[name]() for name in _usual(system)] if methods is None else methods
     found = replace(found, methods=tuple(judge(found, method) for method in chosen))
     found = replace(found, recommendation=advise(found))
@@ -152,6 +156,13 @@ def _usual(system: System) -> Iterable[str]:
     if not system.constraint_count:
         return FOR_EVERY_SYSTEM
     return [name for name, make in METHODS.items() if "constraints" in make().requires]
+
+
+def _energy(system: System, probe: Probe) -> Callable[..., Any]:
+    """H as a function of the states that are tried, which have time in them if it is driven."""
+    if not system.time:
+        return system.H
+    return lambda q, p, *params: probe.system.H(q, p, *params) - p[-1]
 
 
 def _facts(system: System, probe: Probe) -> Diagnosis:
@@ -182,13 +193,14 @@ def _facts(system: System, probe: Probe) -> Diagnosis:
     if kind == "additive":
         straight, together = probe.drift_straight_along_noise()
         facts |= {"straight_drift": straight, "straight_together": together}
-    invariants = {name: probe.invariant(fun, True) for name, fun in system.invariants.items()}
+    invariants = {name: probe.invariant(fun, True) for name, fun in probe.system.invariants.items()}
     if system.H not in system.invariants.values():
-        invariants["H"] = probe.invariant(system.H, False)
+        invariants["H"] = probe.invariant(_energy(system, probe), False)
     nonlinear = nonlinear_terms(system) + ("constraints",) * bool(system.constraint_count)
     matrices = None
     if facts["friction"] and not probe.is_large:
-        matrices = tuple(gamma.T for friction in frictions for gamma in friction)
+        dim = int(system.dim)
+        matrices = tuple(gamma.T[:dim, :dim] for friction in frictions for gamma in friction)
     return Diagnosis(
         system=system,
         states=len(probe.q),

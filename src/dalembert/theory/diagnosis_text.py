@@ -39,6 +39,7 @@ def page(d: "Diagnosis") -> list[str]:
     tried += f", {d.skipped} more left out as not finite" if d.skipped else ""
     tried += f", tested in {d.directions} random directions" if d.directions else ""
     tried += " and random sums of noises" if _sums(d) else ""
+    tried += ", with time as the last position" if d.system.time else ""
     lines = [
         f"Diagnosis of {d.system.name} ({size}): {_kind(d)}",
         f"  {tried}",

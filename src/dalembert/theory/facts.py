@@ -51,10 +51,13 @@ class Probe:
     equations are not finite are skipped. Derivatives are taken along every degree of freedom, and
     fields of every noise; beyond `MOST_TERMS` of them along a few random directions, and of a few
     random sums of noises, which miss what is there with probability zero. Nothing is larger than
-    a few states then.
+    a few states then. Of a driven system the extended one is probed, with time as last position.
     """
 
     def __init__(self, system: System, points: Any = None, seed: int = 0) -> None:
+        if points is not None:
+            points = check_pair(system, points)
+        is_driven, system = system.time, system.extended() if system.time else system
         self.system = system
         self.params = cast(system.params, np.dtype(np.float64))
         self.is_large = max(system.dim, system.noises) > MOST_TERMS
@@ -64,11 +67,18 @@ class Probe:
             drawn = [np.zeros((2, 1, system.dim)), *(scale * normal(shape) for scale in SCALES)]
             self.q, self.p = np.concatenate(drawn, axis=1)
         else:
-            self.q, self.p = check_pair(system, points)
+            self.q, self.p = points
+            if is_driven:
+                times = normal((len(self.q), 1))
+                self.q, self.p = np.append(self.q, times, 1), np.append(self.p, 0 * times, 1)
         self._along, self._sums = (
             normal((DIRECTIONS, n)) if n > MOST_TERMS else np.eye(n)
             for n in (system.dim, system.noises)
         )
+        self._forced = self._along
+        if is_driven:  # nothing depends on the momentum of time, and no force acts on it
+            self.p[:, -1] = 0
+            self._forced = self._along * (np.arange(system.dim) < system.dim - 1)
         fields = self.at_all(lambda q, p: (self._drift(q, p), self._noise(q, p)))
         fine = np.isfinite(_per_state(*fields))
         if not fine.any():
@@ -82,7 +92,7 @@ class Probe:
     def degrees(self) -> dict[str, Dependence]:
         """How every kind of term depends on q with p fixed, and on p with q fixed."""
         kinds: dict[str, Dependence] = {}
-        for (kind, _), found in term_degrees(self.system, (0,), (1,)).items():
+        for (kind, *_), found in term_degrees(self.system, (0,), (1,)).items():
             before = kinds.get(kind, (Degree.ZERO, Degree.ZERO))
             kinds[kind] = Dependence(*map(max, found, before))
         return kinds
@@ -135,8 +145,8 @@ class Probe:
         if self._degree(kind).vanishes:
             return TRACED
         rates = self._rates(friction)
-        multiple = rates[:, None, None] * self._along
-        slack = ROUNDING * np.abs(rates) * np.max(np.abs(self._along))
+        multiple = rates[:, None, None] * self._forced
+        slack = ROUNDING * np.abs(rates) * np.max(np.abs(self._forced))
         if np.any(np.abs(friction - multiple) > slack[:, None, None]):
             return Fact(False, "counterexample")
         on_q, on_p = self._degree(kind)
@@ -152,7 +162,7 @@ class Probe:
         """ν₀ and the ν_i of conformal forces with these constant frictions."""
         if len(self._sums) == self.system.noises:
             return tuple(np.concatenate([self._rates(drift), self._rates(noises)]).tolist())
-        q, p, along = self.q[0], self.p[0], self._along[0]
+        q, p, along = self.q[0], self.p[0], self._forced[0]
         k = np.argmax(np.abs(along))
 
         def of_sum(weights: Any) -> Any:
@@ -177,8 +187,8 @@ class Probe:
 
     def _rates(self, friction: np.ndarray) -> np.ndarray:
         """What one entry of Γu = νu says of ν, for every force."""
-        k = np.argmax(np.abs(self._along[0]))
-        return 0.0 + friction[:, 0, k] / self._along[0, k]
+        k = np.argmax(np.abs(self._forced[0]))
+        return 0.0 + friction[:, 0, k] / self._forced[0, k]
 
     def constant_noise(self) -> Fact:
         """Do the functions show that all noise fields are the same everywhere?

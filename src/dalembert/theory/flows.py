@@ -43,18 +43,21 @@ def try_flow(system: System, seed: int = 0) -> tuple[Tried, ...]:
     declared = set(functions)
     if system.H not in functions.values():
         functions["H"] = system.H
+    # A flow knows nothing of time, but functions of a driven system do.
+    timed = {*system.invariants, "H"} - {*flow.keeps} if system.time else set()
 
     def changes(q: Any, p: Any, w: Any, params: Any) -> Any:
         given = () if params is None else (params,)
         after = flow.map(q, p, w, jnp.asarray(TIME, q.dtype), *given)
 
-        def change(fun: Any) -> Any:
+        def change(name: str, fun: Any) -> Any:
+            t = (jnp.asarray(TIME, q.dtype),) if name in timed else ()
             # Against the same with all momenta along one direction: a sum may vanish by chance.
-            values = [fun(*state, *given) for state in ((q, p), after, (q, jnp.abs(p)))]
+            values = [fun(*state, *t, *given) for state in ((q, p), after, (q, jnp.abs(p)))]
             size = jnp.maximum(jnp.max(jnp.abs(values[0])), jnp.max(jnp.abs(values[2])))
             return jnp.max(jnp.abs(values[1] - values[0])) / size
 
-        return [change(fun) for fun in functions.values()]
+        return [change(name, fun) for name, fun in functions.items()]
 
     found = []
     for _ in range(STATES):

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.caches import kept
+from dalembert.driven import time_of
 from dalembert.methods import Method
 from dalembert.noise import Increments
 from dalembert.precision import cast, is_traced, with_precision
@@ -61,7 +62,9 @@ def _defect(M: Any, c: Any) -> Any:
     return np.max(np.abs(pulled_back - np.asarray(c)[..., None, None] * omega), axis=(-2, -1))
 
 
-def jacobian(system: System, method: Method, q: Any, p: Any, dt: Any, dW: Any) -> Any:
+def jacobian(
+    system: System, method: Method, q: Any, p: Any, dt: Any, dW: Any, *, t: Any = None
+) -> Any:
     """The derivative of one step, M = ∂(q', p')/∂(q, p), shape (2·dim, 2·dim).
 
     Exact up to rounding: implicit stages are differentiated by the implicit function theorem.
@@ -69,24 +72,24 @@ def jacobian(system: System, method: Method, q: Any, p: Any, dt: Any, dW: Any) -
     """
     check_method(system, method)
     increments = as_increments(system, method, dW)
-    z = (system.flat("q", q), system.flat("p", p))
-    kind = z[0].dtype if is_traced(z, increments, dt) else np.float64
+    z, t = (system.flat("q", q), system.flat("p", p)), time_of(system, t)
+    kind = z[0].dtype if is_traced(z, increments, dt, t) else np.float64
 
-    def run(q: Any, p: Any, increments: Increments, params: Any, dt: Any) -> Any:
+    def run(q: Any, p: Any, increments: Increments, params: Any, dt: Any, t: Any) -> Any:
         compiled = compiled_jacobian(make_stepper(system, method, kind))
-        q, p, increments, params = cast((q, p, increments, params), np.dtype(kind))
-        return compiled(q, p, jnp.asarray(dt, kind), increments, params)[0]
+        q, p, increments, params, t = cast((q, p, increments, params, t), np.dtype(kind))
+        return compiled(q, p, jnp.asarray(dt, kind), increments, params, t)[0]
 
-    return with_precision(run, *z, increments, system.params, dt)
+    return with_precision(run, *z, increments, system.params, dt, t)
 
 
 @kept
 def compiled_jacobian(stepper: Stepper) -> Any:
     """(q, p, dt, increments, params) → derivative of the step, new state z', StepInfo."""
 
-    def run(q: Any, p: Any, dt: Any, increments: Increments, params: Any) -> Any:
+    def run(q: Any, p: Any, dt: Any, increments: Increments, params: Any, t: Any = None) -> Any:
         def advance(z: Any) -> Any:
-            q, p, info = one_step(stepper)(*jnp.split(z, 2), dt, increments, params)
+            q, p, info = one_step(stepper)(*jnp.split(z, 2), dt, increments, params, t)
             z = jnp.concatenate([q, p])
             return z, (z, info)
 
@@ -130,7 +133,7 @@ def _linear_friction(system: System, key: Hashable, seed: int, samples: int) -> 
     rates = np.asarray(probe.rates(*frictions)) if is_conformal else None
     if is_large:
         return LinearFriction(None, system.dim * rates if is_conformal else probe.traces(), rates)
-    gammas = np.swapaxes(np.concatenate(frictions), 1, 2)
+    gammas = np.swapaxes(np.concatenate(frictions), 1, 2)[:, : system.dim, : system.dim]
     return LinearFriction(gammas, np.trace(gammas, axis1=1, axis2=2), rates)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from dalembert.caches import kept
 from dalembert.dependence import Degree, degrees
+from dalembert.driven import Timed
 from dalembert.methods.coefficients import Array
 from dalembert.precision import cast
 from dalembert.system import ALL, DRIFT_TERMS, NOISE_TERMS, System, Term
@@ -42,6 +43,7 @@ def term_degrees(system: System, *choices: tuple[int, ...]) -> dict[Term, Sequen
     # Known parameters, because a factor that is zero removes a nonlinear term.
     params = cast(system.params, np.dtype(np.float64))
     z = jax.ShapeDtypeStruct((system.dim,), np.float64)
+    t = jax.ShapeDtypeStruct((), np.float64)
     terms = [(kind, 0) for kind in DRIFT_TERMS]
     terms += [(kind, i) for i in system.noise_numbers for kind in NOISE_TERMS]
     found = {}
@@ -49,11 +51,14 @@ def term_degrees(system: System, *choices: tuple[int, ...]) -> dict[Term, Sequen
         for term in terms:
             fun = system.term(term)
             _, _, _, *w = system.term_like(term, z)
-            found[term] = (
-                [Degree.ZERO] * len(choices)
-                if fun is None
-                else degrees(lambda q, p, *w, fun=fun: fun(q, p, params, *w), (z, z, *w), *choices)
-            )
+            if fun is None:
+                found[term] = [Degree.ZERO] * len(choices)
+                continue
+
+            def at(q: Any, p: Any, t: Any, *w: Any, fun: Any = fun) -> Any:
+                return fun(q, p, Timed(t, params) if system.time else params, *w)
+
+            found[term] = degrees(at, (z, z, t, *w), *choices)
     return found
 
 
@@ -65,7 +70,7 @@ def nonlinear_terms(system: System) -> tuple[str, ...]:
 
 def term_name(term: Term) -> str:
     """A term as one would write it: ∂H/∂q, F, ∂h[0]/∂p, f[0], or ∂h/∂p of all noises."""
-    kind, i = term
+    kind, i, *_ = term
     function = kind[0] if kind[0] in "HF" or i == ALL else f"{kind[0]}[{i}]"
     return f"∂{function}/∂{kind[-1]}" if "_" in kind else function
 
@@ -76,8 +81,8 @@ def linear_fields(system: System) -> LinearFields:
     return _linear_fields(system, system.key)
 
 
-@kept
-def _linear_fields(system: System, key: Hashable) -> LinearFields:
+def check_linear(system: System) -> None:
+    """Refuse a nonlinear system with the terms to blame."""
     nonlinear = nonlinear_terms(system)
     if nonlinear:
         raise ValueError(
@@ -85,6 +90,11 @@ def _linear_fields(system: System, key: Hashable) -> LinearFields:
             f"{'is' if len(nonlinear) == 1 else 'are'} not affine in (q, p), as written. "
             "Moments without sampling need a linear system; use da.simulate for this one."
         )
+
+
+@kept
+def _linear_fields(system: System, key: Hashable) -> LinearFields:
+    check_linear(system)
     size = 2 * system.dim
 
     def fields(z: Any, params: Any) -> Any:

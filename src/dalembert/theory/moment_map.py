@@ -6,8 +6,9 @@ increments ξ from `quadrature.py`. Symmetric matrices are stored as upper trian
 first 1, then the means, then the second moments proper, so that both maps are block triangular.
 """
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import isqrt
 from typing import Any
 
@@ -16,14 +17,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.caches import kept
+from dalembert.dependence import Degree
+from dalembert.driven import refusal
 from dalembert.methods import Method
 from dalembert.methods.coefficients import Array
 from dalembert.noise import Gaussian, Increments, Noise, harmless_truncation, usual_noise
 from dalembert.precision import check_dt
 from dalembert.stepping.step import check_method
 from dalembert.stepping.stepper import Stepper
-from dalembert.system import System
-from dalembert.theory.linear import LinearFields, linear_fields
+from dalembert.system import NOISE_TERMS, System
+from dalembert.theory.linear import LinearFields, check_linear, linear_fields, term_degrees
 from dalembert.theory.paths import call, one_step
 from dalembert.theory.quadrature import Rule, increment_rules
 
@@ -77,24 +80,66 @@ class MomentMap:
         return means[:, 1:], symmetric(seconds, n)[:, 1:, 1:]
 
 
-def method_map(system: System, method: Method, dt: float, noise: Noise | None) -> MomentMap:
-    """The map of a method, its expectations computed to rounding."""
+@dataclass(frozen=True, eq=False)
+class DrivenMap:
+    """How steps of a driven system act on the moments of w: each in its own way.
+
+    Attributes:
+        at: the map of the step that begins at a time.
+        dt: step size.
+    """
+
+    at: Callable[[float], MomentMap]
+    dt: float
+
+    @property
+    def growth(self) -> Any:
+        raise ValueError(
+            "moments of a system that is driven in time grow by another factor at every step: "
+            "look at the moments themselves."
+        )
+
+    stable = growth
+
+    def evolve(self, start: Array, steps: np.ndarray) -> tuple[Array, Array]:
+        """E[z] and E[z zᵀ] after each number of steps, in their order."""
+        triangles = [start]
+        for k in range(int(steps.max(initial=0))):
+            triangles.append(self.at(k * self.dt).second @ triangles[-1])
+        w = symmetric(np.array(triangles)[steps], isqrt(2 * len(start)))
+        return w[:, 0, 1:], w[:, 1:, 1:]
+
+
+def step_map(
+    system: System, method: Method, dt: float, noise: Noise | None
+) -> MomentMap | DrivenMap:
+    """How steps of a method act on moments, of a driven system each in its own way."""
+    if not system.time:
+        return method_map(system, method, dt, noise)
+    return DrivenMap(partial(method_map, system, method, dt, noise), float(dt))
+
+
+def method_map(
+    system: System, method: Method, dt: float, noise: Noise | None, t: float | None = None
+) -> MomentMap:
+    """The map of a method, its expectations computed to rounding; if driven at some time."""
     check_method(system, method)
     check_dt(dt)
-    fields = _fields(system)
-    law = usual_noise(method.convergence, method.needs_for(system), dt) if noise is None else noise
+    if system.time and t is None:
+        raise refusal(system)
+    additive = _is_additive(system)
     needs = method.needs_for(system)
+    law = usual_noise(method.convergence, needs, dt) if noise is None else noise
     if needs - law.offers:
         raise ValueError(
             f"{method.name} needs the increments {sorted(needs - law.offers)}, which "
             f"{type(law).__name__} noise does not offer."
         )
-    additive = not np.any(fields.noises[:, :, 1:])
     rules = increment_rules(law, system.noises, dt, needs=needs, affine=additive)
     before, change, nodes = None, np.inf, 0
     for rule in rules:
         nodes = len(rule.weights)
-        products = _expected_products(system, method, float(dt), rule, law)
+        products = _expected_products(system, method, float(dt), rule, law, t)
         if before is not None:
             change = float(np.abs(products - before).max() / np.abs(products).max())
         if rule.exact or change <= CONVERGED:
@@ -121,6 +166,22 @@ def _remedies(system: System, method: Method, dt: float, law: Noise) -> str:
     return f"Use {usual}."
 
 
+def _is_additive(system: System) -> bool:
+    """Whether the noise of a linear system does not depend on the state."""
+    if not system.time:
+        return not np.any(_fields(system).noises[:, :, 1:])
+    _check_dim(system)
+    return _has_additive_noise(system, system.key)
+
+
+@kept
+def _has_additive_noise(system: System, key: Hashable) -> bool:
+    """The same of a driven one, at all times, as its functions are written."""
+    check_linear(system)
+    found = term_degrees(system, (0, 1)).items()
+    return all(on <= Degree.CONSTANT for (kind, *_), (on,) in found if kind in NOISE_TERMS)
+
+
 def solution_map(system: System, dt: float) -> MomentMap:
     """The map of the exact solution over a time dt."""
     check_dt(dt)
@@ -141,15 +202,21 @@ def _fields(system: System) -> LinearFields:
     if not isinstance(system, System):
         raise TypeError(f"system must be a da.System, not {type(system).__name__}.")
     fields = linear_fields(system)
+    _check_dim(system)
+    return fields
+
+
+def _check_dim(system: System) -> None:
     if system.dim > MAX_DIM:
         raise ValueError(
             f"{system.name!r} has dim={system.dim}: second moments without sampling are computed "
             f"up to dim={MAX_DIM}, where their map has a million entries; use da.simulate."
         )
-    return fields
 
 
-def _expected_products(system: System, method: Method, dt: float, rule: Rule, law: Noise) -> Array:
+def _expected_products(
+    system: System, method: Method, dt: float, rule: Rule, law: Noise, t: float | None
+) -> Array:
     """E[M_ia M_jb] as an array with axes (i, j, a, b)."""
     n = 2 * system.dim + 1
     products = np.zeros((n * n, n * n))
@@ -157,7 +224,7 @@ def _expected_products(system: System, method: Method, dt: float, rule: Rule, la
         weights = rule.weights[begin : begin + NODES_AT_A_TIME]
         nodes = np.minimum(begin + np.arange(NODES_AT_A_TIME), len(rule.weights) - 1)
         increments = jax.tree.map(lambda x, nodes=nodes: x[nodes], rule.increments)
-        found = call(_batched, system, method, dt, increments)
+        found = call(_batched, system, method, dt, increments, 0.0 if t is None else t)
         matrices, converged = (np.asarray(x)[: len(weights)] for x in found)
         if not (np.all(converged) and np.all(np.isfinite(matrices))):
             raise ValueError(
@@ -175,9 +242,9 @@ def _batched(stepper: Stepper) -> Any:
     """The matrices M(ξ) for many ξ: steps from the origin and from the unit vectors."""
     dim = stepper.system.dim
 
-    def matrix(dt: Any, increments: Increments, params: Any) -> tuple[Any, Any]:
+    def matrix(dt: Any, increments: Increments, t: Any, params: Any) -> tuple[Any, Any]:
         def image(z: Any) -> tuple[Any, Any]:
-            q, p, info = one_step(stepper)(*jnp.split(z, 2), dt, increments, params)
+            q, p, info = one_step(stepper)(*jnp.split(z, 2), dt, increments, params, t)
             return jnp.concatenate([q, p]), info.converged
 
         images, converged = jax.vmap(image)(jnp.eye(2 * dim + 1, 2 * dim, -1))
@@ -185,7 +252,7 @@ def _batched(stepper: Stepper) -> Any:
         top = jnp.eye(1, 2 * dim + 1)
         return jnp.concatenate([top, columns]), jnp.all(converged)
 
-    return jax.jit(jax.vmap(matrix, in_axes=(None, 0, None)))
+    return jax.jit(jax.vmap(matrix, in_axes=(None, 0, None, None)))
 
 
 def _on_triangles(products: Array) -> Array:

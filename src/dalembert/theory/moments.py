@@ -32,10 +32,12 @@ from dalembert.precision import cast, check_real
 from dalembert.system import System
 from dalembert.theory.moment_map import (
     MARGINAL,
+    DrivenMap,
     MomentMap,
     generator,
     method_map,
     solution_map,
+    step_map,
     symmetric,
 )
 
@@ -62,7 +64,7 @@ class Moments:
     steps: Any
     mean: Array
     second: Array
-    map: MomentMap
+    map: MomentMap | DrivenMap
     start: Array
 
     @property
@@ -92,12 +94,17 @@ class Moments:
 
     def expect(self, observable: Callable[..., Any]) -> Any:
         """The expectation of a quadratic function of (q, p), or of (q, p, params)."""
-        value, gradient, hessian = _quadratic(self.system, observable)
+        if self.system.time and np.ndim(self.steps):
+            return np.array([self._after(i).expect(observable) for i in range(len(self.steps))])
+        value, gradient, hessian = _quadratic(self.system, observable, self.t)
         with np.errstate(invalid="ignore"):
             # Where a coefficient is zero an infinite moment must not matter.
             products = np.where(hessian == 0, 0.0, hessian * self.second)
         total = value + self.mean @ gradient + products.sum(axis=(-2, -1)) / 2
         return total if np.ndim(total) else float(total)
+
+    def _after(self, i: int) -> "Moments":
+        return replace(self, steps=int(self.steps[i]), mean=self.mean[i], second=self.second[i])
 
     def at(self, steps: int | Sequence[int] | np.ndarray) -> "Moments":
         """The moments after another number of steps, or after each of several."""
@@ -109,6 +116,8 @@ class Moments:
 
     def __repr__(self) -> str:
         name = "the solution" if self.method is None else self.method.name
+        if self.system.time:
+            return f"Moments of {name} on {self.system.name!r}: dt={self.dt:g}, steps={self.steps}"
         verdict = "bounded" if self.stable else "unbounded"
         return (
             f"Moments of {name} on {self.system.name!r}: dt={self.dt:g}, steps={self.steps}, "
@@ -140,8 +149,8 @@ def exact_moments(
         `.growth` and `.stable` (second moments), `.at(steps)`.
     """
     start, numbers = _initial(system, initial), _whole_numbers(steps)
-    step_map = method_map(system, method, dt, noise)
-    return Moments(system, method, float(dt), 0, EMPTY, EMPTY, step_map, start).at(numbers)
+    how = step_map(system, method, dt, noise)
+    return Moments(system, method, float(dt), 0, EMPTY, EMPTY, how, start).at(numbers)
 
 
 def solution_moments(
@@ -153,8 +162,8 @@ def solution_moments(
 ) -> Moments:
     """The moments of a linear system's exact solution at the times `steps`·`dt`, to compare."""
     start, numbers = _initial(system, initial), _whole_numbers(steps)
-    step_map = solution_map(system, dt)
-    return Moments(system, None, float(dt), 0, EMPTY, EMPTY, step_map, start).at(numbers)
+    how = solution_map(system, dt)
+    return Moments(system, None, float(dt), 0, EMPTY, EMPTY, how, start).at(numbers)
 
 
 def stationary_covariance(
@@ -251,14 +260,17 @@ def _whole_numbers(steps: Any) -> np.ndarray:
     return numbers
 
 
-def _quadratic(system: System, observable: Callable[..., Any]) -> tuple[float, Array, Array]:
+def _quadratic(
+    system: System, observable: Callable[..., Any], t: Any
+) -> tuple[float, Array, Array]:
     """Value, gradient and second derivative at the origin of a function that has no more."""
     with jax.enable_x64(True):
         params = cast(system.params, np.dtype(np.float64))
+        told = system.told(t if system.time else None, params)
 
         def fun(z: Any) -> Any:
             q, p = z[: system.dim], z[system.dim :]
-            return jnp.asarray(system.evaluate(observable, q, p, params), np.float64)
+            return jnp.asarray(system.evaluate(observable, q, p, told), np.float64)
 
         z = jnp.zeros(2 * system.dim, np.float64)
         if jax.eval_shape(fun, z).shape != ():

@@ -8,6 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from dalembert.driven import of_extended
+from dalembert.functions import check_function
 from dalembert.methods import Method
 from dalembert.stepping.step import check_method
 from dalembert.system import System
@@ -84,6 +86,21 @@ def observables_by_name(system: System, observe: Observe) -> Observables:
                 "p[0] ** 2, from (q, p), or from (q, p, params) if the system has params."
             )
     return chosen
+
+
+def with_time(system: System, initial: Any, observe: Observe) -> tuple[System, Any, Any]:
+    """A driven system, its start and its observables in the extended phase space."""
+    chosen = {"H": system.H} if observe is None else observe
+    chosen = chosen if isinstance(chosen, Mapping) else {"φ": chosen}
+    like = system.shape, system.params, ()
+    for name, phi in chosen.items():
+        check_function(f"the observable {name!r}", phi, *like, time=True)
+    q, p = (np.append(np.asarray(x), 0.0) for x in initial)
+    return (
+        system.extended(),
+        (q, p),
+        {name: of_extended(system, phi) for name, phi in chosen.items()},
+    )
 
 
 def limits_by_name(

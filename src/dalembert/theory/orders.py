@@ -18,6 +18,7 @@ from dalembert.theory.order_arguments import (
     limits_by_name,
     observables_by_name,
     step_counts,
+    with_time,
 )
 from dalembert.theory.order_errors import (
     Sampling,
@@ -167,7 +168,9 @@ def weak_order(
         Where no order is found, a warning and the `notes` say what to change.
     """
     check_task(system, method, t_end, confidence, exact, reference)
-    initial = state(system, initial)
+    is_one, initial = not isinstance(observe, Mapping), state(system, initial)
+    if system.time:
+        system, initial, observe = with_time(system, initial, observe)
     observables = observables_by_name(system, observe)
     limits = limits_by_name(exact, observables)
     counts = step_counts(t_end, dts, steps, ()) if dts is not None or steps is not None else ()
@@ -216,7 +219,7 @@ def weak_order(
         can_be_local = reference is None and not local
         orders = _confirmed(task, find, (local, True) if can_be_local else (local,))
     _warn_if_empty(orders.values())
-    return orders if isinstance(observe, Mapping) else next(iter(orders.values()))
+    return next(iter(orders.values())) if is_one else orders
 
 
 def _usual_outcomes(

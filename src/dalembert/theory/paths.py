@@ -114,11 +114,18 @@ def path_increments(
 
 
 def one_step(stepper: Stepper) -> Callable[..., tuple[Any, Any, StepInfo]]:
-    """(q, p, dt, increments, params) → new q, new p, `StepInfo`, on arrays of shape (dim,)."""
+    """(q, p, dt, increments, params) → new q, new p, `StepInfo`, on arrays of shape (dim,).
 
-    def advance(q: Any, p: Any, dt: Any, increments: Increments, params: Any) -> Any:
+    Those of a driven system have its clock; or the time of the step is the last argument.
+    """
+    dim = stepper.system.dim
+
+    def advance(q: Any, p: Any, dt: Any, increments: Increments, params: Any, t: Any = None) -> Any:
+        if t is not None:
+            q, p = stepper.system.begin(q, p, t)
         q, p, info = stepper.advance(stepper.enter(q), stepper.enter(p), dt, increments, params)
-        return stepper.leave(q), stepper.leave(p), info
+        q, p = stepper.leave(q), stepper.leave(p)
+        return (q, p, info) if t is None else (q[:dim], p[:dim], info)
 
     return advance
 
@@ -244,9 +251,10 @@ def _ends(
 ) -> Ends:
     paths = increments.dW.shape[1]
     q, p = (np.tile(np.asarray(x, np.float64), (paths, 1)) for x in initial)
+    q, p = system.begin(q, p)
     found = call(_walk, system, method, q, p, dt, increments, np.int32(steps))
     q, p, ok = map(np.asarray, found)
-    z = np.concatenate([q, p], axis=1)
+    z = np.concatenate([q[:, : system.dim], p[:, : system.dim]], axis=1)
     return Ends(z, ok & np.isfinite(z).all(axis=1))
 
 

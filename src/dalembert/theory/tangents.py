@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.caches import kept
+from dalembert.driven import time_of
 from dalembert.methods import Method
 from dalembert.precision import check_dt
 from dalembert.stepping.step import as_increments, check_method
@@ -79,6 +80,8 @@ def tangent_pairs(
     dW: Any,
     pairs: int = 4,
     seed: int = 0,
+    *,
+    t: Any = None,
 ) -> TangentPairs:
     """ω of random pairs of tangent vectors before and after one step, without any matrix.
 
@@ -93,6 +96,7 @@ def tangent_pairs(
         dW: increments as in `da.step`.
         pairs: how many pairs, at least one; with one alone every map looks conformal.
         seed: of the tangent vectors.
+        t: the time at the beginning of the step, for systems with `time=True`.
 
     Raises:
         ValueError: if the stage equations of the step were not solved.
@@ -105,7 +109,7 @@ def tangent_pairs(
     q, p = state(system, (q, p))
     tangents = made_tangent(system, q, p, random_tangents(system, pairs, seed))
     at = q, p, float(dt), increments, tangents
-    pushed, _, info = call(_compiled, system, method, *at)
+    pushed, _, info = call(_compiled, system, method, *at, time_of(system, t))
     if not np.all(np.isfinite(pushed)) or not bool(info.converged):
         raise ValueError(
             f"the stage equations of {method.name} with dt={dt:g} were not solved: take a smaller "
@@ -134,9 +138,11 @@ def _omega(pairs: np.ndarray) -> np.ndarray:
 def push_forward(stepper: Stepper) -> Any:
     """(q, p, dt, increments, tangents, params) → their images, new state z', StepInfo."""
 
-    def run(q: Any, p: Any, dt: Any, increments: Any, tangents: Any, params: Any) -> Any:
+    def run(
+        q: Any, p: Any, dt: Any, increments: Any, tangents: Any, params: Any, t: Any = None
+    ) -> Any:
         def advance(z: Any) -> Any:
-            q, p, info = one_step(stepper)(*jnp.split(z, 2), dt, increments, params)
+            q, p, info = one_step(stepper)(*jnp.split(z, 2), dt, increments, params, t)
             z = jnp.concatenate([q, p])
             return z, (z, info)
 
@@ -149,4 +155,5 @@ def push_forward(stepper: Stepper) -> Any:
 
 @kept
 def _compiled(stepper: Stepper) -> Any:
-    return jax.jit(push_forward(stepper))
+    push = push_forward(stepper)
+    return jax.jit(lambda *at: push(*at[:-2], at[-1], at[-2]))
