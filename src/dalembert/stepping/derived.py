@@ -109,6 +109,9 @@ class DerivedStepper:
     system: System
     method: Method
 
+    advance: ClassVar[Callable[..., Any]]
+    terms_at: ClassVar[Callable[..., Any]]
+
     steps: ClassVar[int] = 1
     """Steps of the other stepper in one of this."""
 
