@@ -111,6 +111,9 @@ class DerivedStepper(Clocked):
     system: System
     method: Method
 
+    advance: ClassVar[Callable[..., Any]]
+    terms_at: ClassVar[Callable[..., Any]]
+
     steps: ClassVar[int] = 1
     """Steps of the other stepper in one of this."""
 

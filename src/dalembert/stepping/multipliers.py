@@ -278,8 +278,9 @@ def solve_multipliers(
             steps, gain = now.steps + 1, now.error * (0.99 if safely else 0.5)
             goes_on = (error > goal(dtype)) & (error < gain) & (steps < most)
             # Where it does not go on nothing needs the better of x and r any more.
-            u = jnp.where(error < now.error, best[0], now.u)
-            return _Now(u, *best[1:], jnp.minimum(error, now.error), steps, goes_on)
+            u, x, r = best
+            u = jnp.where(error < now.error, u, now.u)
+            return _Now(u, x, r, jnp.minimum(error, now.error), steps, goes_on)
 
         u, x, steps, last = blocks.split(none), start, 0 if safely else blind, None
         for _ in range(steps):
