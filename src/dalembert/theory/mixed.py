@@ -135,7 +135,7 @@ class MixedStep:
     def _hamiltonian(self, q: Any, p_next: Any, Q: Any, P: Any) -> Any:
         """H_d⁺ with the stages as arguments of their own."""
         H_d = p_next @ (q + self._sum(POSITION_TERMS, Q, P)[-1])
-        for weights, velocity, (kind, i) in self._terms(POSITION_TERMS, Q, P):
+        for weights, velocity, (kind, i, *_) in self._terms(POSITION_TERMS, Q, P):
             assert isinstance(i, int), "no brackets in the methods that are taken here"
             H = hamiltonian(self.system, None if kind in DRIFT_TERMS else i)
             at = *self._kicked(Q, P), self.params, *self._told(i)
@@ -152,7 +152,7 @@ class MixedStep:
     def _terms(self, kinds: Sequence[str], Q: Any, P: Any) -> list[tuple[Any, Any, Term]]:
         """Increment · weights and the values at the stages of every term that is not zero."""
         found = []
-        for (kind, i), table in self.weights.terms.items():
+        for (kind, i, *_), table in self.weights.terms.items():
             if kind in kinds and self.system.term((kind, i)) is not None:
                 told = self._told(i)
                 increment = self.dt if kind in DRIFT_TERMS else self.increments.dW[i]
@@ -241,7 +241,7 @@ def check_variational(system: System, method: Method) -> None:
     check_method(system, method)
 
     def is_known(entry: Entry) -> bool:
-        kind, which = entry.term
+        kind, which = entry.term[:2]
         wanted = DW(which) if kind in NOISE_TERMS and isinstance(which, int) else DT
         return _is_kick(method, entry) or (entry.increment == wanted and entry.q_row > 0)
 
