@@ -343,7 +343,8 @@ def _joined(parts: list[Saves]) -> Saves:
 def pending_to_record(pending: Pending) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Plain data and arrays of an unfinished block."""
     leaves = jax.tree.leaves(pending[1:])
-    return {"unit": pending.unit}, {f"leaf/{i}": np.asarray(x) for i, x in enumerate(leaves)}
+    header = {"unit": pending.unit, "saved": pending.saves is not None}
+    return header, {f"leaf/{i}": np.asarray(x) for i, x in enumerate(leaves)}
 
 
 def pending_from_record(
@@ -360,7 +361,7 @@ def pending_from_record(
         made = settings.schedule.saves_before(unit)
         memory = work.kernel.remember(settings.block_paths)
         room = jax.eval_shape(lambda: work.kernel.empty_saves(state, memory, _block(work, 0), made))
-        like = (state, memory, room)
+        like = (state, memory, room if header.get("saved", True) else None)
     expected = jax.tree.leaves(like)
     leaves = [arrays[f"leaf/{i}"] for i in range(len(expected))]
     if [(x.shape, x.dtype) for x in leaves] != [(x.shape, x.dtype) for x in expected]:
