@@ -137,6 +137,7 @@ def test_results_that_wait_do_not_grow_with_the_number_of_blocks(undisturbed, mo
     assert len(waiting) > 41 and max(waiting) == executors.IN_FLIGHT * 2
 
 
+@pytest.mark.slow
 def test_a_run_on_an_executor_goes_on_to_a_later_end(tmp_path):
     options = {"checkpoint": tmp_path / "run.ckpt", "save_every": 130}
     with ThreadPoolExecutor(2) as pool:

@@ -146,6 +146,7 @@ def test_a_stopped_run_goes_on_to_a_later_end(tmp_path, monkeypatch, undisturbed
     assert not differences(simulate(path), undisturbed)
 
 
+@pytest.mark.slow
 def test_kept_states_of_a_run_that_goes_on_to_a_later_end(tmp_path):
     path = tmp_path / "run.ckpt"
     simulate_large(path, t_end=50.0)

@@ -113,6 +113,7 @@ def on_two_devices(script: str, folder: Path, *flags: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_two_devices_against_one(tmp_path):
     dump = [f"--xla_dump_to={tmp_path}", "--xla_dump_hlo_as_text"]
     assert "all is well" in on_two_devices(TWO_DEVICES, tmp_path, *dump)

@@ -40,6 +40,7 @@ def test_there_are_some():
     assert len(NAMES) >= 8
 
 
+@pytest.mark.slow
 def test_the_first_one_runs_as_it_is(tmp_path, monkeypatch, capsys):
     """In this process, with the settings of users."""
     monkeypatch.chdir(tmp_path)

@@ -24,6 +24,7 @@ def studies():
         return {size: plasma(size) for size in few}
 
 
+@pytest.mark.slow
 def test_both_sizes_have_the_parts_that_theory_knows(studies):
     quick, full = studies.values()
     assert len(quick.parts) + 12 == len(full.parts)

@@ -225,6 +225,7 @@ def test_report_is_self_contained(folder):
     assert set(re.findall(r"https?://[^\s\"']+", html)) <= {"http://www.w3.org/2000/svg"}
 
 
+@pytest.mark.slow
 def test_same_folder_gives_same_page(folder):
     assert write_report(folder).read_bytes() == write_report(folder).read_bytes()
 
@@ -268,6 +269,7 @@ def test_figures_come_first_and_claims_that_hold_are_folded(folder):
     assert chapter.index("Printed wrongly.") > places[2], "notes come after figures and claims"
 
 
+@pytest.mark.slow
 def test_films_are_files_beside_the_pictures_and_shown_on_the_page(folder):
     *_, figure = the_figures()
     image = figure.panels[0].image
@@ -410,6 +412,7 @@ def test_labels_do_not_become_markup_in_the_browser(browser, folder, study, resu
     assert browser.run("document.querySelector('.entry span').textContent") == EVIL
 
 
+@pytest.mark.slow
 def test_legend_switches_curves_on_and_off(page):
     page.run("document.querySelectorAll('.entry')[1].click()")
     assert curves(page) == 3
@@ -424,6 +427,7 @@ def test_legend_switches_curves_on_and_off(page):
     assert curves(page) == 4
 
 
+@pytest.mark.slow
 def test_dragging_zooms_and_double_click_shows_everything(page):
     x, y, width, height = place(page)
     texts = "[...document.querySelectorAll('.plot .axes text')].map(text => text.textContent)"
@@ -438,6 +442,7 @@ def test_dragging_zooms_and_double_click_shows_everything(page):
     assert view(page) == [0, 100, 0, 2]
 
 
+@pytest.mark.slow
 def test_a_flat_box_zooms_one_axis(page):
     x, y, width, height = place(page)
     page.drag((x + 0.3 * width, y + 0.5 * height), (x + 0.6 * width, y + 0.5 * height + 3))
@@ -445,6 +450,7 @@ def test_a_flat_box_zooms_one_axis(page):
     assert 20 < left < right < 70 and (low, high) == pytest.approx((0, 2))
 
 
+@pytest.mark.slow
 def test_wheel_zooms_only_when_it_is_meant(page):
     x, y, width, height = place(page)
     at = (x + width / 2, y + height / 2)
@@ -551,6 +557,7 @@ def test_page_fits_the_screen(browser, folder, width):
     assert curves(browser) == 4
 
 
+@pytest.mark.slow
 def test_dark_mode_changes_ground_and_curves(browser, folder):
     seen = {}
     for scheme in ("light", "dark"):

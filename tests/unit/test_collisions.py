@@ -22,7 +22,6 @@ from dalembert.plasma import (
 )
 from dalembert.plasma.collisions import cell_numbers
 from dalembert.plasma.turning import memory_after, turned
-from tiers import tiered
 
 LENGTH = 4 * np.pi
 SPECIES = dict(mass=np.array([1.0, 4.0] * 50), charge=np.array([-1.0, 1.0] * 50))
@@ -208,6 +207,7 @@ def test_the_law_of_angles_is_right_to_second_order():
 
 
 @pytest.mark.parametrize("components", [2, 3])
+@pytest.mark.slow
 def test_lorentz_scattering_decays_at_its_rate_in_a_run(components):
     """Beams along x in many directions: mean velocity e^{−νt}."""
     N, nu = 4000, 0.4
@@ -261,6 +261,7 @@ def test_anisotropy_of_maxwell_molecules_decays_at_six_times_the_rate():
     assert abs(found - np.exp(-3 * nu * h * times)) > 5 * error
 
 
+@pytest.mark.slow
 def test_anisotropy_decays_at_the_rate_of_landaus_operator():
     """Small ones at 2ν/(5√π), and larger ones as long as both widths are Maxwellian."""
     small = 1 - landau_anisotropy(1.0002, 0.9999, 1.0, 1e-3)
@@ -440,7 +441,8 @@ CURVES = {
 }
 
 
-@pytest.mark.parametrize("name", tiered(CURVES, {"dougherty"}))
+@pytest.mark.parametrize("name", CURVES)
+@pytest.mark.slow
 def test_damping_is_that_of_linear_theory_with_each_operator(name):
     """Mean over paths of random starts, in units of its error; the other operators are refuted."""
     k, nu, N, alpha = 0.5, 0.5, 2**12, 0.1
@@ -461,6 +463,7 @@ def test_damping_is_that_of_linear_theory_with_each_operator(name):
     assert all(gap > 3 for other, gap in gaps.items() if other != name)
 
 
+@pytest.mark.slow
 def test_pairs_of_twice_the_weight_collide_twice_as_often():
     """A species of density two: the same velocities as with twice the rate."""
     dense, light = plasma("coulomb", nu=0.1, weight=2.0), plasma("coulomb", nu=0.2)

@@ -361,6 +361,7 @@ def test_a_step_too_large_is_reported():
 @pytest.mark.parametrize(
     "method", [da.rattle(), pytest.param(da.g_baoab(), marks=SLOW)], ids=lambda m: m.name
 )
+@pytest.mark.slow
 def test_steps_have_derivatives(method):
     def height(scale):
         q, p, _ = da.step(SPHERE, method, START[0], scale * START[1], 0.1, DW)

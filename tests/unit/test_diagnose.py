@@ -533,6 +533,7 @@ def test_methods_for_some_systems_are_judged_where_they_are_recommended():
     assert "baoab" not in verdicts, "its friction is not linear"
 
 
+@pytest.mark.slow
 def test_cost_is_weighed_where_equations_are_dear():
     """Friction that couples nothing is solved entry by entry; an explicit splitting is cheaper."""
     large = da.diagnose(da.systems.langevin(lambda q: jnp.sum(q**4) / 4, dim=12))

@@ -177,6 +177,7 @@ def test_runs_know_the_time_and_do_not_show_it(tmp_path):
     np.testing.assert_allclose([q, p], [alone.q[-1, 0], alone.p[-1, 0]], rtol=0, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_moments_of_a_driven_oscillator():
     """The means are those of a path without noise, and the spread does not see the drive."""
     system, start = oscillator(), ([1.0], [0.0])

@@ -12,6 +12,7 @@ K, ALPHA = 0.5, 0.05
 LENGTH = 2 * np.pi / K
 
 
+@pytest.mark.slow
 def test_estimates_by_what_differs_have_less_noise_and_the_same_mean():
     """Random starts: distances to linear theory, of raw means and of those with weights."""
     N = 2**11

@@ -106,6 +106,7 @@ def test_the_expectation_of_an_oscillator_is_met():
         assert words in text
 
 
+@pytest.mark.slow
 def test_several_observables_and_averages_along_paths():
     observables = {
         "q": position,
@@ -272,6 +273,7 @@ def test_what_no_noise_moves_is_an_answer():
     assert found.stderr == 0 and abs(found.value - np.cos(2.0)) <= found.error <= 1e-3
 
 
+@pytest.mark.slow
 def test_values_that_have_no_error():
     with pytest.raises(da.ToleranceError, match=r"cannot be told from zero, .* no relative error"):
         da.expect(

@@ -43,6 +43,7 @@ def found(likelihood):
     return fitting.fit(likelihood, GUESS, positive=["sigma"])
 
 
+@pytest.mark.slow
 def test_the_likelihood_of_a_linear_system_is_that_of_the_exact_moments_of_its_steps():
     system, method = da.systems.langevin(gamma=0.7, temperature=0.5), da.additive_midpoint()
     q, p = np.asarray([[1.0], [0.4], [0.3]]), np.asarray([[0.5], [-0.8], [0.1]])
@@ -58,6 +59,7 @@ def test_the_likelihood_of_a_linear_system_is_that_of_the_exact_moments_of_its_s
     assert np.isclose(likelihood({"gamma": 0.7}), expected, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_multiplicative_noise_has_its_correction():
     """Mean and covariance of a step of Kubo's oscillator, against exact moments of the step."""
     system, h, z = da.systems.damped_kubo(beta=0.5, nu=0.2), 0.1, jnp.asarray([2.0, 0.3])
@@ -77,6 +79,7 @@ def test_multiplicative_noise_has_its_correction():
     assert np.abs(np.concatenate([q, p]) - exact.mean).max() > 0.01, "the correction can be seen"
 
 
+@pytest.mark.slow
 def test_parameters_are_found_within_their_errors(found):
     for name, value in TRUE.items():
         assert abs(found.estimate[name] - value) < 3 * found.stderr[name]
@@ -242,6 +245,7 @@ def kubo_match():
     )
 
 
+@pytest.mark.slow
 def test_gradients_of_the_energy_of_kubo_are_those_of_the_closed_formula(kubo_match):
     def summaries(beta, nu):
         return kubo_match.simulated({"beta": beta, "nu": nu})
@@ -254,6 +258,7 @@ def test_gradients_of_the_energy_of_kubo_are_those_of_the_closed_formula(kubo_ma
         assert abs(np.mean(slope[:, -1]) + value) > 4 * error, "its sign can be seen"
 
 
+@pytest.mark.slow
 def test_moments_find_what_made_them(kubo_match):
     """The target is the exact energy of ν = 0.4, so that only the simulated sample errs."""
     found = fitting.fit(kubo_match, {"nu": 0.5})

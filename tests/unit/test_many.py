@@ -288,8 +288,10 @@ GRAIN = {"dt": 0.05, "t_end": 1.0, "seed": 3, "progress": False, "keep": "final"
 
 @pytest.mark.parametrize(
     "method",
-    tiered([da.stormer_verlet(), da.midpoint()], fast=["stormer_verlet"], name=lambda m: m.name),
+    [da.stormer_verlet(), da.midpoint()],
+    ids=lambda m: m.name,
 )
+@pytest.mark.slow
 def test_noise_that_depends_on_positions(method):
     """Joint terms are not carried to the next step: their increments are others there."""
     start = np.linspace(-1, 1, 12), np.zeros(12)

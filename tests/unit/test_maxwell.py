@@ -87,6 +87,7 @@ def test_the_step_of_midpoint_is_symplectic_and_that_of_heun_is_not():
     assert defects[0] < 1e-13 and defects[1] > 1e-6
 
 
+@pytest.mark.slow
 def test_midpoint_keeps_the_momentum_of_particles_and_light_which_heun_does_not():
     """Of both together: that of particles alone is another one."""
     system, (q, p) = small()

@@ -454,6 +454,7 @@ def test_energy_drifts_with_heun_and_not_with_verlet():
     assert trend(da.heun()) > 1e-3
 
 
+@pytest.mark.slow
 def test_two_streams_grow_at_the_rate_of_linear_theory():
     streams = da.plasma.two_streams(3.0)
     run, n = curve(0.2, 2**14, alpha=2e-3, velocities=streams, t_end=16.0)
@@ -463,9 +464,8 @@ def test_two_streams_grow_at_the_rate_of_linear_theory():
     assert rates[0] == pytest.approx(rates[1], rel=0.03)
 
 
-@pytest.mark.parametrize(
-    ("nu", "N", "alpha"), [(0.5, 2**12, 0.2), pytest.param(0.1, 2**16, 0.1, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("nu", "N", "alpha"), [(0.5, 2**12, 0.2), (0.1, 2**16, 0.1)])
+@pytest.mark.slow
 def test_lenard_bernstein_damping_is_that_of_linear_theory(nu, N, alpha):
     """Mean over paths of random starts, in units of its error; the other operators are refuted."""
     run, n = curve(0.5, N, alpha=alpha, nu=nu, paths=16, random=True, t_end=10.0)

@@ -163,6 +163,7 @@ def test_coarse_tables_of_an_inverse_cdf_sampler():
     assert abs(share - 1 / 16) < 5 * stderr < abs(share - 1 / 10)
 
 
+@pytest.mark.slow
 def test_rejection_sampling_in_the_shape_of_a_system():
     low, high = np.full((2, 3), -1.0), np.full((2, 3), 2.0)
 

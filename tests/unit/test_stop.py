@@ -118,7 +118,7 @@ def test_the_same_bits_and_another_event_is_another_run(tmp_path):
         escape(higher, checkpoint=tmp_path / "run")
 
 
-@pytest.mark.parametrize("save_every", [20, 10**6])
+@pytest.mark.parametrize("save_every", [20, pytest.param(10**6, marks=pytest.mark.slow)])
 def test_a_run_goes_on_to_a_later_end(tmp_path, monkeypatch, save_every):
     """Those that have stopped stay; also where only the first states and the last are saved."""
     monkeypatch.setattr(settings, "CPU_GRAIN", settings.CPU_GRAIN._replace(chunk=20))

@@ -998,6 +998,7 @@ def test_solutions_stay_moderate(name):
         assert np.allclose(values, values[0], atol=2e-3)
 
 
+@pytest.mark.slow
 def test_langevin_with_a_mass_and_a_friction_for_each_degree_of_freedom():
     """Every momentum has its own variance, m_i T, known without sampling."""
     mass, gamma = np.array([1.0, 4.0]), np.array([0.5, 2.0])

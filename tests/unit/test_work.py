@@ -30,6 +30,7 @@ def test_every_method_and_step_size_has_an_error_and_a_time(found):
     assert str(found).startswith("Weak errors at the end") and "µs a path" in str(found)
 
 
+@pytest.mark.slow
 def test_time_is_that_of_all_steps(monkeypatch):
     monkeypatch.setattr(work, "_seconds_per_step", lambda *_: 3e-6)
     options = {"t_end": 2.0, "kind": "strong", "steps": (4, 8, 16), "paths": 20}
@@ -60,6 +61,7 @@ def test_what_cannot_be_compared_is_refused(change, message):
         da.work_precision(KUBO, options.pop("methods"), START, **options)
 
 
+@pytest.mark.slow
 def test_orders_say_when_more_paths_are_missing():
     """Where noise hides the errors, whatever the reference; and where an interval is wide."""
     pendulum = da.systems.pendulum()

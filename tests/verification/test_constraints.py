@@ -152,6 +152,7 @@ def mean_of_heights(method, dt, paths, t_end=20.0):
     return np.mean(run.mean["z"][4:]), np.mean(run.stderr["z"][4:])
 
 
+@pytest.mark.slow
 def test_the_mean_height_on_the_sphere():
     """FACTS: −0.5304 ± 6e−4 for g-BAOAB with two geodesic steps at h = 0.4."""
     assert mean_height() == pytest.approx(-0.5373147, abs=1e-7)

@@ -113,6 +113,7 @@ def fine():
     return simulate()
 
 
+@pytest.mark.slow
 def test_mean_and_covariance_of_the_oscillator_against_the_solution(fine):
     t = fine.t[1:]
     assert fine.failed == 0 and len(t) == 5

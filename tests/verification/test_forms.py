@@ -218,6 +218,7 @@ def test_with_forces_structured_methods_are_not_symplectic(damped):
 # QS2 and the Störmer–Verlet formula
 
 
+@pytest.mark.slow
 def test_stormer_verlet_is_quasi_symplectic_and_heun_is_not():
     """On one system: a pendulum with linear friction."""
     system = da.systems.lenard_bernstein()

@@ -292,6 +292,7 @@ def test_generating_functions_take_and_give_back_the_shape_of_a_system():
     assert np.ndim(da.theory.discrete_action(system, method, q, p, dt, given)) == 0
 
 
+@pytest.mark.slow
 def test_theory_takes_and_gives_back_the_shape_of_a_system():
     method, system = da.heun(), PLANE
     q, p, dt, given = one_step(system, method)
@@ -342,11 +343,12 @@ GRADIENTS = {"chain": (fput(64, 0.4, 0.7, gamma=0.5), "beta"), "polymer": (polym
     "name, method",
     [
         ("polymer", da.midpoint()),
-        pytest.param("chain", da.midpoint(), marks=pytest.mark.slow),
-        pytest.param("chain", da.baoab(), marks=pytest.mark.slow),
+        ("chain", da.midpoint()),
+        ("chain", da.baoab()),
     ],
     ids=lambda x: getattr(x, "name", x),
 )
+@pytest.mark.slow
 def test_gradients_of_a_step(name, method):
     """By parameters and states; memory does not grow with the sweeps of the solution."""
     system, parameter = GRADIENTS[name]
@@ -366,6 +368,7 @@ def test_gradients_of_a_step(name, method):
     assert gradient.memory_analysis().temp_size_in_bytes < 200 * state_bytes
 
 
+@pytest.mark.slow
 def test_sweeps_themselves_cannot_be_differentiated_backwards():
     """The control: gradients that work do not go through the iterations."""
     start = jnp.linspace(0.5, 1.5, 40)

@@ -17,7 +17,6 @@ from dalembert.theory.noether import (
     translation,
 )
 from dalembert.theory.symmetry import check_symmetry
-from tiers import tiered
 
 START = (np.array([1.0, 0.2]), np.array([-0.3, 0.8]))
 """J = 0.86, and |q|, |p| stay below 5."""
@@ -248,7 +247,8 @@ OF_A_SCALING = {
 }
 
 
-@pytest.mark.parametrize("name", tiered(OF_A_SCALING, fast=["midpoint", "heun"]))
+@pytest.mark.parametrize("name", OF_A_SCALING)
+@pytest.mark.slow
 def test_the_discrete_balance_of_a_scaling(name):
     """Exact at every step, except without structure."""
     dW = np.random.default_rng(0).normal(0, 0.2, (50, 1))
