@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.caches import bounded
+from dalembert.dependence import Degree, degree
 from dalembert.ensemble.checkpoint import Checkpoint
 from dalembert.ensemble.job import FailedPathsError
 from dalembert.ensemble.ready import Ready
@@ -240,9 +241,15 @@ def _both(fun: Callable[..., Any]) -> Callable[..., Any]:
 
 @bounded(64)
 def _slope(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """The size of the derivative along a direction in which no state is special."""
+    """The size of the derivative along a direction in which no state is special.
+
+    What reads no state, as the time, has none to be special: there it is one.
+    """
 
     def slope(q: Any, p: Any, *rest: Any) -> Any:
+        like = jax.tree.map(jax.typeof, (q, p, *rest))
+        if degree(fun, like, (0, 1)) <= Degree.CONSTANT:
+            return jnp.ones_like(fun(q, p, *rest), dtype=q.dtype)
         along = jnp.cos(1.0 + jnp.arange(2 * q.size, dtype=q.dtype)).reshape(2, *q.shape)
         _, found = jax.jvp(lambda q, p: jnp.asarray(fun(q, p, *rest)), (q, p), tuple(along))
         return jnp.abs(found)
