@@ -146,7 +146,7 @@ class Solver(diffrax.AbstractStratonovichSolver):
         dt = terms.terms[0].contr(t0, t1)
         with_area = "dZ" in self.method.needs_for(system)
         increments = _increments(terms.terms[1], t0, t1, dt, with_area)
-        t = t0 if system.time else None
+        t = t0 * getattr(terms.terms[0], "direction", 1) if system.time else None
         q, p, info = step(system, self.method, *y0, dt, increments, t=t)
         y1 = (jnp.asarray(q), jnp.asarray(p))
         results: Any = diffrax.RESULTS

@@ -204,3 +204,7 @@ def test_a_driven_system_knows_the_time():
     np.testing.assert_allclose([ours[0][-1], ours[1][-1]], [q, p], rtol=0, atol=1e-12)
     ours, theirs = (solve(system, s, path, 2.0**-10).ys for s in (dd.Midpoint(), diffrax.Heun()))
     np.testing.assert_allclose([x[-1] for x in ours], [x[-1] for x in theirs], rtol=0, atol=1e-3)
+    # And back again, where diffrax counts time the other way.
+    given = dd.terms(system, path), dd.Midpoint(), 1.0, 0.0
+    back = diffrax.diffeqsolve(*given, dt0=-dt, y0=(jnp.asarray(q), jnp.asarray(p))).ys
+    np.testing.assert_allclose([x[-1] for x in back], [[0.8], [0.3]], rtol=0, atol=1e-12)

@@ -113,6 +113,15 @@ def test_lost_and_unfinished_blocks_go_on(undisturbed, monkeypatch):
     assert moody.most <= executors.IN_FLIGHT * moody.num_workers
 
 
+def test_what_is_beyond_a_shared_end_is_not_done_again_and_again(tmp_path, monkeypatch):
+    """It is not remembered, so no slice ends there."""
+    monkeypatch.setattr(remote, "SLICE_SECONDS", 0.0)
+    options = {"t_end": 60.0, "paths": 64, "save_every": 10**20}
+    with ThreadPoolExecutor(1) as pool:
+        run = simulate(executor=pool, checkpoint=tmp_path / "run.ckpt", **options)
+    assert not differences(run, simulate(**options))
+
+
 def test_results_that_wait_do_not_grow_with_the_number_of_blocks(undisturbed, monkeypatch):
     """The caller's memory: blocks that come before the first one are few, however late it is."""
     waiting, take, run_ = [], executors.Remote._take, remote._run

@@ -532,3 +532,51 @@ def test_starts_are_looked_at_in_any_unit_of_length():
         da.step(system, da.rattle(), q, 0 * q, 0.1, [])
     moved, _ = da.project(system, q, 0 * q)
     assert np.linalg.norm(moved[1] - moved[0]) == pytest.approx(1e-10, rel=1e-12)
+
+
+def test_coordinates_that_a_constraint_reads_elsewhere_do_not_go_unnoticed():
+    """Blocks are found at a few points: what they miss leaves a residual."""
+
+    def track(q):
+        return q[:, 1] - jnp.where(q[:, 0] > 2, (q[:, 0] - 2) ** 2, 0.0)
+
+    def H(q, p):
+        return jnp.sum(p**2) / 2 + jnp.sum(q[:, 1])
+
+    system = da.System(H, dim=(2, 2), constraints=track)
+    start = np.array([[0.0, 0.0], [1.99, 0.0]]), np.array([[0.1, 0.0], [2.0, 0.0]])
+    with pytest.warns(RuntimeWarning, match="1 unconverged"):
+        da.simulate(system, da.rattle(), start, dt=0.02, t_end=0.06, progress=False)
+
+
+def test_velocities_that_momenta_of_other_blocks_move_are_tangent():
+    def H(q, p):
+        return jnp.sum(p**2) / 2 + 0.3 * jnp.maximum(q[0, 0] - 2, 0) * (p[0] @ p[1])
+
+    system = da.System(H, dim=(2, 2), constraints=lambda q: (jnp.sum(q**2, axis=1) - 9) / 6)
+    q, p = da.project(system, np.array([[3.0, 0.0], [0.0, 3.0]]), np.array([[0.0, 1.0], [0.7, 0]]))
+    q, p, info = da.step(system, da.rattle(), q, p, 0.01, da.Increments(np.zeros(0)))
+    v = jax.grad(H, 1)(jnp.asarray(q), jnp.asarray(p))
+    assert info.converged and np.max(np.abs(np.sum(q * v, axis=1))) < 1e-14
+
+
+def test_blocks_that_move_other_coordinates_are_others():
+    def g(q, A):
+        return (A @ q**2 - 1) / 2
+
+    pairs = np.array([[1.0, 1, 0, 0], [0, 0, 1, 1]])
+    system = da.System(lambda q, p, A: p @ p / 2, dim=4, params=pairs, constraints=g)
+    state = np.array([0.9, 0.8, 0.3, 0.6]), np.array([0.1, 0.2, 0.3, 0.4])
+    da.project(system, *state)
+    other = system.with_params(pairs[:, [0, 2, 1, 3]])
+    found = da.project(other, *state)
+    da.clear_caches()
+    np.testing.assert_array_equal(found, da.project(other, *state))
+
+
+def test_projections_from_far_away_end_on_the_constraints():
+    circle = da.System(
+        lambda q, p: p @ p / 2, dim=2, constraints=lambda q: jnp.stack([(q @ q - 1) / 2])
+    )
+    q, _ = da.project(circle, np.array([1e7, 3e6]), np.zeros(2))
+    assert abs(q @ q - 1) < 1e-14

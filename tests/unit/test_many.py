@@ -357,3 +357,20 @@ def count_of(name, fun, *args):
     leaves, tree = jax.tree.flatten(args)
     needed = live(lambda *x: fun(*jax.tree.unflatten(tree, x)), *leaves)
     return sum(name_of(eqn) == name for eqn in equations(jax.make_jaxpr(needed)(*leaves)))
+
+
+@pytest.mark.parametrize(
+    ("system", "method"),
+    [
+        (da.System(lambda q, p: jnp.sum(q**2) / 2, F=lambda q, p: -p, dim=10), da.heun()),
+        (da.System(lambda q, p, t: -jnp.sum(q) * jnp.cos(t), dim=10, time=True), da.midpoint()),
+    ],
+    ids=["of momenta", "of time"],
+)
+def test_terms_of_momenta_or_time_are_not_handed_on_where_positions_stand_still(system, method):
+    z, none = np.ones(10), da.Increments(np.zeros(0))
+    run = da.simulate(system, method, (z, z), dt=0.1, t_end=0.5, keep="final", progress=False)
+    q, p = z, z
+    for k in range(5):
+        q, p, _ = da.step(system, method, q, p, 0.1, none, t=0.1 * k if system.time else None)
+    np.testing.assert_allclose(run.p[0], p, rtol=1e-13)

@@ -95,6 +95,9 @@ class Work:
     agree: Callable[[int, bool], tuple[int, bool]] = lambda units, stop: (units, stop)
     """What all that compute a block make of how many units the next leg is to have, and whether
     to stop."""
+    goes_far: bool = False
+    """Whether a block beyond what a longer run shares is not stopped: what it does there is not
+    remembered, and it would do it again and again."""
 
     def snapshot(self) -> dict[int, Pending]:
         """The unfinished blocks as they were after their last legs."""
@@ -155,7 +158,8 @@ def run_blocks(
                 running.append((number, pool.submit(_run_block, work, number, place)))
 
         try:
-            for _ in range(IN_FLIGHT * workers):
+            # Of blocks that several processes compute together none is begun by some of them alone.
+            for _ in range(1 if work.places[0].is_shared else IN_FLIGHT * workers):
                 submit()
             while running:
                 number, future = running[0]
@@ -199,7 +203,7 @@ def _to_its_end(work: Work, number: int, place: Place) -> BlockResult | None:
         _warm_up(work, compiled, state, memory, block, place)
         while unit < schedule.units:
             wanted, is_stopped = work.agree(_wanted_units(work), work.stop.is_set())
-            if is_stopped:
+            if is_stopped and not (work.goes_far and unit > shared):
                 return None
             started = time.perf_counter()
             end = schedule.end_of_leg(unit, wanted)

@@ -15,7 +15,7 @@ from dalembert.ensemble.checkpoint import CheckpointFile, Progress
 from dalembert.ensemble.executors import Remote
 from dalembert.ensemble.failures import Failures
 from dalembert.ensemble.observed import Observed
-from dalembert.ensemble.processes import LostError, agreed, exchange, largest
+from dalembert.ensemble.processes import LostError, agreed, are_alike, exchange, largest
 from dalembert.ensemble.progress import ProgressBar
 from dalembert.ensemble.ready import Ready
 from dalembert.ensemble.run import Run
@@ -152,6 +152,9 @@ class Job:
             return
         if self.work.places[0].is_shared:
             self.work.agree = agreed
+            units = {number: block.unit for number, block in self.done.pending.items()}
+            if not are_alike((first, sorted(units.items()))):
+                raise RuntimeError("all processes must see the same checkpoint file.")
         if processes == 1 or self.work.places[0].is_shared:
             yield from run_blocks(self.work, range(first, end), self.workers, self._tick)
             return

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from zlib import crc32
 
 import jax
 import numpy as np
@@ -19,7 +20,16 @@ from dalembert.ensemble.blocks import (
 )
 from dalembert.ensemble.tally import Tally
 
-__all__ = ["LostError", "agreed", "connect", "exchange", "in_launcher", "largest", "leave_together"]
+__all__ = [
+    "LostError",
+    "agreed",
+    "are_alike",
+    "connect",
+    "exchange",
+    "in_launcher",
+    "largest",
+    "leave_together",
+]
 
 KIND, SCHEMA = "dalembert blocks", 1
 LAUNCHERS = {"SLURM_STEP_NUM_TASKS": "SLURM", "OMPI_COMM_WORLD_SIZE": "Open MPI"}
@@ -81,6 +91,12 @@ def leave_together() -> None:
 def largest(number: int) -> int:
     """The largest of the numbers that the processes give."""
     return int(np.max(_gather(np.asarray([number], np.int32))))
+
+
+def are_alike(what: object) -> bool:
+    """Whether all processes give what prints alike."""
+    found = _gather(np.asarray([crc32(repr(what).encode()) & 0x7FFFFFFF], np.int32))
+    return bool(np.all(found == found[0]))
 
 
 def agreed(units: int, stop: bool) -> tuple[int, bool]:

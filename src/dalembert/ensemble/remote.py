@@ -235,6 +235,7 @@ def _run(ready: Ready, blocks: Mapping[int, Pending | None]) -> Outcome:
     work = replace(
         ready.work,
         remember=True,
+        goes_far=ready.work.ends,
         on_leg=on_leg,
         stop=stop,
         pending={number: pending for number, pending in blocks.items() if pending is not None},

@@ -41,7 +41,7 @@ class Schedule:
     @property
     def save_steps(self) -> np.ndarray:
         """Step numbers of the saves: the start, every `save_every` steps, and the end."""
-        numbers = np.arange(self.saves) * self.save_every
+        numbers = np.arange(self.saves) * min(self.save_every, self.steps)
         return np.minimum(numbers, self.steps)
 
     @property

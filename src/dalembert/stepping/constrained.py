@@ -58,11 +58,12 @@ class Manifold:
     blocks: Blocks
 
     @cached_property
-    def is_quadratic(self) -> bool:
-        """Whether velocities are linear in momenta."""
+    def is_straight(self) -> bool:
+        """Whether velocities are linear in momenta, and none is moved by momenta of others."""
         z = jax.ShapeDtypeStruct((self.system.dim,), np.float64)
-        like = z, z, self.system.params
-        return degree(self.velocity, like, (1,)) <= Degree.AFFINE
+        return _is_straight(
+            lambda p, q, params: self.velocity(q, p, params), self.blocks, z, z, self.system.params
+        )
 
     def slopes(self, q: Any, params: Any) -> Slopes:
         """Dg(q), and how steep every constraint is."""
@@ -70,6 +71,11 @@ class Manifold:
         blocks = self.blocks
         slopes = blocks.for_each(lambda u: pull(u)[0], blocks.colours(q.dtype))
         return Slopes(slopes, blocks.largest(slopes))
+
+    def pulled(self, q: Any, u: Any, params: Any) -> Any:
+        """Dg(q)ᵀu of split multipliers, whatever the blocks are."""
+        _, pull = jax.vjp(lambda q: self.system.constraint(q, params), q)
+        return pull(self.blocks.join(u))[0]
 
     def velocity(self, q: Any, p: Any, params: Any) -> Any:
         """H_p, which is the same at all times."""
@@ -96,12 +102,20 @@ class Manifold:
             return self._along(q, v, params)
 
         floor = slopes.floor(jnp.max(jnp.abs(self.velocity(q, p, params))))
-        way = Way(end, slopes.rows, self.is_quadratic)
+        way = Way(end, slopes.rows, self.is_straight)
         u, report = self.solve(way, end, miss, floor, solver, blind=0 if way.is_straight else 1)
-        return p - self.blocks.spread(slopes.rows, u), report
+        change = -self.pulled(q, u, params)
+        return p + change, Report(report.iterations, _left(miss(end(change)), floor))
 
     def project_position(self, q: Any, params: Any) -> tuple[Any, Report]:
-        """The point q − W Dgᵀλ with g = 0, where W is H_pp: the nearest but for curvature."""
+        """The point q − W Dgᵀλ with g = 0, where W is H_pp: the nearest but for curvature.
+
+        From far away to what rounding leaves there, and from that point to what it leaves here.
+        """
+        near, _ = self._project_position(q, params)
+        return self._project_position(near, params)
+
+    def _project_position(self, q: Any, params: Any) -> tuple[Any, Report]:
 
         def end(change: Any) -> Any:
             rest = jnp.zeros_like(q)
@@ -111,9 +125,11 @@ class Manifold:
             return self.system.constraint(q, params)
 
         slopes = self.slopes(q, params)
-        floor = slopes.floor(jnp.max(jnp.abs(q))) + jnp.abs(miss(q))
-        u, report = self.solve(Way(end, slopes.rows, True), end, miss, floor, Solver.SAFE)
-        return end(-self.blocks.spread(slopes.rows, u)), report
+        floor = slopes.floor(jnp.max(jnp.abs(q)))
+        way = Way(end, slopes.rows, self.is_straight)
+        u, report = self.solve(way, end, miss, floor + jnp.abs(miss(q)), Solver.SAFE)
+        point = end(-self.pulled(q, u, params))
+        return point, Report(report.iterations, _left(miss(point), floor))
 
     def solve(
         self, way: Way, closely: Any, miss: Any, floor: Any, solver: Solver, blind: int = 0
@@ -283,10 +299,9 @@ class ConstrainedStepper(Stepper):
             partial(end, solver),
         )
         u, report = manifold.solve(way, closely, miss, floor, solver, BLIND_STEPS)
-        q, p, info, terms = moved(p - manifold.blocks.spread(slopes.rows, u), solver)
-        left = residuals.worst_if_nan(jnp.max(jnp.abs(miss(q)) / floor))
+        q, p, info, terms = moved(p - manifold.pulled(q, u, params), solver)
         solved = Report(info.iterations, info.residual)
-        return q, p, _both(Report(report.iterations, left), solved), terms
+        return q, p, _both(Report(report.iterations, _left(miss(q), floor)), solved), terms
 
     @property
     def lasting(self) -> tuple[Term, ...]:
@@ -301,6 +316,11 @@ def _places(stepper: Stepper, q_row: int) -> set[Term]:
     """Terms that are evaluated at a row of positions and the old momenta."""
     entries = (e for row in stepper.plan.rows.values() for e in row if not e.increment.is_joint)
     return {e.term for e in entries if (e.q_row, e.p_row) == (q_row, 0)}
+
+
+def _left(miss: Any, floor: Any) -> Any:
+    """The largest of what constraints are missed by, relative to what rounding may do to each."""
+    return residuals.worst_if_nan(jnp.max(jnp.abs(miss) / floor))
 
 
 def _both(one: Report, other: Report) -> Report:
@@ -332,7 +352,7 @@ def constrained_stepper(
             begins += repeats * row_time(inner, inner.rows_for(system).q_rows[-1])
     manifold = Manifold(system, find_blocks(system))
     parts = tuple(
-        Part(stepper, repeats, begins, _is_straight(stepper, manifold.blocks))
+        Part(stepper, repeats, begins, _moves_straight(stepper, manifold.blocks))
         for stepper, repeats, begins in steppers
         if stepper.plan.blocks
     )
@@ -344,19 +364,27 @@ def constrained_stepper(
     return ConstrainedStepper(system, method, last.plan, *rest, manifold, parts)
 
 
-def _is_straight(stepper: Stepper, blocks: Blocks) -> bool:
+def _moves_straight(stepper: Stepper, blocks: Blocks) -> bool:
     """Whether new positions are linear in momenta, and no block is moved by momenta of others."""
-    z, system = jax.ShapeDtypeStruct((stepper.system.dim,), stepper.dtype), stepper.system
-    noise = jax.ShapeDtypeStruct((system.noises,), stepper.dtype)
-    dt = jax.ShapeDtypeStruct((), stepper.dtype)
-    clock = jnp.zeros((), stepper.dtype) if system.time else None
+    system = stepper.system
+    if not stepper.method.needs_for(system) <= {"dW", "dZ"}:
+        return False
+    z, noise, number = (
+        jax.ShapeDtypeStruct(shape, stepper.dtype)
+        for shape in ((system.dim,), (system.noises,), ())
+    )
 
-    def end(p: Any, q: Any, dt: Any, dW: Any, params: Any) -> Any:
-        increments = Increments(dW=dW, dZ=dW)
+    def end(p: Any, q: Any, clock: Any, dt: Any, dW: Any, params: Any) -> Any:
         start = stepper.append(q, clock), stepper.append(p, clock)
+        increments = Increments(dW=dW, dZ=dW)
         return stepper.split(stepper.advance(*start, dt, increments, params, Solver.FAST)[0])[0]
 
-    like = z, z, dt, noise, system.params
-    if degree(end, like, (0,)) > Degree.AFFINE:
+    clock = number if system.time else None
+    return _is_straight(end, blocks, z, z, clock, number, noise, system.params)
+
+
+def _is_straight(fun: Any, blocks: Blocks, *like: Any) -> bool:
+    """Whether a function is linear in its first argument, entry by entry if there are blocks."""
+    if degree(fun, like, (0,)) > Degree.AFFINE:
         return False
-    return blocks.places.shape[1] == 1 or is_entrywise(live(end, *like), *jax.tree.leaves(like))
+    return blocks.places.shape[1] == 1 or is_entrywise(live(fun, *like), *jax.tree.leaves(like))

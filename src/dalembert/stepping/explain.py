@@ -88,7 +88,7 @@ def _multipliers(stepper: ConstrainedStepper, unknowns: list[int]) -> list[str]:
     count, lines = stepper.system.constraint_count, []
     moves = sum(part.repeats for part in stepper.parts if part.moves)
     projections = sum(part.repeats for part in stepper.parts)
-    how = "linear" if stepper.manifold.is_quadratic else "nonlinear"
+    how = "linear" if stepper.manifold.is_straight else "nonlinear"
     lines.append(f"  multipliers to solve for: {moves} × {count} of positions (Newton)")
     lines[0] += f", {projections} × {count} of momenta ({how})"
     if unknowns:

@@ -54,10 +54,14 @@ class Blocks:
 
     # Compiled code is found again by equal blocks, also those of another system.
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Blocks) and np.array_equal(self.places, other.places)
+        return isinstance(other, Blocks) and self._key == other._key
 
     def __hash__(self) -> int:
-        return hash((self.places.shape, self.places.tobytes()))
+        return hash(self._key)
+
+    @cached_property
+    def _key(self) -> tuple[Any, ...]:
+        return self.places.shape, self.places.tobytes(), self.owners.tobytes()
 
     @property
     def size(self) -> int:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.caches import Kept, kept
-from dalembert.dependence import has_rules
+from dalembert.dependence import Degree, has_rules
 from dalembert.driven import Timed
 from dalembert.methods import Method
 from dalembert.noise import Increments
@@ -209,14 +209,19 @@ class Stepper(Clocked):
 
     @property
     def lasting(self) -> tuple[Term, ...]:
-        """Terms of the new positions that the next step evaluates again, if nothing is done."""
-        if self.is_scalar or self.system.flow is not None:
+        """Terms of new positions alone that the next step evaluates again, if nothing is done."""
+        new = self.plan.new_q.number
+        if self.is_scalar or self.system.flow is not None or new == 0:
             return ()
         entries = (entry for row in self.plan.rows.values() for entry in row)
         places = {entry[:3] for entry in entries if not entry.increment.is_joint}
-        new = self.plan.new_q.number
-        ends = {(at_next(t), q, p) for t, q, p in places}
-        return tuple(sorted(t for t, q, p in places if (q, p) == (0, 0) and (t, new, 0) in ends))
+        ends = {at_next(t) for t, q, p in places if (q, p) == (new, 0)}
+        begins = {t for t, q, p in places if (q, p) == (0, 0)}
+        return tuple(sorted(t for t in begins & ends if self.is_of_positions(t)))
+
+    def is_of_positions(self, term: Term) -> bool:
+        """Whether a term does not depend on momenta."""
+        return self.dependence[term].on_p <= Degree.CONSTANT
 
     def terms_at(
         self, q: Any, p: Any, dt: Any, params: Any, known: Mapping[Term, Any] | None = None
