@@ -251,6 +251,19 @@ def test_a_rare_event_that_has_not_come_up_is_no_answer():
         da.expect(system, da.midpoint(), START_AT_REST, both, t_end=1.0, tolerance=0.1)
 
 
+@pytest.mark.slow
+def test_a_rare_event_beside_what_is_conserved_is_no_answer():
+    system = da.System(
+        H=lambda q, p: p @ p / 2, f=[lambda q, p: jnp.array([1.0, 0.0], q.dtype)], dim=2
+    )
+
+    def rare(q, p):
+        return p[1] + jnp.where(p[0] > 4.0, 1e4, 0.0)
+
+    with pytest.raises(da.ToleranceError, match=r"samples .* are equal"):
+        da.expect(system, da.midpoint(), ([0.0, 0.0], [0.0, 0.5]), rare, t_end=1.0, tolerance=0.01)
+
+
 START_AT_REST = (np.zeros(1), np.zeros(1))
 
 

@@ -23,11 +23,36 @@ from dalembert.statistics.mean import masked_mean, merged_means
 from dalembert.statistics.statistic import Data
 from dalembert.stepping.pair import PairMethod, pair_of
 from dalembert.system import System
+from dalembert.traces import equations, name_of
 
 __all__ = ["Level", "Row", "Sampler"]
 
 SIZES, WORTH = (512, 4096, 32768), 2**19
 """Sizes of blocks, and path-steps that are worth one."""
+
+PIECEWISE = frozenset(
+    (
+        "select_n",
+        "max",
+        "min",
+        "clamp",
+        "sign",
+        "floor",
+        "ceil",
+        "round",
+        "rem",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "while",
+        "cond",
+        "sort",
+    )
+)
+"""Operations by which a function has pieces."""
 
 
 class Row(NamedTuple):
@@ -243,13 +268,16 @@ def _both(fun: Callable[..., Any]) -> Callable[..., Any]:
 def _slope(fun: Callable[..., Any]) -> Callable[..., Any]:
     """The size of the derivative along a direction in which no state is special.
 
-    What reads no state, as the time, has none to be special: there it is one.
+    What reads no state, as the time, has none to be special: there it is one. Where functions are
+    put together of pieces, most paths may have missed one, and nothing is known.
     """
 
     def slope(q: Any, p: Any, *rest: Any) -> Any:
         like = jax.tree.map(jax.typeof, (q, p, *rest))
         if degree(fun, like, (0, 1)) <= Degree.CONSTANT:
             return jnp.ones_like(fun(q, p, *rest), dtype=q.dtype)
+        if PIECEWISE & {name_of(eqn) for eqn in equations(jax.make_jaxpr(fun)(*like))}:
+            return jnp.zeros_like(fun(q, p, *rest), dtype=q.dtype)
         along = jnp.cos(1.0 + jnp.arange(2 * q.size, dtype=q.dtype)).reshape(2, *q.shape)
         _, found = jax.jvp(lambda q, p: jnp.asarray(fun(q, p, *rest)), (q, p), tuple(along))
         return jnp.abs(found)
