@@ -21,6 +21,7 @@ from dalembert.caches import kept
 from dalembert.ensemble.kernel_code import IN_TRITON, expanded, operations
 from dalembert.ensemble.march import OPTIONAL, Block, Fast, Moving, PathState, Stretch, moving
 from dalembert.ensemble.one_path import draw_scalars, is_unrolled, step_scalars
+from dalembert.ensemble.words import gather, row, rows_of, unpack
 from dalembert.noise import Group, Noise, pick
 from dalembert.stepping.expressions import vector
 from dalembert.stepping.scalarise import NotScalarError
@@ -83,8 +84,9 @@ def kernel_operations(
 def march_in_registers(stepper: Fast, state: PathState, block: Block, stretch: Stretch) -> Moving:
     """The steps of a stretch, with as many Newton steps as some path of a tile needs."""
     start = moving(state)
-    lanes, tree = jax.tree.flatten((block.path, start))
-    paths = len(lanes[0])
+    lanes, tree = jax.tree.flatten((block.path, start.q, start.p))
+    paths, types = len(lanes[0]), [x.dtype for x in lanes]
+    word = np.dtype(f"uint{8 * np.dtype(stepper.dtype).itemsize}")
     tile = min(TILE if stepper.size <= MAX_FOR_TWO else SMALL_TILE, paths)
     assert paths % tile == 0, "blocks are powers of two"
     numbers = {"steps": jnp.stack([stretch.first, stretch.count]), "seed": block.seed}
@@ -95,29 +97,33 @@ def march_in_registers(stepper: Fast, state: PathState, block: Block, stretch: S
     def kernel(*refs: Any) -> None:
         # Shared numbers are read one by one: a scalar is the only small array there is.
         scalars = [_read(ref, shape) for ref, shape in zip(refs, shapes, strict=False)]
-        inputs, outputs = refs[len(shared) :][: len(lanes)], refs[len(shared) + len(lanes) :]
-        path, now = jax.tree.unflatten(tree, [ref[...] for ref in inputs])
+        *_, rows, out = refs
+        read = rows[...]
+        path, q, p = jax.tree.unflatten(tree, [row(read, i, x) for i, x in enumerate(types)])
         numbers, dt, params = jax.tree.unflatten(shared_tree, scalars)
         told = Block(path, None, numbers["seed"], dt[()], params, block.noise)
         march = expanded(lambda now: _march_tile(stepper, now, told, draw, numbers["steps"]))
-        end = march(now)
-        for ref, x in zip(outputs, jax.tree.leaves(end), strict=True):
-            ref[...] = x
+        zeros = (jnp.zeros(tile, x.dtype) for x in start[2:])
+        out[...] = gather(jax.tree.leaves(march(Moving(q, p, *zeros))), word)
 
-    lane = pl.BlockSpec((tile,), lambda i: (i,))
-    flat = [_padded(x) for x in shared]
-    whole = [pl.BlockSpec(x.shape, lambda i: (0,)) for x in flat]
-    out = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), jax.tree.leaves(start))
+    flat, rows = [_padded(x) for x in shared], rows_of(lanes, word)
+    ends, end_tree = jax.tree.flatten(start)
+    out = jax.eval_shape(lambda: rows_of(ends, word))
     run = pl.pallas_call(
         kernel,
         grid=(paths // tile,),
-        in_specs=[*whole, *[lane] * len(lanes)],
-        out_specs=[lane] * len(out),
+        in_specs=[*(pl.BlockSpec(x.shape, lambda i: (0,)) for x in flat), _columns(rows, tile)],
+        out_specs=_columns(out, tile),
         out_shape=out,
         interpret=INTERPRETED,
         compiler_params=triton.CompilerParams(num_warps=WARPS, num_stages=1),
     )
-    return jax.tree.unflatten(jax.tree.structure(start), run(*flat, *lanes))
+    return jax.tree.unflatten(end_tree, unpack(run(*flat, rows), [x.dtype for x in ends]))
+
+
+def _columns(rows: Any, tile: int) -> pl.BlockSpec:
+    """The words of the paths of a program."""
+    return pl.BlockSpec((rows.shape[0], tile), lambda i: (0, i))
 
 
 def _march_tile(
