@@ -71,7 +71,8 @@ def prepare(system, method, dt, noise, q=1.5, p=0.3, dtype=np.float64, paths=PAT
 
 
 def why_not(stepper, noise):
-    return why_not_in_registers(stepper, noise, stepper.system.params)
+    needs = frozenset(stepper.method.needs(stepper.system.noises))
+    return why_not_in_registers(stepper, noise, needs, stepper.system.params, PATHS)
 
 
 def compiled(marching, stepper, block):

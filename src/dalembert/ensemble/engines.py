@@ -160,7 +160,8 @@ class KernelInRegisters:
         from dalembert.ensemble.registers import march_in_registers, why_not_in_registers
 
         params = steps.stepper.system.params if steps.maps is None else steps.maps
-        if reason := why_not_in_registers(steps.fast, steps.fast_noise, params):
+        given = steps.fast, steps.fast_noise, steps.needs, params, steps.paths
+        if reason := why_not_in_registers(*given):
             raise RefusedError(reason)
         return _by_xla(steps, march_in_registers)
 

@@ -23,7 +23,7 @@ from dalembert.traces import (
     name_of,
 )
 
-__all__ = ["IN_TRITON", "expanded", "operations"]
+__all__ = ["IN_TRITON", "evaluate_expanded", "expanded", "operations"]
 
 IN_TRITON = frozenset(name for name, known in PRIMITIVES.items() if known.triton)
 """Primitives that Triton computes to rounding."""
@@ -34,13 +34,14 @@ def expanded(fun: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(*args: Any) -> Any:
         closed, shape = jax.make_jaxpr(fun, return_shape=True)(*args)
-        results = _evaluate(closed, jax.tree.leaves(args))
+        results = evaluate_expanded(closed, jax.tree.leaves(args))
         return jax.tree.unflatten(jax.tree.structure(shape), results)
 
     return run
 
 
-def _evaluate(trace: Any, args: Any) -> list[Any]:
+def evaluate_expanded(trace: Any, args: Any) -> list[Any]:
+    """The results of a traced function, computed in that way."""
     return evaluate(trace, args, _outputs, lambda value, _: value)
 
 
@@ -49,7 +50,7 @@ def _outputs(eqn: Any, inputs: list[Any]) -> list[Any]:
         return [expanded(OPERATIONS[eqn.primitive].formula)(*inputs)]
     inner = called(eqn)
     if inner is not None:
-        return _evaluate(inner, inputs)
+        return evaluate_expanded(inner, inputs)
     return apply(eqn, inputs, **jax.tree.map(_expanded_code, eqn.params, is_leaf=is_trace))
 
 
@@ -58,7 +59,7 @@ def _expanded_code(value: Any) -> Any:
     if not isinstance(value, Trace):
         return value
     types = [jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.weak_type) for x in value.in_avals]
-    return jax.make_jaxpr(lambda *args: _evaluate(value, args))(*types)
+    return jax.make_jaxpr(lambda *args: evaluate_expanded(value, args))(*types)
 
 
 def operations(trace: Any) -> frozenset[str]:

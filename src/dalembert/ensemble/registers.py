@@ -18,8 +18,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
 from dalembert.caches import kept
-from dalembert.ensemble.kernel_code import IN_TRITON, expanded, operations
-from dalembert.ensemble.march import OPTIONAL, Block, Fast, Moving, PathState, Stretch, moving
+from dalembert.ensemble.kernel_code import IN_TRITON, evaluate_expanded, operations
+from dalembert.ensemble.march import Block, Fast, Moving, PathState, Stretch, moving
 from dalembert.ensemble.one_path import draw_scalars, is_unrolled, step_scalars
 from dalembert.ensemble.words import gather, row, rows_of, unpack
 from dalembert.noise import Group, Noise, pick
@@ -39,75 +39,40 @@ INTERPRETED = False
 """Run the kernel without a GPU, slowly, for tests."""
 
 
-def why_not_in_registers(stepper: Fast, noise: Noise, params: Any) -> str:
+def why_not_in_registers(
+    stepper: Fast, noise: Noise, needs: frozenset[str], params: Any, paths: int
+) -> str:
     """Why there is no kernel for these steps with parameters of these types; empty if there is."""
     if not stepper.is_scalar:
         return "steps on arrays have no form in Triton"
-    leaves, tree = jax.tree.flatten(params)
-    types = tuple(jax.ShapeDtypeStruct(np.shape(x), x.dtype) for x in leaves)
     try:
-        unknown = kernel_operations(stepper, noise, types, tree) - IN_TRITON
+        trace, _ = _traced(stepper, noise, needs, params, paths)
     except NotScalarError as error:
         return f"no straight-line form for: {error}"
+    unknown = operations(trace) - IN_TRITON
     return f"Triton has no {', '.join(sorted(unknown))}" if unknown else ""
-
-
-@kept
-def kernel_operations(
-    stepper: Fast, noise: Noise, params: tuple[Any, ...], tree: Any
-) -> frozenset[str]:
-    """The operations of a kernel, given the types of its parameters and the tree that they form.
-
-    An error is not kept, and so the arrays of a noise that was recorded are not either.
-    """
-    draw = draw_scalars(stepper, noise, OPTIONAL & noise.offers)
-
-    def run(start: Moving, path: Any, seed: Any, dt: Any, numbers: Any, steps: Any) -> Moving:
-        arrays = [vector(row).reshape(x.shape) for row, x in zip(numbers, params, strict=True)]
-        told = jax.tree.unflatten(tree, arrays)
-        block = Block(path, None, vector(seed), dt, told, noise)
-        return _march_tile(stepper, start, block, draw, steps)
-
-    def one(dtype: Any) -> Any:
-        return jax.ShapeDtypeStruct((), dtype)
-
-    def lane(dtype: Any) -> Any:
-        return jax.ShapeDtypeStruct((TILE,), dtype)
-
-    state = (lane(stepper.dtype),) * stepper.system.entries
-    start = Moving(state, state, lane(stepper.dtype), lane(np.int32), lane(np.int32))
-    path, seed, steps = (lane(np.uint32),) * 2, (one(np.uint32),) * 2, (one(np.int32),) * 2
-    numbers = [[one(x.dtype)] * int(np.prod(x.shape)) for x in params]
-    return operations(jax.make_jaxpr(run)(start, path, seed, one(stepper.dtype), numbers, steps))
 
 
 def march_in_registers(stepper: Fast, state: PathState, block: Block, stretch: Stretch) -> Moving:
     """The steps of a stretch, with as many Newton steps as some path of a tile needs."""
     start = moving(state)
-    lanes, tree = jax.tree.flatten((block.path, start.q, start.p))
+    lanes = jax.tree.leaves((block.path, start.q, start.p))
     paths, types = len(lanes[0]), [x.dtype for x in lanes]
     word = np.dtype(f"uint{8 * np.dtype(stepper.dtype).itemsize}")
-    tile = min(TILE if stepper.size <= MAX_FOR_TWO else SMALL_TILE, paths)
-    assert paths % tile == 0, "blocks are powers of two"
-    numbers = {"steps": jnp.stack([stretch.first, stretch.count]), "seed": block.seed}
-    shared, shared_tree = jax.tree.flatten((numbers, block.dt, block.params))
-    shapes = [np.shape(x) for x in shared]
-    draw = draw_scalars(stepper, block.noise, stretch.needs)
+    trace, tile = _traced(stepper, block.noise, stretch.needs, block.params, paths)
+    shared = [*jax.tree.leaves(block.params), block.seed, block.dt]
+    shared.append(jnp.stack([stretch.first, stretch.count]))
 
     def kernel(*refs: Any) -> None:
         # Shared numbers are read one by one: a scalar is the only small array there is.
-        scalars = [_read(ref, shape) for ref, shape in zip(refs, shapes, strict=False)]
+        scalars = [x for ref, of in zip(refs, shared, strict=False) for x in _read(ref, of)]
         *_, rows, out = refs
         read = rows[...]
-        path, q, p = jax.tree.unflatten(tree, [row(read, i, x) for i, x in enumerate(types)])
-        numbers, dt, params = jax.tree.unflatten(shared_tree, scalars)
-        told = Block(path, None, numbers["seed"], dt[()], params, block.noise)
-        march = expanded(lambda now: _march_tile(stepper, now, told, draw, numbers["steps"]))
-        zeros = (jnp.zeros(tile, x.dtype) for x in start[2:])
-        out[...] = gather(jax.tree.leaves(march(Moving(q, p, *zeros))), word)
+        own = [row(read, i, dtype) for i, dtype in enumerate(types)]
+        out[...] = gather(evaluate_expanded(trace, [*own, *scalars]), word)
 
     flat, rows = [_padded(x) for x in shared], rows_of(lanes, word)
-    ends, end_tree = jax.tree.flatten(start)
+    ends, tree = jax.tree.flatten(start)
     out = jax.eval_shape(lambda: rows_of(ends, word))
     run = pl.pallas_call(
         kernel,
@@ -118,7 +83,55 @@ def march_in_registers(stepper: Fast, state: PathState, block: Block, stretch: S
         interpret=INTERPRETED,
         compiler_params=triton.CompilerParams(num_warps=WARPS, num_stages=1),
     )
-    return jax.tree.unflatten(end_tree, unpack(run(*flat, rows), [x.dtype for x in ends]))
+    return jax.tree.unflatten(tree, unpack(run(*flat, rows), [x.dtype for x in ends]))
+
+
+def _traced(
+    stepper: Fast, noise: Noise, needs: frozenset[str], params: Any, paths: int
+) -> tuple[Any, int]:
+    """What a program of the kernel computes, and of how many paths."""
+    tile = min(TILE if stepper.size <= MAX_FOR_TWO else SMALL_TILE, paths)
+    assert paths % tile == 0, "blocks are powers of two"
+    leaves, tree = jax.tree.flatten(params)
+    types = tuple(jax.ShapeDtypeStruct(np.shape(x), x.dtype) for x in leaves)
+    return _trace(stepper, noise, needs, types, tree, tile), tile
+
+
+@kept
+def _trace(
+    stepper: Fast,
+    noise: Noise,
+    needs: frozenset[str],
+    params: tuple[Any, ...],
+    tree: Any,
+    tile: int,
+) -> Any:
+    """The trace of a program: of numbers and states of its paths, and of numbers that they share.
+
+    The latter are scalars: parameters of these types, which form a tree, the seed, Δt, and which
+    step is the first and how many there are. An error is not kept, and so the arrays of a noise
+    that was recorded are not either.
+    """
+    draw = draw_scalars(stepper, noise, needs)
+
+    def run(path: Any, q: Any, p: Any, numbers: Any, seed: Any, dt: Any, steps: Any) -> Moving:
+        arrays = [vector(row).reshape(x.shape) for row, x in zip(numbers, params, strict=True)]
+        block = Block(path, None, vector(seed), dt, jax.tree.unflatten(tree, arrays), noise)
+        zeros = jnp.zeros(tile, stepper.dtype), *[jnp.zeros(tile, np.int32)] * 2
+        return _march_tile(stepper, Moving(q, p, *zeros), block, draw, steps)
+
+    def one(dtype: Any) -> Any:
+        return jax.ShapeDtypeStruct((), dtype)
+
+    def lane(dtype: Any) -> Any:
+        return jax.ShapeDtypeStruct((tile,), dtype)
+
+    state = (lane(stepper.dtype),) * stepper.system.entries
+    numbers = [[one(x.dtype)] * int(np.prod(x.shape)) for x in params]
+    words, steps = (one(np.uint32),) * 2, (one(np.int32),) * 2
+    return jax.make_jaxpr(run)(
+        (lane(np.uint32),) * 2, state, state, numbers, words, one(stepper.dtype), steps
+    )
 
 
 def _columns(rows: Any, tile: int) -> pl.BlockSpec:
@@ -157,9 +170,9 @@ def _march_tile(
     return lax.fori_loop(first // together, (end + together - 1) // together, group, start)
 
 
-def _read(ref: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """Numbers that all paths share, as a NumPy array of scalars."""
-    return vector(ref[i] for i in range(int(np.prod(shape)))).reshape(shape)
+def _read(ref: Any, of: Any) -> list[Any]:
+    """Numbers that all paths share, one by one."""
+    return [ref[i] for i in range(int(np.prod(np.shape(of))))]
 
 
 def _padded(x: Any) -> Any:

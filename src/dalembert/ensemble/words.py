@@ -1,9 +1,9 @@
 """Numbers of several types as rows of one array of words, for a kernel that reads and writes once.
 
 Triton's compiler looks at the whole program again for every array that is read or written: for a
-long step and a dozen arrays that is most of its time. Rows have one place more than they need: where
-two neighbours may be read at once, the compiler gives them to one thread, and half of the threads
-do what the others do too.
+long step and a dozen arrays that is most of its time. Rows have one place more than they need:
+where two neighbours may be read at once, the compiler gives them to one thread, and half of the
+threads do what the others do too.
 """
 
 from collections.abc import Sequence
