@@ -119,11 +119,12 @@ def arguments_like(
     params: Any,
     noises: tuple[int, ...] | None = None,
     time: bool = False,
+    dtype: Any = np.float64,
 ) -> tuple[Any, ...]:
     """The types of what a user's function is called with."""
-    z = jax.ShapeDtypeStruct(states, np.float64)
-    t = (jax.ShapeDtypeStruct((), np.float64),) if time else ()
-    w = () if noises is None else (jax.ShapeDtypeStruct(noises, np.float64),)
+    z = jax.ShapeDtypeStruct(states, dtype)
+    t = (jax.ShapeDtypeStruct((), dtype),) if time else ()
+    w = () if noises is None else (jax.ShapeDtypeStruct(noises, dtype),)
     return z, z, *t, *w, *(() if params is None else (params,))
 
 

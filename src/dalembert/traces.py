@@ -18,7 +18,7 @@ from dalembert.primitives import LOOPS, PRIMITIVES, Facts
 
 __all__ = [
     "Trace",
-    "apply",
+    "apply_equation",
     "called",
     "closed",
     "compute",
@@ -173,7 +173,7 @@ def facts(eqn: Any) -> Facts:
     return PRIMITIVES.get(name_of(eqn), Facts())
 
 
-def apply(eqn: Any, args: Sequence[Any], **changes: Any) -> list[Any]:
+def apply_equation(eqn: Any, args: Sequence[Any], **changes: Any) -> list[Any]:
     """The results of an equation for other arrays, or traced values, and with other parameters."""
     out = eqn.primitive.bind(*args, **(eqn.params | changes))
     return list(out) if eqn.primitive.multiple_results else [out]
@@ -184,4 +184,4 @@ def compute(eqn: Any, args: Sequence[Any], **changes: Any) -> list[np.ndarray]:
     if (found := by_numpy(name_of(eqn), args, eqn.params | changes)) is not None:
         return found
     with jax.ensure_compile_time_eval():
-        return list(map(np.asarray, apply(eqn, args, **changes)))
+        return list(map(np.asarray, apply_equation(eqn, args, **changes)))

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from dalembert.ensemble.blame import Leg, SearchStopped, failed_at, failed_leg, picked
-from dalembert.ensemble.initial import InitialStates, path_words
+from dalembert.ensemble.initial import InitialStates, number_words
 from dalembert.ensemble.kernel import Kernel, Saves
 from dalembert.ensemble.legs import Compiled, observe, run_leg
 from dalembert.ensemble.march import Block, PathState, Status
@@ -302,7 +302,7 @@ def _padded(settings: Settings, number: int) -> np.ndarray:
 def _block(work: Work, number: int) -> Block:
     settings = work.settings
     return Block(
-        path_words(_padded(settings, number)),
+        number_words(_padded(settings, number)),
         np.arange(settings.block_paths) < settings.size(number),
         seed_words(settings.seed),
         np.asarray(settings.dt, settings.dtype),

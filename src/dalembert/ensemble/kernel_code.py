@@ -14,7 +14,7 @@ from dalembert.operations import OPERATIONS
 from dalembert.primitives import PRIMITIVES
 from dalembert.traces import (
     Trace,
-    apply,
+    apply_equation,
     called,
     equations,
     evaluate,
@@ -50,7 +50,7 @@ def _outputs(eqn: Any, inputs: list[Any]) -> list[Any]:
     inner = called(eqn)
     if inner is not None:
         return _evaluate(inner, inputs)
-    return apply(eqn, inputs, **jax.tree.map(_expanded_code, eqn.params, is_leaf=is_trace))
+    return apply_equation(eqn, inputs, **jax.tree.map(_expanded_code, eqn.params, is_leaf=is_trace))
 
 
 def _expanded_code(value: Any) -> Any:

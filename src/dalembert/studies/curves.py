@@ -13,7 +13,6 @@ from dalembert.studies.figures import Figure, Line, Panel
 from dalembert.studies.study import Case, Result, Study
 
 __all__ = [
-    "at_time",
     "density_distance",
     "density_lines",
     "expected_distance",
@@ -21,6 +20,7 @@ __all__ = [
     "mean_and_error",
     "overview",
     "relative_error",
+    "value_at",
 ]
 
 
@@ -33,7 +33,7 @@ def mean_and_error(run: Run, observable: str = "energy") -> tuple[np.ndarray, np
     return mean, error
 
 
-def at_time(run: Run, t: float, observable: str = "energy") -> tuple[float, float]:
+def value_at(run: Run, t: float, observable: str = "energy") -> tuple[float, float]:
     """Mean and standard error at a save time."""
     place = int(np.argmin(np.abs(run.t - t)))
     if abs(run.t[place] - t) > 1e-6 * max(t, 1.0):

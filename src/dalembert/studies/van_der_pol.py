@@ -8,7 +8,7 @@ import numpy as np
 from dalembert.ensemble.run import Run
 from dalembert.methods import srkw1
 from dalembert.studies.claims import Claim, ClaimList
-from dalembert.studies.curves import at_time, lines
+from dalembert.studies.curves import lines, value_at
 from dalembert.studies.figures import Figure, Line, Panel
 from dalembert.studies.numbers import Numbers
 from dalembert.studies.statements import (
@@ -190,7 +190,7 @@ def _claims_about_the_reference(claims: ClaimList) -> None:
 
 def _claims_about_energy(claims: ClaimList, case: Case, run: Run, is_explicit: bool) -> None:
     expected = ENERGY_AT[T_END]
-    measured, error = at_time(run, T_END)
+    measured, error = value_at(run, T_END)
     if is_explicit and case.dt > 0.1:
         claims.above(
             f"fails {case.label}",

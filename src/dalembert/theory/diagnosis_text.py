@@ -8,12 +8,12 @@ import numpy as np
 
 from dalembert.methods import METHODS, Method
 from dalembert.methods.coefficients import number_text
-from dalembert.theory.facts import MOST_TERMS
 from dalembert.theory.moment_map import MAX_DIM
+from dalembert.theory.sampled import MOST_TERMS
 from dalembert.theory.text import table
 
 if TYPE_CHECKING:
-    from dalembert.theory.diagnose import Diagnosis
+    from dalembert.theory.diagnosis import Diagnosis
 
 WIDTH = 100
 _TRACED = "from the functions"
