@@ -38,7 +38,7 @@ def degree(fun: Callable[..., Any], args: Sequence[Any], wrt: Sequence[int]) -> 
 def degrees(
     fun: Callable[..., Any], args: Sequence[Any], *choices: Sequence[int]
 ) -> tuple[Degree, ...]:
-    """The same for several choices of arguments, from one trace."""
+    """The degree of `fun(*args)` for several choices of arguments, all from one trace."""
     trace = jax.make_jaxpr(fun)(*args)
 
     def one(wrt: Sequence[int]) -> Degree:

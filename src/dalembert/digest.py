@@ -89,7 +89,7 @@ def traced_key(fun: Callable[..., Any], *like: Any, orders: int = 0) -> Hashable
 
 
 def trace_key(trace: Any) -> str:
-    """The same text for a trace that is there already; empty if there is none."""
+    """The digest of a trace; empty if it has none."""
     try:
         return _short([_form(trace)])
     except NotComparableError:

@@ -223,7 +223,7 @@ def _indices_out_of_bounds(trace: Any) -> list[tuple[int, int]]:
 
 
 def _read_out_of_bounds(eqn: Any, values: list[Any]) -> Iterator[tuple[int, int]]:
-    """The same for one equation. A mode such as "clip" or "fill" is the user's own choice."""
+    """Reads out of bounds by one equation; a mode such as "clip" is the user's own choice."""
     if eqn.primitive.name == "dynamic_slice":
         starts = dict(enumerate(values[1:]))
     elif (

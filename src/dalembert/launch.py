@@ -145,7 +145,7 @@ def _wait(children: list[Child], seconds: float) -> None:
 
 
 def _status(child: Child) -> int:
-    """As a shell gives it."""
+    """The exit status as a shell gives it: 128 + the number of the signal that ended it."""
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
 

@@ -61,7 +61,7 @@ def evaluate(
 
 
 def walk(trace: Any, given: Sequence[Any], rule: Rule, number: Callable[[Any], Any]) -> list[Any]:
-    """The same, given the values of constants and arguments, and what stands for a literal."""
+    """`evaluate`, given the values of constants and arguments, and what a literal stands for."""
     jaxpr = trace.jaxpr
     values = dict(zip([*jaxpr.constvars, *jaxpr.invars], given, strict=True))
 
@@ -74,7 +74,7 @@ def walk(trace: Any, given: Sequence[Any], rule: Rule, number: Callable[[Any], A
 
 
 def live(fun: Callable[..., Any], *args: Any) -> Callable[..., list[Any]]:
-    """A function of some types, its trace without what its results do not need."""
+    """A function, traced for arguments of these types, without equations that no result needs."""
     trace = jax.make_jaxpr(fun)(*args)
     jaxpr, _ = dce_jaxpr(trace.jaxpr, [True] * len(trace.jaxpr.outvars), instantiate=True)
     return jcore.jaxpr_as_fun(jcore.ClosedJaxpr(jaxpr, trace.consts))

@@ -57,7 +57,7 @@ class Increment:
 
     @property
     def is_joint(self) -> bool:
-        """Whether it belongs to ALL noises: one number for each, which their term is told."""
+        """Whether it has one number for each noise, which the term of ALL noises is given."""
         return getattr(self, "noise", None) == ALL
 
     @property

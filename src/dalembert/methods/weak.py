@@ -90,7 +90,7 @@ class WeakTableau(Tableau):
 
     @property
     def stages_in_words(self) -> str:
-        """Those of the drift, and those of a noise that enter at all."""
+        """Stages of the drift + stages of each noise that enter the step, as in "2 + 3"."""
         of_noise = np.any([self.beta, *self.b0, *self.b1, *self.b3], axis=0)
         return f"{self.stages} + {np.count_nonzero(of_noise)}"
 

@@ -40,7 +40,7 @@ class Clocked:
         return (x[:-1], x[-1]) if self.is_scalar else x
 
     def append(self, x: Any, entry: Any) -> Any:
-        """The same with an entry of the clock, if that is not None."""
+        """An array of states with the clock as its last entry, if there is a clock."""
         if entry is None:
             return x
         return (*x, entry) if self.is_scalar else (x, entry)

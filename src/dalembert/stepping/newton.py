@@ -207,7 +207,7 @@ def _eliminated(
 
 
 def _by_determinant(matrix: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """The same for two unknowns, roughly, with one inverse instead of two."""
+    """Solutions of equations in two unknowns by Cramer's rule: one rough inverse instead of two."""
     (a, b), (c, d) = matrix
     inverse = ar.rough_inverse(ar.sub(ar.mul(a, d), ar.mul(b, c)))
 

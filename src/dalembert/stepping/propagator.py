@@ -90,7 +90,7 @@ class Propagator:
         return tuple(rows[:dim]), tuple(rows[dim:]), None
 
     def advance_on(self, *given: Any) -> tuple[Any, Any, None, dict[Any, Any]]:
-        """The same, where a stepper hands on terms."""
+        """`advance`, and no terms for the next step: matrices have them all in them."""
         return *self.advance(*given), {}
 
     def terms_at(self, q: Any, p: Any, dt: Any, maps: Maps) -> dict[Any, Any]:

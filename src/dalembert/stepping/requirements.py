@@ -162,7 +162,7 @@ MAX_DIM_OF_MATRICES = 64
 
 
 def _why_not_thermal_entry_by_entry(system: System, force: Any, zero: Any, told: Any) -> str:
-    """The same for many momenta, from how the functions are written."""
+    """Why many momenta have no thermal friction, by the traced functions; empty if they have."""
     friction = np.zeros(system.dim)
     if force is not None:
 

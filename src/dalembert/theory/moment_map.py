@@ -176,7 +176,7 @@ def _is_additive(system: System) -> bool:
 
 @kept
 def _has_additive_noise(system: System, key: Hashable) -> bool:
-    """The same of a driven one, at all times, as its functions are written."""
+    """Whether the noise of a driven linear system is additive at all times, by its traces."""
     refuse_nonlinear(system)
     found = term_degrees(system, (0, 1)).items()
     return all(on <= Degree.CONSTANT for (kind, *_), (on,) in found if kind in NOISE_TERMS)
