@@ -13,8 +13,6 @@ from threading import Lock
 from typing import Any, ClassVar, TypeVar
 from weakref import WeakSet
 
-__all__ = ["Kept", "bounded", "clear_caches", "kept", "shared"]
-
 RECENT = 32
 """Systems with different functions whose code is remembered when they are gone."""
 

@@ -18,8 +18,6 @@ from jax.core import Tracer
 from dalembert.primitives import RULES
 from dalembert.traces import called, contains, evaluate, facts
 
-__all__ = ["Degree", "degree", "degrees", "has_rules"]
-
 
 class Degree(IntEnum):
     """Dependence on the chosen arguments, from none to arbitrary."""

@@ -25,16 +25,6 @@ from dalembert.precision import read_outside
 from dalembert.primitives import CALLBACKS, LEFT_OUT, PRINTING, RULES
 from dalembert.traces import closed, contains, is_trace, literal, walk
 
-__all__ = [
-    "ORDERS",
-    "NotComparableError",
-    "derivative",
-    "digest",
-    "digest_or_reason",
-    "trace_key",
-    "traced_key",
-]
-
 ORDERS = 4
 """Derivatives of H that a method can take: three in nested brackets of fields, and Newton's."""
 

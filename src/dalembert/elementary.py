@@ -22,23 +22,6 @@ from jax import lax
 
 from dalembert.operations import operation
 
-__all__ = [
-    "absolute",
-    "cos",
-    "cos_beside_sin",
-    "cos_of_quarter",
-    "log",
-    "log_of_normal",
-    "rough_cos",
-    "rough_inverse",
-    "rough_log",
-    "rough_sin",
-    "rougher_inverse",
-    "sin",
-    "sin_beside_cos",
-    "sin_of_quarter",
-]
-
 # sin t = t + t³ S(t²) on |t| ≤ π/2.
 SINE = (
     -0.16666666666666666,

@@ -17,8 +17,6 @@ from dalembert.digest import derivative
 from dalembert.precision import float_hint, is_traced, warn_if_rounded
 from dalembert.traces import called, compute, contains, facts, inside, literal, numbers, walk
 
-__all__ = ["Checked", "arguments_like", "check_function", "check_linear"]
-
 
 class Checked(NamedTuple):
     """A function that may be used: the shape of its result, and whether it has rules backwards.

@@ -15,8 +15,6 @@ from dalembert.ensemble.blocks import LOCAL_PROCESSES
 from dalembert.ensemble.processes import BIND_ADDRESS, connect, in_launcher
 from dalembert.ensemble.sigterm import Terminated, ending_on_sigterm
 
-__all__ = ["join", "launch"]
-
 COORDINATOR, PROCESSES, PROCESS, PIPE = (
     "DALEMBERT_COORDINATOR",
     "DALEMBERT_PROCESSES",

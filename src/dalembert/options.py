@@ -6,8 +6,6 @@ from typing import Any
 import jax
 import numpy as np
 
-__all__ = ["compiled_sooner", "xla_knows"]
-
 
 def compiled_sooner() -> dict[str, Any] | None:
     """Options with which code for a CPU is compiled in less time: a half to five sixths."""

@@ -16,27 +16,6 @@ from jax.interpreters.partial_eval import dce_jaxpr
 from dalembert.known import by_numpy
 from dalembert.primitives import LOOPS, PRIMITIVES, Facts
 
-__all__ = [
-    "Trace",
-    "apply_equation",
-    "called",
-    "closed",
-    "compute",
-    "contains",
-    "equations",
-    "evaluate",
-    "facts",
-    "inside",
-    "is_trace",
-    "literal",
-    "live",
-    "name_of",
-    "numbers",
-    "reads_argument",
-    "scalars",
-    "walk",
-]
-
 Trace = jcore.ClosedJaxpr
 """A trace with its constants."""
 

@@ -29,8 +29,6 @@ from dalembert.stepping.project import BadStartError
 from dalembert.stepping.propagator import Maps
 from dalembert.stepping.residuals import Report
 
-__all__ = ["BlockResult", "BlocksStopped", "Pending", "Work", "cores", "run_blocks", "worker_count"]
-
 LEG_SECONDS = 1.0
 """About how long a leg should take: how soon a run can stop, and how often it can be saved."""
 

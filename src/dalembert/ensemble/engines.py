@@ -36,17 +36,6 @@ from dalembert.noise import Noise
 from dalembert.stepping.propagator import Maps, Propagator
 from dalembert.stepping.stepper import Stepper
 
-__all__ = [
-    "ENGINES",
-    "Choice",
-    "Engine",
-    "RefusedError",
-    "Steps",
-    "choose_engine",
-    "find_engines",
-    "known",
-]
-
 March = Callable[[PathState, int, int], tuple[PathState, Any]]
 OnBlock = Callable[[Block], March]
 

@@ -25,8 +25,6 @@ from dalembert.statistics.statistic import Statistic, recorded
 from dalembert.stepping.derived import DerivedMethod, DerivedSystem
 from dalembert.system import System
 
-__all__ = ["Description", "describe_functions", "describe_settings", "run_arguments", "versions"]
-
 UNKNOWN = "unknown"
 
 DOORS = ("observe", "histograms", "statistics")

@@ -17,15 +17,6 @@ from dalembert.stepping.project import BadStartError, check_start
 from dalembert.system import System
 from dalembert.traces import reads_argument
 
-__all__ = [
-    "InitialStates",
-    "example_key",
-    "initial_states",
-    "inverse_cdf_sampler",
-    "rejection_sampler",
-    "sampled_state",
-]
-
 InitialStates = Callable[[np.ndarray], tuple[Any, Any]]
 """Path numbers, shape (n,), to their initial q and p, shape (n, dim)."""
 

@@ -22,8 +22,6 @@ from dalembert.ensemble.run import Run
 from dalembert.ensemble.sigterm import Terminated, ending_on_sigterm, undisturbed
 from dalembert.ensemble.tally import Tally
 
-__all__ = ["FailedPathsError", "Interrupted", "Job"]
-
 ROUND_SECONDS = 5.0
 """About how long processes work before they exchange results."""
 

@@ -23,8 +23,6 @@ from dalembert.traces import (
     name_of,
 )
 
-__all__ = ["IN_TRITON", "expanded", "operations"]
-
 IN_TRITON = frozenset(name for name, known in PRIMITIVES.items() if known.triton)
 """Primitives that Triton computes to rounding."""
 

@@ -8,8 +8,6 @@ import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["ProgressBar", "telling"]
-
 DELAY = 1.0
 """Seconds before the line appears: short runs need none."""
 

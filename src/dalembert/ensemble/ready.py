@@ -24,8 +24,6 @@ from dalembert.stepping.derived import make_any_stepper
 from dalembert.stepping.propagator import Maps, make_maps
 from dalembert.stepping.residuals import Report
 
-__all__ = ["Ready", "make_ready", "ready_again"]
-
 SMALL_ENDS = 2**26
 """Bytes up to which the ends of all blocks are kept in a checkpoint without being asked for."""
 

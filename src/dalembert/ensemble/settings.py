@@ -16,8 +16,6 @@ from dalembert.statistics import Histogram, Mean, Statistic
 from dalembert.stepping.step import check_method
 from dalembert.system import System
 
-__all__ = ["Settings", "make_settings"]
-
 
 class Grain(NamedTuple):
     """How many paths and steps a kind of device takes at a time.

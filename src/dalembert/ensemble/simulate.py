@@ -24,8 +24,6 @@ from dalembert.precision import is_traced, traced_dtype
 from dalembert.statistics import Histogram, Statistic
 from dalembert.system import System
 
-__all__ = ["prepare", "simulate"]
-
 
 def simulate(
     system: System,

@@ -26,8 +26,6 @@ from dalembert.statistics.observing import Observing, at_door
 from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.stepper import make_stepper
 
-__all__ = ["TracedRun", "simulate_traced"]
-
 
 @partial(
     jax.tree_util.register_dataclass,

@@ -12,22 +12,6 @@ from typing import Any, ClassVar, NamedTuple
 from dalembert.noise import Increments
 from dalembert.system import ALL, BRACKET_TERMS, DRIFT_TERMS, NOISE_TERMS, Bracket, Term
 
-__all__ = [
-    "DT",
-    "DW",
-    "DZ",
-    "Entry",
-    "FieldTerm",
-    "Increment",
-    "Row",
-    "StageSystem",
-    "along",
-    "along_noises",
-    "assemble",
-    "noise_numbers",
-    "of_noise",
-]
-
 
 def noise_numbers(noises: int) -> Iterable[int]:
     """The numbers of so many noises; ALL of them together have one."""

@@ -16,8 +16,6 @@ from dalembert.functions import check_function
 from dalembert.statistics.statistic import Data, Statistic
 from dalembert.system import System
 
-__all__ = ["Observing", "at_door", "data_from_record", "data_to_record", "in_words", "on_host"]
-
 
 @dataclass(frozen=True)
 class Observing:

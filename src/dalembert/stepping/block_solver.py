@@ -38,8 +38,6 @@ from dalembert.stepping.scalarise import NotScalarError, stack
 from dalembert.system import System, Term
 from dalembert.traces import scalars
 
-__all__ = ["BlockSolver", "Solver", "block_solvers"]
-
 MAX_DENSE_UNKNOWNS = 16
 """Beyond this the array regime forms no matrix."""
 

@@ -15,8 +15,6 @@ from jax import lax
 from dalembert.stepping.newton import LONG_STEPS
 from dalembert.stepping.residuals import Report, worst_if_nan
 
-__all__ = ["brief_newton"]
-
 
 def brief_newton(
     residual: Callable[[Any], Any],

@@ -17,8 +17,6 @@ from dalembert.methods import Method
 from dalembert.methods.stages import DT, Row, StageSystem
 from dalembert.system import System
 
-__all__ = ["Clocked", "row_time", "with_times"]
-
 
 class Clocked:
     """A stepper whose states have a clock beside them if its system is driven.

@@ -13,8 +13,6 @@ from dalembert.stepping.plan import Node
 from dalembert.stepping.stepper import Stepper
 from dalembert.system import ALL, Term
 
-__all__ = ["counted", "describe"]
-
 FEW = 4
 """Names of a kind that are listed; of more the first and the last."""
 

@@ -20,17 +20,6 @@ from dalembert.stepping import arithmetic as ar
 from dalembert.stepping.expressions import vector
 from dalembert.stepping.residuals import Report, relative, tolerance
 
-__all__ = [
-    "FAST_STEPS",
-    "LONG_STEPS",
-    "as_scalars",
-    "checked",
-    "fixed_newton",
-    "newton_loop",
-    "newton_pass",
-    "slack",
-]
-
 FAST_STEPS = 4
 """Newton steps on the fast path for nonlinear equations; linear ones take one.
 

@@ -11,8 +11,6 @@ from dalembert.stepping.equations import Surroundings
 from dalembert.stepping.expressions import Program, vector
 from dalembert.stepping.scalarise import NotScalarError, scalarise, written_out
 
-__all__ = ["Equations", "ScalarEquations", "UnknownRows", "scalar_equations"]
-
 MAX_SHORT_PASS = 400
 """Operations of a pass that may be written out more than once."""
 

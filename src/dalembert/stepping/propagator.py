@@ -21,8 +21,6 @@ from dalembert.stepping.residuals import Report, tolerance
 from dalembert.stepping.stepper import StepInfo, Stepper
 from dalembert.system import System
 
-__all__ = ["Maps", "Propagator", "make_maps"]
-
 MAX_DIM = 2
 """Larger matrices have more entries to choose than a step has operations."""
 

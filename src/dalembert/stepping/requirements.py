@@ -17,14 +17,6 @@ from dalembert.stepping.locality import is_entrywise
 from dalembert.stepping.plan import Dependence
 from dalembert.system import ALL, DRIFT_TERMS, NOISE_TERMS, System, Term
 
-__all__ = [
-    "check_requirements",
-    "find_dependence",
-    "known_params",
-    "refuse_without_constraints",
-    "why_not_additive",
-]
-
 REQUIREMENTS = {
     "additive noise": "systems with additive noise",
     "Langevin equation": "Langevin equations",

@@ -12,17 +12,6 @@ from dalembert.statistics import Binned
 from dalembert.studies.figures import Figure, Line, Panel
 from dalembert.studies.study import Case, Result, Study
 
-__all__ = [
-    "density_distance",
-    "density_lines",
-    "expected_distance",
-    "lines",
-    "mean_and_error",
-    "overview",
-    "relative_error",
-    "value_at",
-]
-
 
 def mean_and_error(run: Run, observable: str = "energy") -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard error over time; NaN where too few paths are left."""

@@ -18,8 +18,6 @@ from dalembert.studies.statements import (
 from dalembert.studies.study import Case, Part, Result, Study
 from dalembert.systems.kubo import damped_kubo, kubo_energy, kubo_path
 
-__all__ = ["kubo"]
-
 PATHS = {"quick": 256, "paper": 50_000}
 SRKW1 = srkw1(0.0)
 MEAN_SQUARE = (

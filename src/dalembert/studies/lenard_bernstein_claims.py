@@ -27,14 +27,6 @@ from dalembert.systems.lenard_bernstein import (
     initial_energy,
 )
 
-__all__ = [
-    "claims_of_lenard_bernstein",
-    "gibbs_densities",
-    "is_as_easy",
-    "limit_energy",
-    "temperature",
-]
-
 PATHS = {"quick": 512, "paper": 10_000_000}
 T_END = 999.0
 

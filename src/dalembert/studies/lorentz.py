@@ -25,8 +25,6 @@ from dalembert.studies.study import Case, Part, Result, Study
 from dalembert.systems.lorentz import INITIAL_ENERGY
 from dalembert.systems.lorentz import lorentz as system
 
-__all__ = ["lorentz"]
-
 EPSILON = 0.25
 STRONG_T = {"quick": 4000.0, "paper": 100_000.0}
 WEAK_T = {"quick": 100.0, "paper": 10_000.0}

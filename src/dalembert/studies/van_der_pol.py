@@ -22,8 +22,6 @@ from dalembert.studies.study import Case, Part, Result, Study
 from dalembert.systems.van_der_pol import STATIONARY_ENERGY, averaged_energy
 from dalembert.systems.van_der_pol import van_der_pol as system
 
-__all__ = ["van_der_pol"]
-
 PATHS = {"quick": 256, "paper": 1_000_000}
 STRUCTURED = {
     "mean-square": (Case("dirk", 0.2), Case("midpoint", 0.2), Case("stormer_verlet", 0.2)),

@@ -18,8 +18,6 @@ from dalembert.theory.evidence import TRACED, Fact, Spot
 from dalembert.theory.linearity import term_degrees
 from dalembert.theory.paths import check_pair
 
-__all__ = ["DIRECTIONS", "MOST_TERMS", "ROUNDING", "SampledSystem"]
-
 ROUNDING = 1e-10
 """Relative to the size of what was added up; derivatives here cost a few hundred operations."""
 
