@@ -84,7 +84,7 @@ class AlgebraicOrder:
         return "\n".join(lines)
 
 
-def algebraic_order(method: Method, noise: NoiseKind = "general") -> AlgebraicOrder:
+def algebraic_order(method: Method, noise: NoiseKind) -> AlgebraicOrder:
     """Find the weak order of ``method`` from its coefficients.
 
     ``noise`` is "one" (a single noise), "additive" (several, with constant fields), "general"
