@@ -27,7 +27,7 @@ _bounded: list[Any] = []
 
 
 class Kept:
-    """What hangs on an object, as `_kept`: a table for each function that makes such results.
+    """Results that an object keeps, as its `_kept`, for each function that makes such results.
 
     Copies on disk, in other processes and by `deepcopy` begin empty.
     """

@@ -103,7 +103,7 @@ def describe_settings(settings: Settings, exactly: bool) -> Description:
 
 
 def _numbers(settings: Settings, unknown: dict[str, str]) -> dict[str, Any]:
-    """What can change where functions do not; the usual noise may depend on the step size."""
+    """The numbers of a run besides its functions; the usual noise may depend on the step size."""
     return {
         "dt": float(settings.dt),
         "t_end": float(settings.t_end),

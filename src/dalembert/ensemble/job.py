@@ -34,7 +34,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class FailedPathsError(RuntimeError):
-    """Paths could not go on, and that was to end the run."""
+    """Paths have failed in a run with `on_failure="raise"`."""
 
 
 class Job:

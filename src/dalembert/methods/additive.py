@@ -109,7 +109,7 @@ class AdditiveTableau(Tableau):
 
 
 SPREAD = "E Σ α_i η_i² = h/2"
-"""The condition of order 3/2 that a drift makes superfluous which is linear along the noises."""
+"""The condition of order 3/2 that is not needed where the drift is linear along the noises."""
 
 
 def additive_midpoint() -> AdditiveTableau:

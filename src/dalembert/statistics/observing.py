@@ -42,7 +42,7 @@ class Observing:
         return cls(dtype, statistics, observed)
 
     def check(self, t: np.ndarray) -> None:
-        """Refuse statistics that have no use for their functions, or for these save times."""
+        """Refuse statistics that cannot use what their functions give, or these save times."""
         for (key, statistic), shapes in zip(self.statistics, self.observed, strict=True):
             try:
                 statistic.check(dict(shapes), t)

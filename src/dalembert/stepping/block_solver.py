@@ -42,7 +42,7 @@ MAX_DENSE_UNKNOWNS = 16
 """Beyond this the array regime forms no matrix."""
 
 MAX_COMPONENTS = 8
-"""Of a particle whose equations are solved with a small matrix."""
+"""Unknowns of a particle up to which its equations are solved with a small matrix."""
 
 
 class Solver(Enum):

@@ -38,13 +38,13 @@ class Clocked:
         return (x[:-1], x[-1]) if self.is_scalar else x
 
     def append(self, x: Any, entry: Any) -> Any:
-        """An array of states with the clock as its last entry, if there is a clock."""
+        """A state with its entry of the clock, as `split` takes them apart; alone for None."""
         if entry is None:
             return x
         return (*x, entry) if self.is_scalar else (x, entry)
 
     def now(self, q: Any, p: Any, dt: Any, part: float = 0.0) -> Any:
-        """The time a part of a step after a state that has been entered; None if there is none.
+        """The time when this part of a step from a state has passed; None for systems without time.
 
         One form for the end of a step and the beginning of the next: they are computed once.
         """
