@@ -79,7 +79,7 @@ def points(sweep: str, quick: bool) -> Iterator[Point]:
     elif sweep == "start":
         yield {"start": True, "paths": 100, "steps": 100}
     elif sweep == "methods":
-        from dalembert.theory.diagnose import FOR_EVERY_SYSTEM
+        from dalembert.theory.diagnosis import FOR_EVERY_SYSTEM
 
         for name in FOR_EVERY_SYSTEM:
             yield {"method": name, "paths": 2**13, "steps": 100}

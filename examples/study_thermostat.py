@@ -11,7 +11,7 @@ import numpy as np
 
 import dalembert as da
 from dalembert.studies import Case, ClaimList, Figure, Line, Panel, Part, Study
-from dalembert.studies.curves import at_time, lines
+from dalembert.studies.curves import lines, value_at
 
 GAMMA, TEMPERATURE, DT = 0.5, 1.0, 1.0
 NOISE = np.sqrt(2 * GAMMA * TEMPERATURE)
@@ -46,7 +46,7 @@ def claims(result):
     found = ClaimList("thermostat")
     runs = result.part("all")
     for name in OBSERVE:
-        measured, error = at_time(runs[CASES[0].label], 50.0, name)
+        measured, error = value_at(runs[CASES[0].label], 50.0, name)
         found.close(
             f"midpoint {name}",
             f"Midpoint has the right {name} temperature.",
@@ -56,7 +56,7 @@ def claims(result):
             "five standard errors; its invariant measure is the exact one",
             error,
         )
-        measured, error = at_time(runs[CASES[3].label], 50.0, name)
+        measured, error = value_at(runs[CASES[3].label], 50.0, name)
         found.above(
             f"heun {name}",
             f"Heun misses the {name} temperature at this step by more than a quarter.",

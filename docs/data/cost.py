@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 import dalembert as da
-from dalembert.theory.diagnose import FOR_EVERY_SYSTEM
+from dalembert.theory.diagnosis import FOR_EVERY_SYSTEM
 
 PATHS, STEPS, DT, REPEAT = 8192, 1000, 0.1, 5
 

@@ -3,9 +3,14 @@
 from pathlib import Path
 
 FLOORS = [
-    ["program\ncommands, report", "studies\nof the paper"],
+    ["program\ncommands", "studies\nfigures, claims, reports"],
+    ["answers\nexpectations to a tolerance", "fitting\nparameters from data"],
     ["ensemble\nblocks, engines, checkpoints, files", "theory\ncertificates, orders, balances"],
-    ["statistics\nobserve, merge, result", "stepping\nplan, solvers, reports"],
+    [
+        "statistics\nobserve, merge, result",
+        "stepping\nplan, solvers, reports",
+        "plasma\nfields, collisions",
+    ],
     ["systems\nready-made", "methods\nfamilies: rows, increments, orders"],
     ["system\nH, F, h, f and their derivatives", "noise\npure functions of seed, path, step"],
     ["traces, digests, elementary functions, precision"],

@@ -13,8 +13,6 @@ from rich.console import Console
 
 import dalembert as da
 
-__all__ = ["execute", "fail", "method_of", "name_in", "numbers_of", "system_of"]
-
 
 def fail(message: str) -> typer.Exit:
     Console(stderr=True, highlight=False).print(f"error: {message}", markup=False, soft_wrap=True)

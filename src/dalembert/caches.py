@@ -13,8 +13,6 @@ from threading import Lock
 from typing import Any, ClassVar, TypeVar
 from weakref import WeakSet
 
-__all__ = ["Kept", "bounded", "clear_caches", "kept", "shared"]
-
 RECENT = 32
 """Systems with different functions whose code is remembered when they are gone."""
 
@@ -29,7 +27,7 @@ _bounded: list[Any] = []
 
 
 class Kept:
-    """What hangs on an object, as `_kept`: a table for each function that makes such results.
+    """Results that an object keeps, as its `_kept`, for each function that makes such results.
 
     Copies on disk, in other processes and by `deepcopy` begin empty.
     """

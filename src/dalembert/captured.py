@@ -43,8 +43,6 @@ from jax.core import Tracer
 from dalembert.caches import Kept, bounded
 from dalembert.precision import read_outside
 
-__all__ = ["Keyed", "captured"]
-
 BUDGET = 2000
 """Things that are looked at before it is quicker to trace the function again."""
 

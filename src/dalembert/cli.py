@@ -4,8 +4,6 @@ import sys
 
 from dalembert.terminal import adapt_output
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Run the program; says what to install if its extra is missing."""

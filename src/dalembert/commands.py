@@ -20,8 +20,6 @@ from dalembert.ensemble.processes import LostError
 from dalembert.ensemble.sigterm import ending_on_sigterm
 from dalembert.launch import join, launch
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="Structure-preserving simulation of noisy, damped mechanical systems.",
     no_args_is_help=True,

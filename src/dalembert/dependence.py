@@ -18,8 +18,6 @@ from jax.core import Tracer
 from dalembert.primitives import RULES
 from dalembert.traces import called, contains, evaluate, facts
 
-__all__ = ["Degree", "degree", "degrees", "has_rules"]
-
 
 class Degree(IntEnum):
     """Dependence on the chosen arguments, from none to arbitrary."""
@@ -38,7 +36,7 @@ def degree(fun: Callable[..., Any], args: Sequence[Any], wrt: Sequence[int]) -> 
 def degrees(
     fun: Callable[..., Any], args: Sequence[Any], *choices: Sequence[int]
 ) -> tuple[Degree, ...]:
-    """The same for several choices of arguments, from one trace."""
+    """The degree of `fun(*args)` for several choices of arguments, all from one trace."""
     trace = jax.make_jaxpr(fun)(*args)
 
     def one(wrt: Sequence[int]) -> Degree:

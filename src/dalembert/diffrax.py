@@ -33,10 +33,10 @@ from dalembert.caches import kept
 from dalembert.noise import Increments
 from dalembert.stepping.step import check_method, step
 from dalembert.system import ALL, NOISE_TERMS, System
-from dalembert.theory.diagnose import diagnose
-from dalembert.theory.facts import MOST_TERMS
+from dalembert.theory.diagnosis import diagnose
+from dalembert.theory.sampled import MOST_TERMS
 
-__all__ = ["E1", "R2", "Dirk", "Heun", "Midpoint", "Solver", "StormerVerlet", "terms"]
+__all__ = ["E1", "R2", "Dirk", "Heun", "MethodSolver", "Midpoint", "StormerVerlet", "terms"]
 
 State = tuple[Any, Any]
 
@@ -104,7 +104,7 @@ def terms(system: System, control: diffrax.AbstractPath) -> diffrax.MultiTerm:
     return diffrax.MultiTerm(diffrax.ODETerm(drift), diffrax.ControlTerm(diffusion, control))
 
 
-class Solver(diffrax.AbstractStratonovichSolver):
+class MethodSolver(diffrax.AbstractStratonovichSolver):
     """A mean-square method, yours too, as a solver.
 
     A step whose stage equations were not solved ends the solution with
@@ -120,7 +120,7 @@ class Solver(diffrax.AbstractStratonovichSolver):
         if getattr(self.method, "convergence", None) != "mean-square":
             raise TypeError(
                 f"{self.method!r} is no mean-square method: diffrax drives solvers along Brownian "
-                "paths, which weak methods do not follow; write Solver(da.midpoint()), for example"
+                "paths, which weak methods do not follow; write MethodSolver(da.midpoint()), say."
             )
 
     def strong_order(self, terms: Any) -> float | None:
@@ -209,31 +209,31 @@ def _increments(term: Any, t0: Any, t1: Any, dt: Any, with_area: bool) -> Increm
     return Increments(W, dt * (jnp.sign(dt) * H + W / 2))
 
 
-def Midpoint() -> Solver:
+def Midpoint() -> MethodSolver:
     """The midpoint method."""
-    return Solver(methods.midpoint())
+    return MethodSolver(methods.midpoint())
 
 
-def StormerVerlet() -> Solver:
+def StormerVerlet() -> MethodSolver:
     """The Störmer–Verlet method."""
-    return Solver(methods.stormer_verlet())
+    return MethodSolver(methods.stormer_verlet())
 
 
-def Dirk(lam: float = 0.5) -> Solver:
+def Dirk(lam: float = 0.5) -> MethodSolver:
     """The diagonally implicit method with parameter λ."""
-    return Solver(methods.dirk(lam))
+    return MethodSolver(methods.dirk(lam))
 
 
-def Heun() -> Solver:
+def Heun() -> MethodSolver:
     """Heun's method, explicit and without structure."""
-    return Solver(methods.heun())
+    return MethodSolver(methods.heun())
 
 
-def R2() -> Solver:
+def R2() -> MethodSolver:
     """The explicit method R2."""
-    return Solver(methods.r2())
+    return MethodSolver(methods.r2())
 
 
-def E1() -> Solver:
+def E1() -> MethodSolver:
     """The explicit method E1, which needs ∫W dt."""
-    return Solver(methods.e1())
+    return MethodSolver(methods.e1())

@@ -25,16 +25,6 @@ from dalembert.precision import read_outside
 from dalembert.primitives import CALLBACKS, LEFT_OUT, PRINTING, RULES
 from dalembert.traces import closed, contains, is_trace, literal, walk
 
-__all__ = [
-    "ORDERS",
-    "NotComparableError",
-    "derivative",
-    "digest",
-    "digest_or_reason",
-    "trace_key",
-    "traced_key",
-]
-
 ORDERS = 4
 """Derivatives of H that a method can take: three in nested brackets of fields, and Newton's."""
 
@@ -89,7 +79,7 @@ def traced_key(fun: Callable[..., Any], *like: Any, orders: int = 0) -> Hashable
 
 
 def trace_key(trace: Any) -> str:
-    """The same text for a trace that is there already; empty if there is none."""
+    """The digest of a trace; empty if it has none."""
     try:
         return _short([_form(trace)])
     except NotComparableError:

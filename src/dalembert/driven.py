@@ -16,17 +16,6 @@ from dalembert.dependence import Degree, degree
 from dalembert.joint import Joint
 from dalembert.precision import is_traced
 
-__all__ = [
-    "Timed",
-    "at_time",
-    "check_digits",
-    "degree_in_time",
-    "extended",
-    "of_extended",
-    "refusal",
-    "time_of",
-]
-
 
 class Timed(NamedTuple):
     """What terms of a driven system are told in the place of parameters: the time, and these."""

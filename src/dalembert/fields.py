@@ -9,8 +9,6 @@ import jax.numpy as jnp
 from dalembert.driven import Timed
 from dalembert.precision import with_precision
 
-__all__ = ["ALL", "BRACKET_TERMS", "DRIFT_TERMS", "NOISE_TERMS", "Bracket", "Fields", "Term"]
-
 ALL = -1
 """The number of all noises together, whose terms are functions of (q, p, params, w)."""
 

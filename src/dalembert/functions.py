@@ -17,8 +17,6 @@ from dalembert.digest import derivative
 from dalembert.precision import float_hint, is_traced, warn_if_rounded
 from dalembert.traces import called, compute, contains, facts, inside, literal, numbers, walk
 
-__all__ = ["Checked", "arguments_like", "check_function", "check_linear"]
-
 
 class Checked(NamedTuple):
     """A function that may be used: the shape of its result, and whether it has rules backwards.
@@ -119,11 +117,12 @@ def arguments_like(
     params: Any,
     noises: tuple[int, ...] | None = None,
     time: bool = False,
+    dtype: Any = np.float64,
 ) -> tuple[Any, ...]:
     """The types of what a user's function is called with."""
-    z = jax.ShapeDtypeStruct(states, np.float64)
-    t = (jax.ShapeDtypeStruct((), np.float64),) if time else ()
-    w = () if noises is None else (jax.ShapeDtypeStruct(noises, np.float64),)
+    z = jax.ShapeDtypeStruct(states, dtype)
+    t = (jax.ShapeDtypeStruct((), dtype),) if time else ()
+    w = () if noises is None else (jax.ShapeDtypeStruct(noises, dtype),)
     return z, z, *t, *w, *(() if params is None else (params,))
 
 
@@ -222,7 +221,7 @@ def _indices_out_of_bounds(trace: Any) -> list[tuple[int, int]]:
 
 
 def _read_out_of_bounds(eqn: Any, values: list[Any]) -> Iterator[tuple[int, int]]:
-    """The same for one equation. A mode such as "clip" or "fill" is the user's own choice."""
+    """Reads out of bounds by one equation; a mode such as "clip" is the user's own choice."""
     if eqn.primitive.name == "dynamic_slice":
         starts = dict(enumerate(values[1:]))
     elif (

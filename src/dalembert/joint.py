@@ -10,8 +10,6 @@ import numpy as np
 
 from dalembert.caches import bounded
 
-__all__ = ["Joint", "joint_terms"]
-
 
 @dataclass(frozen=True)
 class Joint(Sequence):

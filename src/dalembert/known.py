@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["by_numpy"]
-
 
 def by_numpy(name: str, args: Sequence[Any], params: Any) -> list[np.ndarray] | None:
     """The results of a primitive for known arrays; None if that is left to JAX."""

@@ -15,8 +15,6 @@ from dalembert.ensemble.blocks import LOCAL_PROCESSES
 from dalembert.ensemble.processes import BIND_ADDRESS, connect, in_launcher
 from dalembert.ensemble.sigterm import Terminated, ending_on_sigterm
 
-__all__ = ["join", "launch"]
-
 COORDINATOR, PROCESSES, PROCESS, PIPE = (
     "DALEMBERT_COORDINATOR",
     "DALEMBERT_PROCESSES",
@@ -145,7 +143,7 @@ def _wait(children: list[Child], seconds: float) -> None:
 
 
 def _status(child: Child) -> int:
-    """As a shell gives it."""
+    """The exit status as a shell gives it: 128 + the number of the signal that ended it."""
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
 

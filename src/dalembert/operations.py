@@ -15,8 +15,6 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-__all__ = ["OPERATIONS", "Operation", "operation"]
-
 OPERATIONS: dict[Primitive, "Operation"] = {}
 """All operations, by their primitives."""
 

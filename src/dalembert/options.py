@@ -6,17 +6,15 @@ from typing import Any
 import jax
 import numpy as np
 
-__all__ = ["compiled_sooner", "is_known"]
-
 
 def compiled_sooner() -> dict[str, Any] | None:
     """Options with which code for a CPU is compiled in less time: a half to five sixths."""
     name = "xla_cpu_use_fusion_emitters"
-    return {name: False} if is_known(name) else None
+    return {name: False} if xla_knows(name) else None
 
 
 @cache
-def is_known(name: str) -> bool:
+def xla_knows(name: str) -> bool:
     """Whether XLA knows an option that can be switched off; that of jax 0.11 knows fewer."""
     with jax.ensure_compile_time_eval():
         try:

@@ -10,18 +10,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "draw_band",
-    "draw_density",
-    "draw_portrait",
-    "film_of_density",
-    "film_of_points",
-    "make_axes",
-    "make_panels",
-    "require",
-    "tidy_log_axes",
-]
-
 SIZE = (6.4, 4.0)
 """Inches of one picture: a column of a page."""
 

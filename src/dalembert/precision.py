@@ -13,20 +13,6 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-__all__ = [
-    "array_of_shape",
-    "as_dtype",
-    "cast",
-    "check_dt",
-    "check_real",
-    "float_hint",
-    "is_traced",
-    "read_outside",
-    "traced_dtype",
-    "warn_if_rounded",
-    "with_precision",
-]
-
 
 def is_traced(*trees: Any) -> bool:
     """True if any leaf belongs to a surrounding jit, vmap or grad."""

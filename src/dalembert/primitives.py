@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["CALLBACKS", "LEFT_OUT", "LOOPS", "PRIMITIVES", "PRINTING", "RULES", "Facts"]
-
 
 class Facts(NamedTuple):
     """What is known of a primitive; nothing where there is nothing.

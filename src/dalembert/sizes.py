@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Size", "functions_by_name", "noise_lists", "size_of"]
-
 
 def noise_lists(h: Any, f: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """h and f as tuples of one length; a missing list means that all its entries are zero."""

@@ -4,8 +4,6 @@ import codecs
 import sys
 import unicodedata
 
-__all__ = ["adapt_output", "in_ascii"]
-
 ERRORS = "dalembert.in_ascii"
 
 IN_ASCII = {

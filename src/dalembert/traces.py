@@ -16,27 +16,6 @@ from jax.interpreters.partial_eval import dce_jaxpr
 from dalembert.known import by_numpy
 from dalembert.primitives import LOOPS, PRIMITIVES, Facts
 
-__all__ = [
-    "Trace",
-    "apply",
-    "called",
-    "closed",
-    "compute",
-    "contains",
-    "equations",
-    "evaluate",
-    "facts",
-    "inside",
-    "is_trace",
-    "literal",
-    "live",
-    "name_of",
-    "numbers",
-    "reads_argument",
-    "scalars",
-    "walk",
-]
-
 Trace = jcore.ClosedJaxpr
 """A trace with its constants."""
 
@@ -61,7 +40,7 @@ def evaluate(
 
 
 def walk(trace: Any, given: Sequence[Any], rule: Rule, number: Callable[[Any], Any]) -> list[Any]:
-    """The same, given the values of constants and arguments, and what stands for a literal."""
+    """`evaluate`, given the values of constants and arguments, and what a literal stands for."""
     jaxpr = trace.jaxpr
     values = dict(zip([*jaxpr.constvars, *jaxpr.invars], given, strict=True))
 
@@ -74,7 +53,7 @@ def walk(trace: Any, given: Sequence[Any], rule: Rule, number: Callable[[Any], A
 
 
 def live(fun: Callable[..., Any], *args: Any) -> Callable[..., list[Any]]:
-    """A function of some types, its trace without what its results do not need."""
+    """A function, traced for arguments of these types, without equations that no result needs."""
     trace = jax.make_jaxpr(fun)(*args)
     jaxpr, _ = dce_jaxpr(trace.jaxpr, [True] * len(trace.jaxpr.outvars), instantiate=True)
     return jcore.jaxpr_as_fun(jcore.ClosedJaxpr(jaxpr, trace.consts))
@@ -173,7 +152,7 @@ def facts(eqn: Any) -> Facts:
     return PRIMITIVES.get(name_of(eqn), Facts())
 
 
-def apply(eqn: Any, args: Sequence[Any], **changes: Any) -> list[Any]:
+def apply_equation(eqn: Any, args: Sequence[Any], **changes: Any) -> list[Any]:
     """The results of an equation for other arrays, or traced values, and with other parameters."""
     out = eqn.primitive.bind(*args, **(eqn.params | changes))
     return list(out) if eqn.primitive.multiple_results else [out]
@@ -184,4 +163,4 @@ def compute(eqn: Any, args: Sequence[Any], **changes: Any) -> list[np.ndarray]:
     if (found := by_numpy(name_of(eqn), args, eqn.params | changes)) is not None:
         return found
     with jax.ensure_compile_time_eval():
-        return list(map(np.asarray, apply(eqn, args, **changes)))
+        return list(map(np.asarray, apply_equation(eqn, args, **changes)))

@@ -13,7 +13,7 @@ import pytest
 import dalembert as da
 from dalembert.stepping.step import check_method
 from dalembert.theory.advice import advise_special
-from dalembert.theory.diagnose import FOR_EVERY_SYSTEM
+from dalembert.theory.diagnosis import FOR_EVERY_SYSTEM
 from tiers import tiered
 
 ALL = {name: make for name, make in da.METHODS.items() if "constraints" not in make().requires}
@@ -104,9 +104,9 @@ def test_solvers_of_diffrax_say_what_certificates_say(kind, monkeypatch):
         reads = verdict.method.needs(SYSTEMS[kind].noises) if not verdict.refused else set()
         if verdict.refused or reads - {"dW", "dZ"}:
             with pytest.raises(ValueError, match=re.escape(verdict.name)):
-                dd.Solver(verdict.method).strong_order(terms)
+                dd.MethodSolver(verdict.method).strong_order(terms)
         else:
-            found = dd.Solver(verdict.method).strong_order(terms)
+            found = dd.MethodSolver(verdict.method).strong_order(terms)
             assert found == verdict.strong == da.certify(verdict.method).order[kind], name
 
 
@@ -114,7 +114,9 @@ def test_solvers_of_diffrax_with_names_are_the_named_methods():
     pytest.importorskip("diffrax")
     from dalembert import diffrax as dd
 
-    named = {name: getattr(dd, name) for name in dd.__all__ if name not in ("Solver", "terms")}
+    named = {
+        name: getattr(dd, name) for name in dd.__all__ if name not in ("MethodSolver", "terms")
+    }
     for name, make in named.items():
         method = make().method
         assert method == ALL[method.name.partition("(")[0]]()

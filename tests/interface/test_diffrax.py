@@ -138,7 +138,7 @@ def test_orders_for_one_and_for_several_noises():
 def test_the_order_is_that_of_the_method_on_the_system():
     additive = da.systems.van_der_pol()
     terms = dd.terms(additive, tree(additive))
-    accurate = dd.Solver(da.additive_midpoint())
+    accurate = dd.MethodSolver(da.additive_midpoint())
     assert accurate.strong_order(terms) == 2
     assert jax.jit(lambda x: x * accurate.strong_order(terms))(3.0) == 6
     assert dd.Midpoint().strong_order(terms) == 1
@@ -147,14 +147,14 @@ def test_the_order_is_that_of_the_method_on_the_system():
 
 
 def test_areas_that_diffrax_does_not_give_are_asked_for_in_words():
-    solver = dd.Solver(da.bracket_midpoint())
+    solver = dd.MethodSolver(da.bracket_midpoint())
     with pytest.raises(ValueError, match="area"):
         solve(TWO_NOISE, solver, tree(TWO_NOISE), 0.5)
 
 
 def test_what_cannot_work_says_why():
     with pytest.raises(TypeError, match="no mean-square method"):
-        dd.Solver(da.srkw2())
+        dd.MethodSolver(da.srkw2())
     with pytest.raises(ValueError, match=r"needs \(1,\)"):
         dd.terms(KUBO, tree(TWO_NOISE))
     with pytest.raises(TypeError, match=r"must be a da\.System"):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dalembert as da
-from dalembert.theory.diagnose import FOR_EVERY_SYSTEM
+from dalembert.theory.diagnosis import FOR_EVERY_SYSTEM
 from tiers import tiered
 
 DT = 0.05

@@ -263,7 +263,13 @@ def test_failed_paths_leave_the_statistics():
 
 
 def test_what_cannot_be_had_inside_a_transformation_is_refused(tmp_path):
-    for options in ({"on_failure": "raise"}, {"checkpoint": tmp_path / "run.ckpt"}):
+    ways = {
+        "on_failure": "raise",
+        "checkpoint": tmp_path / "run.ckpt",
+        "workers": 2,
+        "engine": "XLA",
+    }
+    for options in ({name: value} for name, value in ways.items()):
         with pytest.raises(ValueError, match="cannot be had inside jit"):
             jax.jit(lambda beta, o=options: simulate({"beta": beta}, **o))(0.5)
     with pytest.raises(TypeError, match="dt cannot be traced"):

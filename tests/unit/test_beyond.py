@@ -391,7 +391,7 @@ def test_runs_take_the_steps_of_da_step(name):
     )
     assert run.failed == 0
     drawn = theory.paths.draw_increments(system, method, dt, steps, seed=4, path=3)
-    walk = theory.paths.walk(system, method, ([0.7], [0.3]), dt, drawn)
+    walk = theory.paths.walk_path(system, method, ([0.7], [0.3]), dt, drawn)
     np.testing.assert_allclose(run.q[3], walk.q[-1], atol=1e-12)
     np.testing.assert_allclose(run.p[3], walk.p[-1], atol=1e-12)
 

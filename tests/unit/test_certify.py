@@ -19,7 +19,7 @@ from dalembert.methods import (
     srkw2,
     stormer_verlet,
 )
-from dalembert.theory.certify import Certificate, certify
+from dalembert.theory.certificate import Certificate, certify
 from variational_cases import general_dirk
 
 STRUCTURED = [
@@ -270,12 +270,12 @@ def test_str_of_methods_that_fail_or_are_limited():
 
 
 def test_columns_line_up_in_spite_of_combining_characters():
-    from dalembert.methods.coefficients import columns
+    from dalembert.methods.coefficients import text_width
 
     lines = [line for line in str(certify(midpoint())).splitlines() if line.endswith("ok")]
     structure, sums = lines[:8], lines[8:]
-    assert len({columns(line) for line in structure}) == 1
-    assert len({columns(line) for line in sums}) == 1
+    assert len({text_width(line) for line in structure}) == 1
+    assert len({text_width(line) for line in sums}) == 1
 
 
 def test_html_is_escaped_and_complete():

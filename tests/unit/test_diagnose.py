@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dalembert as da
-from dalembert.theory.diagnose import FOR_EVERY_SYSTEM, Diagnosis, diagnose
+from dalembert.theory.diagnosis import FOR_EVERY_SYSTEM, Diagnosis, diagnose
 from dalembert.theory.facts import Probe
 from tiers import tiered
 

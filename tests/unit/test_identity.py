@@ -11,7 +11,7 @@ import pytest
 
 import dalembert as da
 from dalembert.ensemble.checkpoint import DifferentRunError
-from dalembert.ensemble.identity import describe
+from dalembert.ensemble.identity import describe_settings
 from dalembert.ensemble.settings import make_settings
 from traced_functions import by_jvp, by_vjp, jitted
 
@@ -143,22 +143,22 @@ PAIRS = {
 @pytest.mark.parametrize("case", PAIRS)
 def test_other_runs_have_another_description(case):
     make, a, b = PAIRS[case]
-    first, again, other = (text(describe(make(x), exactly=True).record) for x in (a, a, b))
+    first, again, other = (text(describe_settings(make(x), exactly=True).record) for x in (a, a, b))
     assert first == again
     assert first != other
 
 
 def test_noise_of_ones_own_is_known_by_what_it_draws(monkeypatch):
-    before = describe(noisy(Loud()), exactly=True).record
-    assert text(describe(noisy(Loud()), exactly=True).record) == text(before)
+    before = describe_settings(noisy(Loud()), exactly=True).record
+    assert text(describe_settings(noisy(Loud()), exactly=True).record) == text(before)
     monkeypatch.setitem(FACTORS_OF, "dW", 2.0)
-    assert text(describe(noisy(Loud()), exactly=True).record) != text(before)
+    assert text(describe_settings(noisy(Loud()), exactly=True).record) != text(before)
 
 
 def test_options_of_jax_that_change_numbers():
-    before = describe(settings(), exactly=True).record
+    before = describe_settings(settings(), exactly=True).record
     with jax.default_matmul_precision("highest"):
-        assert text(describe(settings(), exactly=True).record) != text(before)
+        assert text(describe_settings(settings(), exactly=True).record) != text(before)
 
 
 def test_a_checkpoint_of_another_function_inside_jit_is_refused(tmp_path):
@@ -192,5 +192,5 @@ def test_a_checkpoint_needs_functions_that_can_be_compared(tmp_path):
 
 def test_descriptions_are_plain_data():
     for params in (Spring(1.0), Pair(1.0, 2.0), {1: [1j, np.ones(2)]}, jax.random.key(0)):
-        record = describe(with_params(params), exactly=False).record
+        record = describe_settings(with_params(params), exactly=False).record
         assert json.loads(json.dumps(record))["system"]["params"] is not None

@@ -1,13 +1,17 @@
 """The order of imports: every room of the package uses those below it and none above."""
 
 import ast
+import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import dalembert
 
 ROOT = Path(dalembert.__file__).parent
+DOCS = Path(__file__).parents[2] / "docs"
 
 FLOORS = (
     ("caches", "known", "operations", "options", "pictures", "precision", "primitives"),
@@ -27,6 +31,11 @@ ORDER = {
 }
 LATER = {("__init__", x) for x in ("theory", "answers", "fitting")} | {("ensemble", "__init__")}
 """Imports inside functions that look up: names found when they are asked for, and the version."""
+
+HOMONYMS = {"Part"}
+"""Of classes: a part of a study, and one of a step with constraints."""
+HIDDEN = {"answers.expect", "fitting.fit"}
+"""Modules that a function of their name hides."""
 
 
 def rooms_of(module: str) -> str:
@@ -86,3 +95,50 @@ def test_what_is_missing_is_named_as_pip_knows_it():
     texts = {file: file.read_text("utf-8") for file in sorted(ROOT.rglob("*.py"))}
     assert not [file for file, text in texts.items() if "dalembert[" in text]
     assert any("pip install" in text for text in texts.values())
+
+
+def test_no_two_classes_have_one_name():
+    places: dict[str, list[str]] = {}
+    for file, node in _top_level():
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            places.setdefault(node.name, []).append(str(file.relative_to(ROOT)))
+    assert len(places) > 100
+    assert {name for name, where in places.items() if len(where) > 1} <= HOMONYMS
+
+
+def test_no_module_is_hidden_by_a_function_of_its_name():
+    """But for systems and studies, whose files are named after what they hold."""
+    hidden = {
+        f"{room.name}.{name}"
+        for room in ROOT.iterdir()
+        if (room / "__init__.py").exists()
+        for name, thing in vars(importlib.import_module(f"dalembert.{room.name}")).items()
+        if (room / f"{name}.py").exists() and not isinstance(thing, ModuleType)
+    }
+    assert "systems.pendulum" in hidden, "or the check sees nothing"
+    others = {name for name in hidden if name.split(".")[0] not in ("systems", "studies")}
+    assert others <= HIDDEN
+
+
+def _top_level():
+    for file in sorted(ROOT.rglob("*.py")):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            yield file, node
+
+
+def test_the_page_on_the_house_names_every_room_and_nothing_that_is_not_there():
+    page = (DOCS / "architecture.md").read_text("utf-8")
+    table = page.partition("## ")[0]
+    assert set(re.findall(r"`([a-z_]+)/?`", table)) == set(ORDER) - {"__init__", "__main__"}
+    files = re.findall(r"`([a-z_/]+\.py)`", page)
+    assert len(files) > 8 and not [file for file in files if not (ROOT / file).exists()]
+
+
+def test_the_picture_of_the_house_has_its_packages_on_their_floors():
+    drawn = (DOCS / "images" / "house.svg").read_text("utf-8")
+    found = {name: int(y) for y, name in re.findall(r'y="(\d+)" class="title">(\w+)<', drawn)}
+    packages = {room.name for room in ROOT.iterdir() if (room / "__init__.py").exists()}
+    assert packages <= set(found)
+    for room, other, _ in imports():
+        if room != other and {room, other} <= packages:
+            assert found[room] <= found[other], f"{room} uses {other} and is drawn below it"

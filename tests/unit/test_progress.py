@@ -149,13 +149,13 @@ def test_the_line_says_what_delays_the_first_step(clock, terminal):
 
 
 def test_a_line_of_its_own_for_what_takes_long(terminal, clock):
-    with telling("midpoint on kubo", "tracing its functions", True):
+    with telling("midpoint on kubo", True):
         clock.now += 3
         wait_for(lambda: terminal.lines)
     assert terminal.lines[0] == "midpoint on kubo: tracing its functions, 3 s"
     assert screen(terminal.getvalue()) == ""
     shown = terminal.getvalue()
-    with telling("midpoint on kubo", "tracing its functions", False):
+    with telling("midpoint on kubo", False):
         clock.now += 3
         time.sleep(3 * progress.TICK)
     assert terminal.getvalue() == shown, "not where it is not wanted"

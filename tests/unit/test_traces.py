@@ -16,7 +16,7 @@ from dalembert.dependence import Degree, degree
 from dalembert.primitives import PRIMITIVES, Facts
 from dalembert.stepping import scalarise
 from dalembert.traces import (
-    apply,
+    apply_equation,
     called,
     closed,
     contains,
@@ -50,7 +50,9 @@ def nested(x):
 
 def by_rule(eqn, inputs):
     inner = called(eqn)
-    return apply(eqn, inputs) if inner is None else evaluate(inner, inputs, by_rule, as_it_is)
+    return (
+        apply_equation(eqn, inputs) if inner is None else evaluate(inner, inputs, by_rule, as_it_is)
+    )
 
 
 def as_it_is(value, _):

@@ -13,7 +13,7 @@ from scipy.linalg import expm
 import dalembert as da
 import variational_cases as cases
 from dalembert.theory.generating import flow_residual, generating_function, generating_order
-from dalembert.theory.paths import walk
+from dalembert.theory.paths import walk_path
 from dalembert.theory.principle import action, principle_residual
 
 
@@ -92,7 +92,7 @@ class TestPrinciple:
         """A path resolved far better than the grids on which the principle is tried."""
         dt = self.T / self.FINE
         increments = da.brownian_path(seed, 0, dt, self.FINE, noises)
-        path = walk(system, da.midpoint(), cases.state(1), dt, increments.dW)
+        path = walk_path(system, da.midpoint(), cases.state(1), dt, increments.dW)
         assert np.all(path.info.converged)
         return np.asarray(path.q), np.asarray(path.p), increments
 

@@ -15,7 +15,7 @@ from scipy import linalg, stats
 
 import dalembert as da
 from dalembert.systems.kubo import kubo_energy
-from dalembert.theory.diagnose import FOR_EVERY_SYSTEM
+from dalembert.theory.diagnosis import FOR_EVERY_SYSTEM
 
 FALSE_ALARM = 1e-6
 PATHS = 30_000

@@ -8,7 +8,7 @@ from scipy import integrate, linalg
 
 import dalembert as da
 from dalembert.systems.kubo import kubo_energy
-from dalembert.theory.diagnose import FOR_EVERY_SYSTEM, diagnose
+from dalembert.theory.diagnosis import FOR_EVERY_SYSTEM, diagnose
 from dalembert.theory.moments import (
     exact_moments,
     exact_stationary_covariance,

@@ -23,7 +23,7 @@ from dalembert.theory.forms import (
     volume_factor,
 )
 from dalembert.theory.paths import draw_increments, sample_points
-from dalembert.theory.quasi_symplecticity import quasi_symplecticity, without_forces
+from dalembert.theory.quasi_symplectic_verdict import quasi_symplecticity, without_forces
 from tiers import tiered
 
 STRUCTURED = ("midpoint", "stormer_verlet", "dirk", "srkw1", "srkw2")

@@ -10,7 +10,7 @@ import pytest
 import dalembert as da
 from dalembert.stepping import many
 from dalembert.systems import fput, heat_chain, langevin, polymer, stochastic_wave
-from dalembert.theory.facts import MOST_TERMS
+from dalembert.theory.sampled import MOST_TERMS
 from tiers import tiered
 
 FEW, MANY = 6, MOST_TERMS + 6

@@ -13,7 +13,7 @@ import pytest
 import dalembert as da
 import variational_cases as cases
 from dalembert.theory.mixed import MixedStep, weights_of
-from dalembert.theory.paths import walk
+from dalembert.theory.paths import walk_path
 from dalembert.theory.principle import discrete_action, discrete_principle_residual
 from dalembert.theory.variational import (
     discrete_hamiltonian,
@@ -154,7 +154,7 @@ class TestAdditiveNoise:
 
     def path(self, method: Any) -> tuple[Any, Any, float, da.Increments]:
         increments = da.brownian_path(5, 0, DT, self.STEPS, 2)
-        made = walk(self.SYSTEM, method, ([0.7], [0.3]), DT, increments)
+        made = walk_path(self.SYSTEM, method, ([0.7], [0.3]), DT, increments)
         assert np.all(made.info.converged)
         return made.q, made.p, DT, increments
 
@@ -371,7 +371,7 @@ class TestDiscretePrinciple:
     dW = np.random.default_rng(7).normal(0, np.sqrt(DT), (STEPS, 1))
 
     def path(self, method: Any) -> tuple[np.ndarray, np.ndarray]:
-        made = walk(cases.coupled(1, 1), method, cases.state(1), DT, self.dW)
+        made = walk_path(cases.coupled(1, 1), method, cases.state(1), DT, self.dW)
         assert np.all(made.info.converged)
         return np.array(made.q), np.array(made.p)
 

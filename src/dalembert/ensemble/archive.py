@@ -19,23 +19,6 @@ import numpy as np
 
 from dalembert.ensemble.spare import SHARE, available_memory, gib
 
-__all__ = [
-    "OtherVersionError",
-    "decode",
-    "encode",
-    "is_blank",
-    "is_marked",
-    "naming",
-    "read",
-    "read_header",
-    "reading",
-    "real_path",
-    "replace",
-    "under",
-    "write",
-    "write_directly",
-]
-
 HEADER = "header.npy"
 MAX_HEADER_BYTES = 2**26
 MARK_BYTES = 512

@@ -21,9 +21,6 @@ from dalembert.ensemble.march import Block, PathState
 from dalembert.ensemble.retake import retaken
 from dalembert.ensemble.schedule import Schedule
 
-__all__ = ["BlockError", "Leg", "SearchStopped", "failed_at", "failed_leg", "picked"]
-
-
 DOUBLE = (
     " JAX gives float64 to Python, and takes it back, only after "
     'jax.config.update("jax_enable_x64", True): write that at the start.'

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from dalembert.ensemble.blame import Leg, SearchStopped, failed_at, failed_leg, picked
-from dalembert.ensemble.initial import InitialStates, path_words
+from dalembert.ensemble.initial import InitialStates, number_words
 from dalembert.ensemble.kernel import Kernel, Saves
 from dalembert.ensemble.legs import Compiled, observe, run_leg
 from dalembert.ensemble.march import Block, PathState, Status
@@ -28,8 +28,6 @@ from dalembert.statistics.observing import on_host
 from dalembert.stepping.project import BadStartError
 from dalembert.stepping.propagator import Maps
 from dalembert.stepping.residuals import Report
-
-__all__ = ["BlockResult", "BlocksStopped", "Pending", "Work", "cores", "run_blocks", "worker_count"]
 
 LEG_SECONDS = 1.0
 """About how long a leg should take: how soon a run can stop, and how often it can be saved."""
@@ -302,7 +300,7 @@ def _padded(settings: Settings, number: int) -> np.ndarray:
 def _block(work: Work, number: int) -> Block:
     settings = work.settings
     return Block(
-        path_words(_padded(settings, number)),
+        number_words(_padded(settings, number)),
         np.arange(settings.block_paths) < settings.size(number),
         seed_words(settings.seed),
         np.asarray(settings.dt, settings.dtype),

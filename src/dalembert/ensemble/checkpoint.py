@@ -29,8 +29,6 @@ from dalembert.ensemble.lock import held
 from dalembert.ensemble.settings import Settings
 from dalembert.ensemble.tally import Tally
 
-__all__ = ["Checkpoint", "CheckpointFile", "Progress", "differences", "remove_checkpoint"]
-
 KIND, SCHEMA = "dalembert checkpoint", 3
 
 MAX_VALUES = 100

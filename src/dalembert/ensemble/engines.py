@@ -36,17 +36,6 @@ from dalembert.noise import Noise
 from dalembert.stepping.propagator import Maps, Propagator
 from dalembert.stepping.stepper import Stepper
 
-__all__ = [
-    "ENGINES",
-    "Choice",
-    "Engine",
-    "RefusedError",
-    "Steps",
-    "choose_engine",
-    "find_engines",
-    "known",
-]
-
 March = Callable[[PathState, int, int], tuple[PathState, Any]]
 OnBlock = Callable[[Block], March]
 
@@ -156,7 +145,7 @@ class KernelInRegisters:
         return self.compile_anywhere(steps)
 
     def compile_anywhere(self, steps: Steps) -> OnBlock:
-        """The same, on any device that can run or interpret the kernel."""
+        """`compile` without looking at the device: tests interpret the kernel on a CPU."""
         from dalembert.ensemble.registers import march_in_registers, why_not_in_registers
 
         params = steps.stepper.system.params if steps.maps is None else steps.maps

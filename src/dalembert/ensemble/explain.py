@@ -13,8 +13,6 @@ from dalembert.stepping.step import check_method
 from dalembert.stepping.stepper import make_stepper
 from dalembert.system import System
 
-__all__ = ["explain"]
-
 USUAL_DT, USUAL_PATHS = 0.1, 1024
 """Of the run for which an engine is chosen; the choice does not depend on them."""
 

@@ -20,8 +20,6 @@ from dalembert.pictures import (
 )
 from dalembert.statistics.observing import at_door
 
-__all__ = ["animate", "from_xarray", "phase_portrait", "plot", "to_arviz", "to_xarray"]
-
 
 def to_xarray(run: Run) -> Any:
     """The results of all statistics, and what else they have collected, by name."""

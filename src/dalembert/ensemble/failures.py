@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-__all__ = ["Failures"]
-
 
 @dataclass(frozen=True)
 class Failures:

@@ -17,14 +17,13 @@ import numpy as np
 from dalembert.digest import ORDERS, digest_or_reason
 from dalembert.ensemble.initial import example_key
 from dalembert.ensemble.settings import Settings
+from dalembert.functions import arguments_like
 from dalembert.noise import Gaussian, Halves, Increments, Recorded, ThreePoint, Zero, seed_words
 from dalembert.precision import cast
 from dalembert.statistics.observing import Observing, at_door, in_words
 from dalembert.statistics.statistic import Statistic, recorded
 from dalembert.stepping.derived import DerivedMethod, DerivedSystem
 from dalembert.system import System
-
-__all__ = ["Description", "arguments_like", "describe", "describe_functions", "versions"]
 
 UNKNOWN = "unknown"
 
@@ -72,7 +71,7 @@ class Description:
             )
 
 
-def describe(settings: Settings, exactly: bool) -> Description:
+def describe_settings(settings: Settings, exactly: bool) -> Description:
     """The description of a run, for a checkpoint with derivatives that functions define."""
     system, unknown = settings.system, {}
 
@@ -104,7 +103,7 @@ def describe(settings: Settings, exactly: bool) -> Description:
 
 
 def _numbers(settings: Settings, unknown: dict[str, str]) -> dict[str, Any]:
-    """What can change where functions do not; the usual noise may depend on the step size."""
+    """The numbers of a run besides its functions; the usual noise may depend on the step size."""
     return {
         "dt": float(settings.dt),
         "t_end": float(settings.t_end),
@@ -123,7 +122,7 @@ def _method(
     """The coefficients; a method from outside the package also by what its steps compute."""
     dtype = settings.dtype
     if isinstance(method, DerivedMethod) and isinstance(system, DerivedSystem) and system.one:
-        like = arguments_like(system.one, dtype)
+        like = run_arguments(system.one, dtype)
         read = {k: _traced(unknown, k, fun, *like) for k, fun in method.functions().items()}
         of = _method(method.of, system.one, settings, unknown)
         return of | {"family": method.family, "of": of["family"], "functions": read}
@@ -151,7 +150,7 @@ def _statistics(settings: Settings, unknown: dict[str, str]) -> dict[str, Any]:
 
     The package's own are known by their class and its version, others by a trace as well.
     """
-    like, found = arguments_like(settings.system, settings.dtype), {}
+    like, found = run_arguments(settings.system, settings.dtype), {}
     for key, statistic in settings.statistics:
         label = in_words(key)
         functions = statistic.functions().items()
@@ -182,7 +181,7 @@ def describe_functions(
 ) -> tuple[dict[str, str | None], dict[str, str]]:
     """The functions of a system by what they compute, and why for those that have no such name."""
     unknown: dict[str, str] = {}
-    orders, arguments = ORDERS if exactly else 0, arguments_like(system, dtype)
+    orders, arguments = ORDERS if exactly else 0, run_arguments(system, dtype)
     params = arguments[2 + system.time :]
 
     def described(name: str, fun: Any, like: tuple[Any, ...]) -> str | None:
@@ -209,11 +208,10 @@ def describe_functions(
     return found, unknown
 
 
-def arguments_like(system: System, dtype: np.dtype) -> tuple[Any, ...]:
+def run_arguments(system: System, dtype: np.dtype) -> tuple[Any, ...]:
     """What the functions of a system are called with in a run."""
-    z = jax.ShapeDtypeStruct(system.shape, dtype)
-    like = (z, z, *([jax.ShapeDtypeStruct((), dtype)] if system.time else []))
-    return like if system.params is None else (*like, cast(system.params, dtype))
+    params = cast(system.params, dtype)
+    return arguments_like(system.shape, params, time=system.time, dtype=dtype)
 
 
 def _traced(

@@ -17,20 +17,11 @@ from dalembert.stepping.project import BadStartError, check_start
 from dalembert.system import System
 from dalembert.traces import reads_argument
 
-__all__ = [
-    "InitialStates",
-    "example_key",
-    "initial_states",
-    "inverse_cdf_sampler",
-    "rejection_sampler",
-    "sampled_state",
-]
-
 InitialStates = Callable[[np.ndarray], tuple[Any, Any]]
 """Path numbers, shape (n,), to their initial q and p, shape (n, dim)."""
 
 
-def path_words(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def number_words(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Path numbers as pairs of 32-bit words, which every device can hold."""
     low = (numbers & np.uint64(0xFFFFFFFF)).astype(np.uint32)
     return low, (numbers >> np.uint64(32)).astype(np.uint32)
@@ -106,7 +97,7 @@ def _sampled(system: System, sampler: Any, seed: int, dtype: np.dtype) -> Initia
     sample = _compiled(Keyed(sampler, (reads, known_by)), shape)
 
     def states(numbers: np.ndarray) -> tuple[Any, Any]:
-        q, p = jax.tree.map(np.asarray, cast(sample(words, path_words(numbers)), dtype))
+        q, p = jax.tree.map(np.asarray, cast(sample(words, number_words(numbers)), dtype))
         is_fine = np.all(np.isfinite(q) & np.isfinite(p), axis=1)
         if not np.all(is_fine):
             number = numbers[np.argmin(is_fine)]

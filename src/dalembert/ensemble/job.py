@@ -22,8 +22,6 @@ from dalembert.ensemble.run import Run
 from dalembert.ensemble.sigterm import Terminated, ending_on_sigterm, undisturbed
 from dalembert.ensemble.tally import Tally
 
-__all__ = ["FailedPathsError", "Interrupted", "Job"]
-
 ROUND_SECONDS = 5.0
 """About how long processes work before they exchange results."""
 
@@ -36,7 +34,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class FailedPathsError(RuntimeError):
-    """Paths could not go on, and that was to end the run."""
+    """Paths have failed in a run with `on_failure="raise"`."""
 
 
 class Job:

@@ -20,8 +20,6 @@ from dalembert.statistics.statistic import Data
 from dalembert.stepping.residuals import Report
 from dalembert.stepping.stepper import Stepper
 
-__all__ = ["Kernel", "Saves"]
-
 
 class Saves(NamedTuple):
     """What statistics note at some save times, and kept states; first axis: saves."""

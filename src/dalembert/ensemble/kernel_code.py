@@ -14,7 +14,7 @@ from dalembert.operations import OPERATIONS
 from dalembert.primitives import PRIMITIVES
 from dalembert.traces import (
     Trace,
-    apply,
+    apply_equation,
     called,
     equations,
     evaluate,
@@ -22,8 +22,6 @@ from dalembert.traces import (
     is_trace,
     name_of,
 )
-
-__all__ = ["IN_TRITON", "evaluate_expanded", "expanded", "operations"]
 
 IN_TRITON = frozenset(name for name, known in PRIMITIVES.items() if known.triton)
 """Primitives that Triton computes to rounding."""
@@ -51,7 +49,7 @@ def _outputs(eqn: Any, inputs: list[Any]) -> list[Any]:
     inner = called(eqn)
     if inner is not None:
         return evaluate_expanded(inner, inputs)
-    return apply(eqn, inputs, **jax.tree.map(_expanded_code, eqn.params, is_leaf=is_trace))
+    return apply_equation(eqn, inputs, **jax.tree.map(_expanded_code, eqn.params, is_leaf=is_trace))
 
 
 def _expanded_code(value: Any) -> Any:

@@ -19,8 +19,6 @@ from dalembert.elementary import rough_inverse
 from dalembert.operations import OPERATIONS
 from dalembert.traces import called, evaluate, facts, name_of
 
-__all__ = ["Lanes", "NoVectorFormError"]
-
 FLAGS = ("contract", "arcp")
 """What may be changed: products and sums may be fused, and a division by what is the same in every
 step may become a product."""

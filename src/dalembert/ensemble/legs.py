@@ -22,8 +22,6 @@ from dalembert.ensemble.places import to_host
 from dalembert.ensemble.schedule import Schedule
 from dalembert.statistics.statistic import Data
 
-__all__ = ["Compiled", "LegResult", "compile_run", "run_leg"]
-
 AHEAD = 8
 """Chunks that a device is given before it is known whether all paths could take the first."""
 

@@ -13,8 +13,6 @@ try:
 except ImportError:  # Windows: there the place is tried, but not locked.
     fcntl = None
 
-__all__ = ["held"]
-
 MARK = b"dalembert"
 
 

@@ -19,24 +19,6 @@ from dalembert.stepping.propagator import Propagator
 from dalembert.stepping.residuals import tolerance, worse
 from dalembert.stepping.stepper import Stepper
 
-__all__ = [
-    "OPTIONAL",
-    "Block",
-    "Fast",
-    "Moving",
-    "PathState",
-    "Status",
-    "Stretch",
-    "accepted",
-    "advanced",
-    "choose",
-    "march_fast",
-    "march_safe",
-    "moving",
-    "needed",
-]
-
-
 OPTIONAL = frozenset(Increments._fields) - {"dW", "truncated"}
 """Increments that only some methods use."""
 

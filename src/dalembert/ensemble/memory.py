@@ -11,8 +11,6 @@ from dalembert.ensemble.settings import Settings
 from dalembert.ensemble.spare import SHARE, available_memory, gib
 from dalembert.statistics.observing import in_words
 
-__all__ = ["bytes_of_ends", "check_memory", "needed_memory"]
-
 Shapes = Mapping[str, tuple[Any, Any, Any, Any]]
 """Shapes and types of values, memories, rows and ends of a block, by the key of the statistic."""
 

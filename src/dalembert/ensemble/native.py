@@ -25,8 +25,6 @@ from dalembert.stepping.residuals import tolerance
 from dalembert.stepping.scalarise import NotScalarError
 from dalembert.stepping.stepper import Stepper
 
-__all__ = ["NativeMarch", "compile_march", "vector_march"]
-
 WORD, LONG, POINTER = ir.IntType(32), ir.IntType(64), ir.PointerType()
 REGISTERS = {1: 4, 2: 2}
 """Vector registers for one number of many paths, by degrees of freedom: independent ones hide how

@@ -8,8 +8,6 @@ import numpy as np
 from dalembert.statistics import Axis, Histogram, Mean, SampleMean, Statistic
 from dalembert.statistics.statistic import Data, not_saved, restored
 
-__all__ = ["Observed", "observed_before", "observed_from"]
-
 AXIS_FIELDS = ("low", "high", "bins", "periodic")
 
 

@@ -12,8 +12,6 @@ from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.expressions import vector
 from dalembert.stepping.scalarise import scalarise
 
-__all__ = ["draw_scalars", "is_unrolled", "step_scalars"]
-
 MAX_UNROLLED = 150
 """Operations of a step that may be written out for every step of a group."""
 

@@ -13,8 +13,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dalembert.system import System
 
-__all__ = ["Place", "find_places", "to_host"]
-
 
 @dataclass(frozen=True)
 class Place:

@@ -8,8 +8,6 @@ import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["ProgressBar", "telling"]
-
 DELAY = 1.0
 """Seconds before the line appears: short runs need none."""
 
@@ -104,10 +102,10 @@ class ProgressBar:
 
 
 @contextmanager
-def telling(title: str, busy: str, shown: bool) -> Iterator[None]:
-    """Say what the program is busy with, if that takes longer, in a line that goes in the end."""
+def telling(title: str, shown: bool) -> Iterator[None]:
+    """Say that functions are traced, if that takes longer, in a line that goes in the end."""
     bar, done = ProgressBar(1, 0, title, shown), threading.Event()
-    bar.busy = busy
+    bar.busy = "tracing its functions"
 
     def draw() -> None:
         while not done.wait(TICK):

@@ -11,7 +11,7 @@ from dalembert.captured import captured
 from dalembert.digest import traced_key
 from dalembert.ensemble.blocks import Work, worker_count
 from dalembert.ensemble.engines import Steps, choose_engine, find_engines
-from dalembert.ensemble.identity import Description, arguments_like, describe
+from dalembert.ensemble.identity import Description, describe_settings, run_arguments
 from dalembert.ensemble.initial import InitialStates, initial_states
 from dalembert.ensemble.kernel import Kernel
 from dalembert.ensemble.legs import compile_run
@@ -23,8 +23,6 @@ from dalembert.statistics.observing import Observing
 from dalembert.stepping.derived import make_any_stepper
 from dalembert.stepping.propagator import Maps, make_maps
 from dalembert.stepping.residuals import Report
-
-__all__ = ["Ready", "make_ready", "ready_again"]
 
 SMALL_ENDS = 2**26
 """Bytes up to which the ends of all blocks are kept in a checkpoint without being asked for."""
@@ -66,7 +64,7 @@ def make_ready(
     observing = Observing.checked(settings.system, settings.dtype, settings.statistics)
     with jax.enable_x64(settings.dtype == np.float64):
         starts = _starts(settings)
-        description = describe(settings, exactly)
+        description = describe_settings(settings, exactly)
         if exactly:
             description.check_complete()
         kernel = _make_kernel(settings, description, observing)
@@ -136,7 +134,7 @@ def _make_kernel(settings: Settings, description: Description, observing: Observ
     stepper: Any = make_any_stepper(
         settings.system, settings.method, settings.dtype, known_by=description.functions
     )
-    like = arguments_like(settings.system, settings.dtype)
+    like = run_arguments(settings.system, settings.dtype)
     reads = [captured(fun, partial(traced_key, fun, *like)) for *_, fun in settings.functions]
     return Kernel(
         stepper,

@@ -26,8 +26,6 @@ from dalembert.noise import Group, Noise, pick
 from dalembert.stepping.expressions import vector
 from dalembert.stepping.scalarise import NotScalarError
 
-__all__ = ["march_in_registers", "why_not_in_registers"]
-
 TILE, WARPS = 64, 1
 """Paths of a program and the warps that share them: with one, a look at all paths is cheap, and two
 paths per thread hide how long an operation takes."""

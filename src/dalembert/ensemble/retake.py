@@ -16,8 +16,6 @@ from dalembert.ensemble.legs import Compiled
 from dalembert.ensemble.march import Block, PathState, Status, choose
 from dalembert.ensemble.places import to_host
 
-__all__ = ["retaken"]
-
 WAITING = np.int32(-1)
 """Status of paths that do not take part."""
 

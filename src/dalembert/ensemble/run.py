@@ -16,8 +16,6 @@ from dalembert.statistics.observing import at_door, data_from_record, data_to_re
 from dalembert.statistics.stop_times import Stopped
 from dalembert.system import System
 
-__all__ = ["Run", "load"]
-
 KIND, SCHEMA = "dalembert run", 3
 
 KEPT = ("q", "p", "stop_times")

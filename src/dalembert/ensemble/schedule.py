@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["SAVES_PER_LEG", "Schedule"]
-
 SAVES_PER_LEG = 32
 """Room for saves in a leg of a small system: few legs in a long run, little memory."""
 

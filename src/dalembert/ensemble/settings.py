@@ -16,8 +16,6 @@ from dalembert.statistics import Histogram, Mean, Statistic
 from dalembert.stepping.step import check_method
 from dalembert.system import System
 
-__all__ = ["Settings", "make_settings"]
-
 
 class Grain(NamedTuple):
     """How many paths and steps a kind of device takes at a time.
@@ -95,7 +93,7 @@ class Settings:
 
     @property
     def truncation(self) -> int | None:
-        """The k of bounded increments that keep the noise, if they are a choice that is open."""
+        """The k that ΔW can be truncated with without a loss, if no other noise was asked for."""
         is_free = self.system.noises > 0 and self.noise == Gaussian()
         can_do = is_free and self.method.needs_for(self.system) == {"dW"}
         return harmless_truncation(self.dt) if can_do else None

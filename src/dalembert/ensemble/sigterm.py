@@ -13,8 +13,6 @@ from typing import Any
 
 from dalembert.ensemble.processes import leave_together
 
-__all__ = ["Terminated", "ending_on_sigterm", "undisturbed"]
-
 
 class Terminated(SystemExit):
     """Raised where the signal arrives; its message says what was done and how to go on."""

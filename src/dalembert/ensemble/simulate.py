@@ -24,8 +24,6 @@ from dalembert.precision import is_traced, traced_dtype
 from dalembert.statistics import Histogram, Statistic
 from dalembert.system import System
 
-__all__ = ["prepare", "simulate"]
-
 
 def simulate(
     system: System,
@@ -135,7 +133,7 @@ def simulate(
     if is_traced(given):
         usual = None if on_failure == "warn" else on_failure
         unusual = {"checkpoint": checkpoint, "on_failure": usual, "shard": shard or None}
-        unusual["executor"] = executor
+        unusual |= {"executor": executor, "workers": workers, "engine": engine}
         for name, value in unusual.items():
             if value is not None:
                 raise ValueError(f"{name} cannot be had inside jit, vmap or grad: leave it out.")
@@ -168,7 +166,7 @@ def prepare(
         whole("workers", workers, 1)
     options = _check_checkpoint(checkpoint)
     ends = False if options is None else options.ends
-    with telling(settings.title, "tracing its functions", progress and jax.process_index() == 0):
+    with telling(settings.title, progress and jax.process_index() == 0):
         if like is None or options is not None:
             ready = make_ready(settings, options is not None, workers, engine, shard, ends)
         else:

@@ -3,8 +3,6 @@
 import os
 from pathlib import Path
 
-__all__ = ["SHARE", "available_memory", "gib"]
-
 SHARE = 0.8
 """Of the memory that is free, how much a run or a file may take."""
 

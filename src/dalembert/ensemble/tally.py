@@ -11,8 +11,6 @@ from dalembert.ensemble.places import to_host
 from dalembert.statistics.observing import data_from_record, data_to_record
 from dalembert.statistics.statistic import Data, Statistic
 
-__all__ = ["Tally", "tally_of_block"]
-
 
 @dataclass(frozen=True)
 class Tally:

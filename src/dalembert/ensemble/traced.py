@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 
 from dalembert.ensemble.identity import describe_functions
-from dalembert.ensemble.initial import check_state_shape, path_words, sampled_state
+from dalembert.ensemble.initial import check_state_shape, number_words, sampled_state
 from dalembert.ensemble.settings import Settings
 from dalembert.noise import initial_key, seed_words
 from dalembert.precision import cast
@@ -25,8 +25,6 @@ from dalembert.statistics import Binned, SampleMean
 from dalembert.statistics.observing import Observing, at_door
 from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.stepper import make_stepper
-
-__all__ = ["TracedRun", "simulate_traced"]
 
 
 @partial(
@@ -126,7 +124,7 @@ def simulate_traced(settings: Settings, dtype: np.dtype) -> TracedRun:
     system, params = settings.system, cast(settings.system.params, dtype)
     noise, seed = cast(settings.noise, dtype), seed_words(settings.seed)
     dt, saves = jnp.asarray(settings.dt, dtype), settings.schedule.save_steps
-    words = path_words(_numbers(settings))
+    words = number_words(_numbers(settings))
     observing = Observing.checked(system, dtype, settings.statistics)
     observing.check(settings.times)
     observing.shapes(settings.run_paths)
@@ -210,7 +208,7 @@ def _initial_states(settings: Settings, dtype: np.dtype) -> tuple[Any, Any]:
         def sampled(words: Any) -> tuple[Any, Any]:
             return sampled_state(sampler, system.shape, initial_key(seed, words))
 
-        return cast(jax.vmap(sampled)(path_words(numbers)), dtype)
+        return cast(jax.vmap(sampled)(number_words(numbers)), dtype)
 
     def of_paths(name: str, value: Any) -> Any:
         x = jnp.asarray(value, dtype)

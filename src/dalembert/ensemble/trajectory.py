@@ -11,8 +11,6 @@ import numpy as np
 from dalembert.ensemble import archive
 from dalembert.ensemble.run import Run
 
-__all__ = ["to_trajectory"]
-
 
 class _Frame(NamedTuple):
     """One save of one path: arrays of shape (N, 3)."""

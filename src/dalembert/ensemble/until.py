@@ -27,8 +27,6 @@ from dalembert.stepping.stopping import (
 )
 from dalembert.system import System
 
-__all__ = ["Until"]
-
 NAME = "stopped"
 """Of the statistic of the event among the others."""
 

@@ -13,8 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-__all__ = ["gather", "row", "rows_of", "unpack"]
-
 
 def rows_of(arrays: Sequence[Any], word: np.dtype) -> Any:
     """Arrays of one length as rows of words; there is a power of two of rows, the last are zeros.

@@ -19,7 +19,16 @@ from dalembert.methods.conditions import (
     residual,
 )
 from dalembert.methods.method import LAGRANGE_DALEMBERT, Convergence, Promises, orders
-from dalembert.methods.stages import DT, DW, DZ, Field, StageSystem, along, along_noises, assemble
+from dalembert.methods.stages import (
+    DT,
+    DW,
+    DZ,
+    FieldTerm,
+    StageSystem,
+    along,
+    along_noises,
+    assemble,
+)
 
 _HALF = Fraction(1, 2)
 
@@ -55,7 +64,7 @@ class AdditiveTableau(Tableau):
     def rows(self, noises: int) -> StageSystem:
         """Stages shared by all noises, whose constant fields are taken at any one of them."""
 
-        def fields(a: Any, stage: int, omega: float, zeta: float) -> list[Field]:
+        def fields(a: Any, stage: int, omega: float, zeta: float) -> list[FieldTerm]:
             noise = along_noises(noises, DW, [omega], stage) + along_noises(
                 noises, DZ, [zeta], stage
             )
@@ -100,7 +109,7 @@ class AdditiveTableau(Tableau):
 
 
 SPREAD = "E Σ α_i η_i² = h/2"
-"""The condition of order 3/2 that a drift makes superfluous which is linear along the noises."""
+"""The condition of order 3/2 that is not needed where the drift is linear along the noises."""
 
 
 def additive_midpoint() -> AdditiveTableau:

@@ -12,7 +12,7 @@ from dalembert.methods.method import NOISE_KINDS, SYMPLECTIC, Convergence, Promi
 from dalembert.methods.stages import (
     DT,
     DW,
-    Field,
+    FieldTerm,
     Increment,
     StageSystem,
     along,
@@ -102,7 +102,7 @@ class BracketTableau(Tableau):
     def rows(self, noises: int) -> StageSystem:
         """Stages shared by all fields and their brackets."""
 
-        def fields(a: Any) -> list[Field]:
+        def fields(a: Any) -> list[FieldTerm]:
             found = along(None, DT, a) + along_noises(noises, DW, a)
             if self.brackets == "drift" and noises:
                 found += along((0, 1), DriftBracket(0), a) + along((1, (1, 0)), DoubleBracket(), a)

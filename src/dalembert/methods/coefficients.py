@@ -73,7 +73,7 @@ def parameter(name: str, value: Any) -> float:
         ) from error
 
 
-def columns(text: str) -> int:
+def text_width(text: str) -> int:
     """Width of ``text`` on a terminal: the bar of b̄ takes no column of its own."""
     return sum(not unicodedata.combining(character) for character in text)
 
@@ -223,8 +223,8 @@ class Tableau(Method):
         width = max(len(text) for line in cells for text in line)
         lines = [" ".join(text.rjust(width) for text in line) for line in cells]
         head = " over ".join(SYMBOLS.get(key, key) for key in (matrix, weights) if key is not None)
-        across = max(columns(head), len(lines[0]))
+        across = max(text_width(head), len(lines[0]))
         rule = ["-" * across] if matrix is not None and weights is not None else []
         split = len(body)
         parts = [head, *lines[:split], *rule, *lines[split:]]
-        return [part + " " * (across - columns(part)) for part in parts]
+        return [part + " " * (across - text_width(part)) for part in parts]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from dalembert.methods.coefficients import Matrix, Tableau, Vector, gauss_coefficients
 from dalembert.methods.conditions import one_conjugacy_residual
 from dalembert.methods.method import SYMPLECTIC, Convergence, Promises
-from dalembert.methods.stages import DT, DW, Field, StageSystem, along, assemble
+from dalembert.methods.stages import DT, DW, FieldTerm, StageSystem, along, assemble
 from dalembert.noise import Increments
 
 
@@ -62,8 +62,8 @@ class NinomiyaVictoirTableau(Tableau):
         first = [(r, Heads(r), self.a, self.alpha) for r in range(noises - 1)]
         last = [(r, Tails(r), self.a, self.alpha) for r in reversed(range(noises - 1))]
         middle = [(r, DW(r), self.a, self.alpha) for r in range(noises)[-1:]]
-        stages: list[list[Field]] = []
-        done: list[Field] = []
+        stages: list[list[FieldTerm]] = []
+        done: list[FieldTerm] = []
         for which, increment, a, alpha in [half_step, *first, *middle, *last, half_step]:
             begin = len(stages)
             stages += [[*done, *along(which, increment, row, begin)] for row in a]

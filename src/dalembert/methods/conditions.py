@@ -58,7 +58,7 @@ def failing(residuals: Residuals) -> list[str]:
 
 
 def classical_conditions(alpha: Array, a: Array, order: int) -> Residuals:
-    """Those of a Runge–Kutta method up to an order of four."""
+    """Residuals of the order conditions of a Runge–Kutta method without noise, up to order four."""
     conditions: dict[str, tuple[int, float, Callable[..., Any]]] = {
         "Σ α = 1": (1, 1, lambda w, a, c: w.sum()),
         "αᵀ a e = 1/2": (2, 1 / 2, lambda w, a, c: w @ c),

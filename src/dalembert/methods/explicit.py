@@ -16,7 +16,16 @@ from dalembert.methods.coefficients import Matrix, Tableau, Vector
 from dalembert.methods.conditions import Array, Residuals, conjugacy_residual, residual, row_sums
 from dalembert.methods.mean_square import MeanSquareTableau, promises_by_sums
 from dalembert.methods.method import Convergence, Promises
-from dalembert.methods.stages import DT, DW, DZ, Field, StageSystem, along, along_noises, assemble
+from dalembert.methods.stages import (
+    DT,
+    DW,
+    DZ,
+    FieldTerm,
+    StageSystem,
+    along,
+    along_noises,
+    assemble,
+)
 
 _HALF = Fraction(1, 2)
 
@@ -56,7 +65,7 @@ class ExplicitTableau(Tableau):
     def rows(self, noises: int) -> StageSystem:
         """Stages shared by all noises."""
 
-        def fields(a: Any, b: Any, b_z: Any) -> list[Field]:
+        def fields(a: Any, b: Any, b_z: Any) -> list[FieldTerm]:
             noise = along_noises(noises, DW, b) + along_noises(noises, DZ, b_z)
             return along(None, DT, a) + noise
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from dalembert.methods.coefficients import Matrix, Number, Tableau, Vector
 from dalembert.methods.explicit import NO_EXPLICIT_METHOD
 from dalembert.methods.method import LAGRANGE_DALEMBERT, Convergence, Promises
-from dalembert.methods.stages import DT, DW, Field, Increment, StageSystem, along, assemble
+from dalembert.methods.stages import DT, DW, FieldTerm, Increment, StageSystem, along, assemble
 from dalembert.methods.weak import weak_structure
 from dalembert.noise import Increments
 
@@ -99,11 +99,11 @@ class ExplicitWeakTableau(Tableau):
         # The stages Ĥ enter by β2 alone.
         uses_mixed = self.beta2.any()
 
-        def fields(a: Any, weights_of: Callable[[int], Any]) -> list[Field]:
+        def fields(a: Any, weights_of: Callable[[int], Any]) -> list[FieldTerm]:
             noise = (along(r, DW(r), weights_of(r), s * (1 + r)) for r in every)
             return sum(noise, along(None, DT, a))
 
-        def mixed(k: int, b: Any) -> list[Field]:
+        def mixed(k: int, b: Any) -> list[FieldTerm]:
             others = [r for r in every if r != k] if uses_mixed else []
             return [field for r in others for field in along(r, Mixed(k, r), b, s * (1 + r))]
 

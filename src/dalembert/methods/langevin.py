@@ -18,7 +18,7 @@ from dalembert.methods.stages import (
     Increment,
     Row,
     StageSystem,
-    numbers,
+    noise_numbers,
     of_noise,
 )
 from dalembert.noise import Increments
@@ -131,7 +131,7 @@ def rows_of_flows(flows: Iterable[FlowOfLetter], noises: int) -> StageSystem:
         return Entry(term, len(q_rows) - 1, len(p_rows) - 1, increment, weight)
 
     def noise(kind: Callable[[int], Increment]) -> Row:
-        return tuple(entry((k, r), kind(r)) for k in NOISE_TERMS[1:] for r in numbers(noises))
+        return tuple(entry((k, r), kind(r)) for k in NOISE_TERMS[1:] for r in noise_numbers(noises))
 
     def of_letter(letter: str, number: int, count: int) -> Row:
         match letter:

@@ -21,7 +21,7 @@ from dalembert.methods.conditions import (
     row_sums,
 )
 from dalembert.methods.method import LAGRANGE_DALEMBERT, Convergence, Promises, orders
-from dalembert.methods.stages import DT, DW, Field, StageSystem, along, along_noises, assemble
+from dalembert.methods.stages import DT, DW, FieldTerm, StageSystem, along, along_noises, assemble
 
 _HALF = Fraction(1, 2)
 
@@ -70,7 +70,7 @@ class MeanSquareTableau(Tableau):
     def rows(self, noises: int) -> StageSystem:
         """Stages shared by all noises; H, F, h and f have coefficients of their own."""
 
-        def fields(*weights: Any) -> list[Field]:
+        def fields(*weights: Any) -> list[FieldTerm]:
             of_drift, of_noise = (list(zip(*w, strict=True)) for w in (weights[:3], weights[3:]))
             return along(None, DT, of_drift) + along_noises(noises, DW, of_noise)
 

@@ -12,24 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 from dalembert.noise import Increments
 from dalembert.system import ALL, BRACKET_TERMS, DRIFT_TERMS, NOISE_TERMS, Bracket, Term
 
-__all__ = [
-    "DT",
-    "DW",
-    "DZ",
-    "Entry",
-    "Field",
-    "Increment",
-    "Row",
-    "StageSystem",
-    "along",
-    "along_noises",
-    "assemble",
-    "numbers",
-    "of_noise",
-]
 
-
-def numbers(noises: int) -> Iterable[int]:
+def noise_numbers(noises: int) -> Iterable[int]:
     """The numbers of so many noises; ALL of them together have one."""
     return (ALL,) if noises == ALL else range(noises)
 
@@ -57,7 +41,7 @@ class Increment:
 
     @property
     def is_joint(self) -> bool:
-        """Whether it belongs to ALL noises: one number for each, which their term is told."""
+        """Whether it has one number for each noise, which the term of ALL noises is given."""
         return getattr(self, "noise", None) == ALL
 
     @property
@@ -140,7 +124,7 @@ class StageSystem:
         return [e for row in (*self.q_rows, *self.p_rows) for e in row if e.weight]
 
 
-class Field(NamedTuple):
+class FieldTerm(NamedTuple):
     """A field at a stage: the drift (None), a noise by its number, or a bracket of fields.
 
     `weight` is one number for all of the field, or three for its H_p, H_q and F parts.
@@ -154,19 +138,19 @@ class Field(NamedTuple):
 
 def along(
     which: int | Bracket | None, increment: Increment, weights: Iterable[Any], first: int = 0
-) -> list[Field]:
+) -> list[FieldTerm]:
     """One field at consecutive stages."""
-    return [Field(which, first + j, increment, weight) for j, weight in enumerate(weights)]
+    return [FieldTerm(which, first + j, increment, weight) for j, weight in enumerate(weights)]
 
 
 def along_noises(
     noises: int, kind: Callable[[int], Increment], weights: Sequence[Any], first: int = 0
-) -> list[Field]:
+) -> list[FieldTerm]:
     """The fields of all noises at stages that they share, each with an increment of its own."""
-    return [field for r in numbers(noises) for field in along(r, kind(r), weights, first)]
+    return [field for r in noise_numbers(noises) for field in along(r, kind(r), weights, first)]
 
 
-def assemble(stages: Sequence[Iterable[Field]]) -> StageSystem:
+def assemble(stages: Sequence[Iterable[FieldTerm]]) -> StageSystem:
     """Rows from fields; stage i has rows number i + 1, the last one is the new state."""
     rows: tuple[list[Row], list[Row]] = ([()], [()])
     for fields in stages:

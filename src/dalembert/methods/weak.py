@@ -15,7 +15,7 @@ import numpy as np
 from dalembert.methods.coefficients import Matrix, Number, Tableau, Vector, parameter
 from dalembert.methods.conditions import Array, Residuals, conjugacy_residual
 from dalembert.methods.method import LAGRANGE_DALEMBERT, Convergence, Promises
-from dalembert.methods.stages import DT, DW, Field, StageSystem, along, assemble
+from dalembert.methods.stages import DT, DW, FieldTerm, StageSystem, along, assemble
 
 _HALF, _QUARTER, _EIGHTH = Fraction(1, 2), Fraction(1, 4), Fraction(1, 8)
 _THIRD, _SIXTH = Fraction(1, 3), Fraction(1, 6)
@@ -90,7 +90,7 @@ class WeakTableau(Tableau):
 
     @property
     def stages_in_words(self) -> str:
-        """Those of the drift, and those of a noise that enter at all."""
+        """Stages of the drift + stages of each noise that enter the step, as in "2 + 3"."""
         of_noise = np.any([self.beta, *self.b0, *self.b1, *self.b3], axis=0)
         return f"{self.stages} + {np.count_nonzero(of_noise)}"
 
@@ -98,7 +98,7 @@ class WeakTableau(Tableau):
         """Stages of the drift, then those of every noise."""
         s = self.stages
 
-        def fields(a: Any, own: int | None, b: Any, b_other: Any) -> list[Field]:
+        def fields(a: Any, own: int | None, b: Any, b_other: Any) -> list[FieldTerm]:
             noise = (
                 along(r, DW(r), b if r == own else b_other, first=s * (1 + r))
                 for r in range(noises)

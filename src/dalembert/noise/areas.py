@@ -7,8 +7,6 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["MAX_AREA_TERMS", "levy_areas", "numbers_of_areas"]
-
 MAX_AREA_TERMS = 2**16
 """More is taken for a mistake: the error of the law, h/K, is far below that of any method."""
 

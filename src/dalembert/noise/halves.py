@@ -10,8 +10,6 @@ from dalembert.noise.increments import Group, Increments, Kind, Noise
 from dalembert.noise.kinds import Gaussian
 from dalembert.noise.philox import Integer
 
-__all__ = ["Halves"]
-
 
 @dataclass(frozen=True)
 class Halves(Kind):

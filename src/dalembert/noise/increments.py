@@ -20,17 +20,6 @@ from dalembert.noise.philox import (
 )
 from dalembert.precision import as_dtype
 
-__all__ = [
-    "Group",
-    "Increments",
-    "Kind",
-    "Noise",
-    "check_run",
-    "pick",
-    "real_increments",
-    "usable",
-]
-
 
 class Increments(NamedTuple):
     """What one step takes: the noise over a time step h, for m noises.

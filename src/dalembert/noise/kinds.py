@@ -50,17 +50,6 @@ from dalembert.noise.truncation import (
 )
 from dalembert.precision import cast
 
-__all__ = [
-    "Gaussian",
-    "Recorded",
-    "Signs",
-    "ThreePoint",
-    "Zero",
-    "initial_key",
-    "mixed_increments",
-    "usual_noise",
-]
-
 
 def _bound(k: float, dt: Any, dtype: np.dtype) -> jax.Array:
     """A = √(2 k h |ln h|), the largest |ΔW| that truncation leaves."""

@@ -14,8 +14,6 @@ from dalembert.noise.kinds import Gaussian, mixed_increments
 from dalembert.noise.philox import MAX_STEPS, Integer, path_words, plain_integer, seed_words
 from dalembert.precision import as_dtype, with_precision
 
-__all__ = ["brownian_path", "coarsen", "enumerate_three_point"]
-
 MAX_ENUMERATED_NOISES = 8
 """3⁸·2⁷ = 839,808 outcomes; one noise more and the array of mixed increments takes gigabytes."""
 

@@ -83,7 +83,7 @@ def _rounds_of_halves(key: tuple[Any, Any], counter: Words) -> Words:
 
 
 def _rounds_of_products(key: tuple[Any, Any], counter: Words) -> Words:
-    """The same by uint64 products, whose high words are not cleared before they have to be."""
+    """Philox rounds by uint64 products; upper halves of words are cleared where they matter."""
     k0, k1, c0, c1, c2, c3 = (word.astype(jnp.uint64) for word in (*key, *counter))
     word, low = np.uint64(32), np.uint64(0xFFFFFFFF)
     for _ in range(ROUNDS):

@@ -7,14 +7,6 @@ increments lie outside, and most of the noise is gone.
 
 from math import ceil, erfc, exp, log, pi, sqrt
 
-__all__ = [
-    "NOTICEABLE",
-    "bound",
-    "harmless_truncation",
-    "truncated_share",
-    "truncated_variance",
-]
-
 NOTICEABLE = 0.01
 """Share of truncated increments above which a run warns: 1.8 % of the variance is lost there."""
 HARMLESS_BOUND = 3.5

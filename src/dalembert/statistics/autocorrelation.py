@@ -18,8 +18,6 @@ from dalembert.statistics.mean import SampleMean, masked_mean, merged_means
 from dalembert.statistics.statistic import Data, Statistic, numeric
 from dalembert.statistics.time_average import check_burn_in, has_begun
 
-__all__ = ["Autocorrelation", "SampleAutocorrelation"]
-
 WINDOW = 5
 """The sum of correlations ends at so many times 1 + 2 Σ |ρ| (Sokal's rule, but also for those that
 oscillate): what comes after it is noise."""

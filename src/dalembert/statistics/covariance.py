@@ -13,8 +13,6 @@ from dalembert.statistics.groups import in_groups, jackknife, pooled, rounding_o
 from dalembert.statistics.mean import masked_mean
 from dalembert.statistics.statistic import Data, Statistic, numeric
 
-__all__ = ["Covariance", "SampleCovariance"]
-
 
 @dataclass(frozen=True)
 class Covariance(Statistic):

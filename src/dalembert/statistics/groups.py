@@ -12,8 +12,6 @@ import numpy as np
 
 from dalembert.statistics.statistic import numeric
 
-__all__ = ["GROUPS", "in_groups", "jackknife", "pooled", "rounding_of"]
-
 GROUPS = 32
 """A standard error from so many groups is itself uncertain by 1/√62 = 13 %."""
 

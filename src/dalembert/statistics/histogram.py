@@ -13,8 +13,6 @@ from dalembert.precision import is_traced
 from dalembert.statistics.groups import GROUPS, in_groups, jackknife
 from dalembert.statistics.statistic import Data, Recordable, Statistic, numeric
 
-__all__ = ["Axis", "Binned", "Histogram", "count_in_bins"]
-
 MAX_BINS = 2**31 - 2
 """So that bins, and what lies outside, can be numbered in 32 bits."""
 

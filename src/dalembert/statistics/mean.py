@@ -12,8 +12,6 @@ import numpy as np
 
 from dalembert.statistics.statistic import Data, Statistic, numeric
 
-__all__ = ["Mean", "SampleMean", "masked_mean", "merged_means"]
-
 
 class SampleMean(NamedTuple):
     """Count, mean, sum of squared deviations, minimum and maximum of a sample."""

@@ -16,8 +16,6 @@ from dalembert.functions import check_function
 from dalembert.statistics.statistic import Data, Statistic
 from dalembert.system import System
 
-__all__ = ["Observing", "at_door", "data_from_record", "data_to_record", "in_words", "on_host"]
-
 
 @dataclass(frozen=True)
 class Observing:
@@ -44,7 +42,7 @@ class Observing:
         return cls(dtype, statistics, observed)
 
     def check(self, t: np.ndarray) -> None:
-        """Refuse statistics that have no use for their functions, or for these save times."""
+        """Refuse statistics that cannot use what their functions give, or these save times."""
         for (key, statistic), shapes in zip(self.statistics, self.observed, strict=True):
             try:
                 statistic.check(dict(shapes), t)

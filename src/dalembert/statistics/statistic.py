@@ -13,8 +13,6 @@ from typing import Any, ClassVar, TypeAlias
 import jax
 import numpy as np
 
-__all__ = ["Data", "Recordable", "Statistic", "Unknown", "numeric", "recorded", "restored"]
-
 Data: TypeAlias = dict[str, Any]
 """Arrays by name: what a statistic leaves. What comes from saves has their axis first."""
 

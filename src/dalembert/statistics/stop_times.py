@@ -9,8 +9,6 @@ import jax.numpy as jnp
 from dalembert.statistics.mean import SampleMean, masked_mean, merged_means
 from dalembert.statistics.statistic import Data, Statistic, numeric
 
-__all__ = ["StopTimes", "Stopped"]
-
 
 class Stopped(NamedTuple):
     """What became of paths that were to stop at an event.

@@ -10,8 +10,6 @@ import numpy as np
 from dalembert.statistics.mean import Mean, masked_mean
 from dalembert.statistics.statistic import Data
 
-__all__ = ["TimeAverage", "check_burn_in", "has_begun"]
-
 ROUNDING = 1e-6
 """Times are products of step number and step size, in float32 too."""
 

@@ -17,18 +17,6 @@ from jax import lax
 from dalembert import elementary
 from dalembert.stepping.expressions import Expression, apply, is_known, is_shared
 
-__all__ = [
-    "add",
-    "div",
-    "magnitude",
-    "maximum",
-    "mul",
-    "neg",
-    "power",
-    "rough_inverse",
-    "sub",
-]
-
 
 def _computed(operation: Callable[..., Any], *args: Any) -> Any:
     """Arithmetic on known numbers, without NumPy's words about overflow and division by zero."""

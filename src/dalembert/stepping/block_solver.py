@@ -38,13 +38,11 @@ from dalembert.stepping.scalarise import NotScalarError, stack
 from dalembert.system import System, Term
 from dalembert.traces import scalars
 
-__all__ = ["BlockSolver", "Solver", "block_solvers"]
-
 MAX_DENSE_UNKNOWNS = 16
 """Beyond this the array regime forms no matrix."""
 
 MAX_COMPONENTS = 8
-"""Of a particle whose equations are solved with a small matrix."""
+"""Unknowns of a particle up to which its equations are solved with a small matrix."""
 
 
 class Solver(Enum):

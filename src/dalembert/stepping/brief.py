@@ -15,8 +15,6 @@ from jax import lax
 from dalembert.stepping.newton import LONG_STEPS
 from dalembert.stepping.residuals import Report, worst_if_nan
 
-__all__ = ["brief_newton"]
-
 
 def brief_newton(
     residual: Callable[[Any], Any],
@@ -52,7 +50,11 @@ def brief_newton(
 
 
 def _solution(matrix: Any, rhs: Any) -> Any:
-    """Gauss–Jordan elimination with pivoting, as a loop over the columns."""
+    """Gauss–Jordan elimination with pivoting, as a loop over the columns.
+
+    `rescue.dense_solve` writes the columns out, which batches of paths take faster than slices at
+    places that are not known; a step that is taken alone is compiled sooner with them.
+    """
     rows = jnp.arange(len(rhs))
     # Slices, because a scatter is compiled to a loop of its own.
     row, put = partial(lax.dynamic_index_in_dim, keepdims=False), lax.dynamic_update_index_in_dim

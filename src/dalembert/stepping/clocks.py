@@ -17,8 +17,6 @@ from dalembert.methods import Method
 from dalembert.methods.stages import DT, Row, StageSystem
 from dalembert.system import System
 
-__all__ = ["Clocked", "row_time", "with_times"]
-
 
 class Clocked:
     """A stepper whose states have a clock beside them if its system is driven.
@@ -40,13 +38,13 @@ class Clocked:
         return (x[:-1], x[-1]) if self.is_scalar else x
 
     def append(self, x: Any, entry: Any) -> Any:
-        """The same with an entry of the clock, if that is not None."""
+        """A state with its entry of the clock, as `split` takes them apart; alone for None."""
         if entry is None:
             return x
         return (*x, entry) if self.is_scalar else (x, entry)
 
     def now(self, q: Any, p: Any, dt: Any, part: float = 0.0) -> Any:
-        """The time a part of a step after a state that has been entered; None if there is none.
+        """The time when this part of a step from a state has passed; None for systems without time.
 
         One form for the end of a step and the beginning of the next: they are computed once.
         """

@@ -20,8 +20,6 @@ from dalembert.stepping.clocks import Clocked
 from dalembert.stepping.stepper import Stepper, make_stepper
 from dalembert.system import System
 
-__all__ = ["DerivedMethod", "DerivedStepper", "DerivedSystem", "derived_system", "make_any_stepper"]
-
 Function = Callable[..., Any]
 
 

@@ -111,7 +111,7 @@ class RowEquations:
     def complete_with_terms(
         self, block: EquationBlock, around: Surroundings
     ) -> tuple[dict[Node, Any], dict[Any, Any]]:
-        """The same, and the terms in them."""
+        """The explicit rows of a block, and the terms that were evaluated for them, by place."""
         found, _, evaluated = self._rows(self._rows_of(block.explicit), around)
         return found, evaluated
 
@@ -145,7 +145,7 @@ class RowEquations:
         )
 
     def linearise(self, block: EquationBlock, u: Any, around: Surroundings) -> tuple[Any, Any, Any]:
-        """The residual, its Jacobian, and its change along the old positions times themselves."""
+        """The residual r(u), its Jacobian ∂r/∂u, and ∂r/∂q·q, by which rounding of q changes r."""
         start = around.rows[OLD_Q]
         residual, product = jax.linearize(partial(self._at, block, around), u, start)
         columns = [product(e, jnp.zeros_like(start)) for e in np.eye(u.size, dtype=u.dtype)]

@@ -13,8 +13,6 @@ from dalembert.stepping.plan import Node
 from dalembert.stepping.stepper import Stepper
 from dalembert.system import ALL, Term
 
-__all__ = ["describe"]
-
 FEW = 4
 """Names of a kind that are listed; of more the first and the last."""
 
@@ -26,7 +24,7 @@ def describe(stepper: Stepper) -> str:
     before = len(stages.q_rows) + len(stages.p_rows) - 4
     used = {node for block in plan.blocks for node in (*block.unknowns, *block.explicit)}
     after = len(used - {plan.new_q, plan.new_p})
-    size = f"dim {system.dim}, {_count(system.noises, 'noise')}"
+    size = f"dim {system.dim}, {counted(system.noises, 'noise')}"
     lines = [
         f"{stepper.method.name} on {system.name} ({size})",
         f"  terms: {_terms(stepper)}",
@@ -74,7 +72,7 @@ def _times(stepper: Stepper) -> list[float]:
 def _constraints(stepper: ConstrainedStepper) -> list[str]:
     """The parts of a step, and how multipliers keep each of them on the constraints."""
     count, (size, blocks) = stepper.system.constraint_count, stepper.manifold.blocks.places.shape
-    lines = [f"  {_count(count, 'constraint')}, in {_count(blocks, 'block')} of up to {size}"]
+    lines = [f"  {counted(count, 'constraint')}, in {counted(blocks, 'block')} of up to {size}"]
     for number, part in enumerate(stepper.parts, 1):
         steps = "; ".join(_block(solver, part.stepper) for solver in part.stepper.solvers)
         keeps = "positions are kept on g = 0, " if part.moves else ""
@@ -181,5 +179,6 @@ def _regime(stepper: Stepper) -> str:
     return f"arrays, {how} ({stepper.notice})"
 
 
-def _count(n: int, noun: str) -> str:
+def counted(n: int, noun: str) -> str:
+    """A number and what it counts, in the plural if need be."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

@@ -13,18 +13,6 @@ import numpy as np
 
 from dalembert import elementary
 
-__all__ = [
-    "Expression",
-    "Graph",
-    "Program",
-    "Shared",
-    "apply",
-    "components",
-    "is_known",
-    "is_shared",
-    "vector",
-]
-
 
 class Shared(jax.ShapeDtypeStruct):
     """The shape and type of numbers that are the same for all paths and steps of a run."""

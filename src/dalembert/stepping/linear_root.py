@@ -14,8 +14,6 @@ import jax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-__all__ = ["Flat", "Linear", "change", "linear_root"]
-
 Flat = list[Any]
 Numbers = Sequence[Any]
 

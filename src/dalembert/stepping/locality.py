@@ -14,8 +14,6 @@ import jax
 
 from dalembert.traces import called, facts, name_of, walk
 
-__all__ = ["is_by_particle", "is_entrywise"]
-
 ENTRYWISE = ("fold", "each", "power", "choice", "conversion")
 """Forms of operations whose results have in every place what their operands have there."""
 

@@ -20,17 +20,6 @@ from dalembert.stepping import arithmetic as ar
 from dalembert.stepping.expressions import vector
 from dalembert.stepping.residuals import Report, relative, tolerance
 
-__all__ = [
-    "FAST_STEPS",
-    "LONG_STEPS",
-    "as_scalars",
-    "checked",
-    "fixed_newton",
-    "newton_loop",
-    "newton_pass",
-    "slack",
-]
-
 FAST_STEPS = 4
 """Newton steps on the fast path for nonlinear equations; linear ones take one.
 
@@ -207,7 +196,7 @@ def _eliminated(
 
 
 def _by_determinant(matrix: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """The same for two unknowns, roughly, with one inverse instead of two."""
+    """Solutions of equations in two unknowns by Cramer's rule: one rough inverse instead of two."""
     (a, b), (c, d) = matrix
     inverse = ar.rough_inverse(ar.sub(ar.mul(a, d), ar.mul(b, c)))
 

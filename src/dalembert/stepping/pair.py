@@ -26,8 +26,6 @@ from dalembert.stepping.residuals import worse
 from dalembert.stepping.stepper import StepInfo, Stepper
 from dalembert.system import System
 
-__all__ = ["PairMethod", "PairStepper", "pair_of"]
-
 
 @kept
 def pair_of(system: System) -> DerivedSystem:

@@ -20,8 +20,6 @@ from dalembert.dependence import Degree
 from dalembert.methods.stages import Entry, Row, StageSystem
 from dalembert.system import Term
 
-__all__ = ["Dependence", "EquationBlock", "Node", "Plan", "make_plan"]
-
 
 class Node(NamedTuple):
     """A row: its kind, "q" or "p", and its number."""

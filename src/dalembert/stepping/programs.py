@@ -11,13 +11,11 @@ from dalembert.stepping.equations import Surroundings
 from dalembert.stepping.expressions import Program, vector
 from dalembert.stepping.scalarise import NotScalarError, scalarise, written_out
 
-__all__ = ["Equations", "ScalarEquations", "UnknownRows", "scalar_equations"]
-
 MAX_SHORT_PASS = 400
 """Operations of a pass that may be written out more than once."""
 
 PLAIN_OPERATIONS = frozenset({"add", "sub", "mul", "neg", "magnitude", "max"})
-"""Those of which one costs a processor as little as another."""
+"""Operations that a processor takes in one or a few cycles: each counts as one."""
 
 
 class Equations(NamedTuple):

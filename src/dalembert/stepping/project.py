@@ -16,8 +16,6 @@ from dalembert.stepping.multipliers import Blocks, find_blocks
 from dalembert.stepping.residuals import tolerance
 from dalembert.system import System
 
-__all__ = ["check_start", "nearest_ranks", "project"]
-
 SINGULAR = 1e-10
 """The least eigenvalue of Dg W Dgᵀ, rows of length one, below which constraints are redundant."""
 

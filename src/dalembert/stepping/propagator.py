@@ -21,8 +21,6 @@ from dalembert.stepping.residuals import Report, tolerance
 from dalembert.stepping.stepper import StepInfo, Stepper
 from dalembert.system import System
 
-__all__ = ["Maps", "Propagator", "make_maps"]
-
 MAX_DIM = 2
 """Larger matrices have more entries to choose than a step has operations."""
 
@@ -90,7 +88,7 @@ class Propagator:
         return tuple(rows[:dim]), tuple(rows[dim:]), None
 
     def advance_on(self, *given: Any) -> tuple[Any, Any, None, dict[Any, Any]]:
-        """The same, where a stepper hands on terms."""
+        """`advance`, and no terms for the next step: matrices have them all in them."""
         return *self.advance(*given), {}
 
     def terms_at(self, q: Any, p: Any, dt: Any, maps: Maps) -> dict[Any, Any]:

@@ -17,14 +17,6 @@ from dalembert.stepping.locality import is_entrywise
 from dalembert.stepping.plan import Dependence
 from dalembert.system import ALL, DRIFT_TERMS, NOISE_TERMS, System, Term
 
-__all__ = [
-    "check_requirements",
-    "find_dependence",
-    "known_params",
-    "refuse_without_constraints",
-    "why_not_additive",
-]
-
 REQUIREMENTS = {
     "additive noise": "systems with additive noise",
     "Langevin equation": "Langevin equations",
@@ -162,7 +154,7 @@ MAX_DIM_OF_MATRICES = 64
 
 
 def _why_not_thermal_entry_by_entry(system: System, force: Any, zero: Any, told: Any) -> str:
-    """The same for many momenta, from how the functions are written."""
+    """Why many momenta have no thermal friction, by the traced functions; empty if they have."""
     friction = np.zeros(system.dim)
     if force is not None:
 

@@ -14,8 +14,6 @@ from jax.scipy.sparse.linalg import gmres
 
 from dalembert.stepping.residuals import Report, goal, tolerance
 
-__all__ = ["dense_solve", "krylov_solve", "safe_newton"]
-
 MAX_ITERATIONS = 50
 DAMPING = tuple(0.5**k for k in range(8))
 """Fractions of the Newton step that the damped loop tries."""

@@ -8,8 +8,6 @@ import numpy as np
 
 from dalembert.elementary import rougher_inverse
 
-__all__ = ["Report", "goal", "relative", "rough_relative", "tolerance", "worse", "worst_if_nan"]
-
 
 class Report(NamedTuple):
     """What a solver has to say about its result."""

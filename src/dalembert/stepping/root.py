@@ -17,8 +17,6 @@ from jax.interpreters import ad, batching, mlir
 
 from dalembert.stepping.linear_root import Flat, Linear, change, linear_root
 
-__all__ = ["implicit_root"]
-
 
 def implicit_root(
     residual: Callable[[Any], Any],

@@ -21,8 +21,6 @@ from dalembert.stepping import arithmetic as ar
 from dalembert.stepping.expressions import Program, apply, components, is_known
 from dalembert.traces import called, compute, evaluate, facts, name_of
 
-__all__ = ["NotScalarError", "scalarise", "stack", "written_out"]
-
 MAX_SCALARS = 20_000
 """Scalars per function beyond which straight-line code compiles too slowly to be of use."""
 

@@ -24,8 +24,6 @@ from dalembert.stepping.requirements import (
 from dalembert.stepping.stepper import StepInfo, Stepper, make_stepper
 from dalembert.system import System
 
-__all__ = ["check_method", "step"]
-
 MAX_WRITTEN_OUT = 1000
 """Operations of stage equations and their matrices that are written out in scalars for one step:
 beyond them it takes longer to compile than on arrays."""

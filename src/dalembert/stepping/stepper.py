@@ -36,8 +36,6 @@ from dalembert.stepping.requirements import find_dependence, refuse_without_cons
 from dalembert.stepping.scalarise import NotScalarError, scalarise
 from dalembert.system import System, Term
 
-__all__ = ["StepInfo", "Stepper", "make_stepper"]
-
 MAX_SCALAR_DIM = 8
 MAX_SCALAR_UNKNOWNS = 12
 """Beyond these the code of a written-out elimination grows too long to compile quickly."""

@@ -35,8 +35,6 @@ from dalembert.stepping.scalarise import NotScalarError, scalarise
 from dalembert.stepping.stepper import StepInfo, Stepper, make_stepper
 from dalembert.system import System
 
-__all__ = ["StoppingMethod", "at_place", "begun", "located", "stopped_after", "stopping_system"]
-
 HALVINGS = 54
 """Of the step in which the sign changes: its length to rounding."""
 

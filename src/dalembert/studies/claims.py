@@ -6,8 +6,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Claim", "ClaimList", "read_claims", "unexplained", "write_claims"]
-
 FIELDS = ("id", "experiment", "statement", "measured", "expected", "tolerance", "holds", "note")
 
 

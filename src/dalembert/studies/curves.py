@@ -12,17 +12,6 @@ from dalembert.statistics import Binned
 from dalembert.studies.figures import Figure, Line, Panel
 from dalembert.studies.study import Case, Result, Study
 
-__all__ = [
-    "at_time",
-    "density_distance",
-    "density_lines",
-    "expected_distance",
-    "lines",
-    "mean_and_error",
-    "overview",
-    "relative_error",
-]
-
 
 def mean_and_error(run: Run, observable: str = "energy") -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard error over time; NaN where too few paths are left."""
@@ -33,7 +22,7 @@ def mean_and_error(run: Run, observable: str = "energy") -> tuple[np.ndarray, np
     return mean, error
 
 
-def at_time(run: Run, t: float, observable: str = "energy") -> tuple[float, float]:
+def value_at(run: Run, t: float, observable: str = "energy") -> tuple[float, float]:
     """Mean and standard error at a save time."""
     place = int(np.argmin(np.abs(run.t - t)))
     if abs(run.t[place] - t) > 1e-6 * max(t, 1.0):

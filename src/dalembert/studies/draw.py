@@ -16,8 +16,6 @@ import numpy as np
 from dalembert.pictures import film_of_density
 from dalembert.studies.figures import Figure, Image, Panel
 
-__all__ = ["DASHES", "STYLES", "Style", "draw", "drawn", "film_file", "save_figure", "styles_of"]
-
 
 @dataclass(frozen=True)
 class Style:

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Figure", "Film", "Image", "Line", "Panel", "figures_from_json", "figures_to_json"]
-
 MOST_POINTS = 800
 """Points per curve in JSON."""
 

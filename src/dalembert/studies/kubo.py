@@ -7,7 +7,7 @@ import numpy as np
 
 from dalembert.methods import srkw1
 from dalembert.studies.claims import Claim, ClaimList
-from dalembert.studies.curves import at_time, lines
+from dalembert.studies.curves import lines, value_at
 from dalembert.studies.figures import Figure, Line, Panel
 from dalembert.studies.numbers import Numbers
 from dalembert.studies.statements import (
@@ -17,8 +17,6 @@ from dalembert.studies.statements import (
 )
 from dalembert.studies.study import Case, Part, Result, Study
 from dalembert.systems.kubo import damped_kubo, kubo_energy, kubo_path
-
-__all__ = ["kubo"]
 
 PATHS = {"quick": 256, "paper": 50_000}
 SRKW1 = srkw1(0.0)
@@ -142,7 +140,7 @@ def _claims(numbers: Numbers, result: Result) -> list[Claim]:
         own = scheme_energy(case, JUDGED_AT, **numbers.given)
         if not numbers.are_the_papers and not _can_be_sampled(own, **numbers.given):
             continue
-        measured, error = at_time(runs[label], JUDGED_AT)
+        measured, error = value_at(runs[label], JUDGED_AT)
         claims.close(
             f"sampled {label}",
             f"The sampled E(H) of {label} at t = 1000 is the scheme's own expectation.",

@@ -24,8 +24,6 @@ from dalembert.studies.study import Case, Part, Result, Study
 from dalembert.systems.lenard_bernstein import bump_on_tail, bump_on_tail_v, bump_on_tail_x
 from dalembert.systems.lenard_bernstein import lenard_bernstein as system
 
-__all__ = ["lenard_bernstein"]
-
 CASES = {
     "mean-square": (
         Case("dirk", 0.15),

@@ -9,7 +9,7 @@ import numpy as np
 
 from dalembert.ensemble.run import Run
 from dalembert.studies.claims import Claim, ClaimList
-from dalembert.studies.curves import at_time, density_distance, expected_distance
+from dalembert.studies.curves import density_distance, expected_distance, value_at
 from dalembert.studies.numbers import Numbers
 from dalembert.studies.statements import (
     ERRORS,
@@ -26,14 +26,6 @@ from dalembert.systems.lenard_bernstein import (
     gibbs_density_x,
     initial_energy,
 )
-
-__all__ = [
-    "claims_of_lenard_bernstein",
-    "gibbs_densities",
-    "is_as_easy",
-    "limit_energy",
-    "temperature",
-]
 
 PATHS = {"quick": 512, "paper": 10_000_000}
 T_END = 999.0
@@ -142,7 +134,7 @@ def _claims_about_the_process(claims: ClaimList, numbers: Numbers, run: Run) -> 
         5e-7,
         "quadrature over the Gibbs measure; half a unit of the last printed digit",
     )
-    start, error = at_time(run, 0.0)
+    start, error = value_at(run, 0.0)
     claims.close(
         "initial",
         "The sampled initial states have the energy of the bump-on-tail density.",
@@ -157,7 +149,7 @@ def _claims_about_the_process(claims: ClaimList, numbers: Numbers, run: Run) -> 
 def _claims_about_the_limit(
     claims: ClaimList, limit: float, label: str, run: Run, share: float
 ) -> None:
-    measured, error = at_time(run, T_END)
+    measured, error = value_at(run, T_END)
     claims.close(
         f"limit {label}",
         f"{label} reproduces the ergodic limit of the energy.",
@@ -186,7 +178,7 @@ def _claims_about_explicit(claims: ClaimList, runs: Mapping[str, Run]) -> None:
     limit = float(ergodic_energy())
     for label in ("heun, Δt = 0.02", "r2, Δt = 0.02", "rs1, Δt = 0.02"):
         if label in runs:
-            measured, error = at_time(runs[label], T_END)
+            measured, error = value_at(runs[label], T_END)
             if error > 0.01 * limit:
                 continue  # Too few paths to tell.
             claims.above(
@@ -200,7 +192,7 @@ def _claims_about_explicit(claims: ClaimList, runs: Mapping[str, Run]) -> None:
             )
     for label in ("heun, Δt = 0.15", "e1, Δt = 0.15", "rs2, Δt = 0.15"):
         if label in runs:
-            measured, error = at_time(runs[label], T_END)
+            measured, error = value_at(runs[label], T_END)
             claims.above(
                 f"fails {label}",
                 f"{label} does not find the limit: it is off by more than half of it.",

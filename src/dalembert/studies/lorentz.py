@@ -13,7 +13,7 @@ from dalembert.ensemble.run import Run
 from dalembert.methods import srkw1
 from dalembert.noise import Recorded, brownian_path, coarsen
 from dalembert.studies.claims import Claim, ClaimList
-from dalembert.studies.curves import at_time, lines
+from dalembert.studies.curves import lines, value_at
 from dalembert.studies.figures import Figure, Line, Panel
 from dalembert.studies.numbers import Numbers
 from dalembert.studies.statements import (
@@ -24,8 +24,6 @@ from dalembert.studies.statements import (
 from dalembert.studies.study import Case, Part, Result, Study
 from dalembert.systems.lorentz import INITIAL_ENERGY
 from dalembert.systems.lorentz import lorentz as system
-
-__all__ = ["lorentz"]
 
 EPSILON = 0.25
 STRONG_T = {"quick": 4000.0, "paper": 100_000.0}
@@ -208,7 +206,7 @@ def _change(run: Run, **params: float) -> tuple[float, float]:
     because that of the start is known.
     """
     if run.q is None or run.p is None:
-        mean, error = at_time(run, run.t[-1])
+        mean, error = value_at(run, run.t[-1])
         return mean - INITIAL_ENERGY, error
     own = system(**params)
     with jax.enable_x64(True):
@@ -258,7 +256,7 @@ def _claims_about_the_process(claims: ClaimList, numbers: Numbers, weak: Mapping
             note=notes[name],
         )
     for run in list(weak.values())[:1]:
-        start, error = at_time(run, 0.0)
+        start, error = value_at(run, 0.0)
         claims.close(
             "initial energy",
             "The mean energy at the start is 1.",

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["Numbers"]
-
 LETTERS = {"nu": "ν", "mu": "μ", "D": "D", "E0": "E₀", "beta": "β", "sigma": "σ"}
 ROOT_TWO = 2**0.5
 

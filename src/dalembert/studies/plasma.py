@@ -42,8 +42,6 @@ from dalembert.studies.plasma_figures import figures_of_plasma
 from dalembert.studies.study import Case, Part, Study
 from dalembert.system import System
 
-__all__ = ["plasma"]
-
 SIZES = {
     "quick": dict(wave=2**17, noisy=2**16, streams=2**15, pairs=2**14, light=2**12),
     "paper": dict(wave=2**20, noisy=2**20, streams=2**18, pairs=2**18, light=2**14),

@@ -11,16 +11,6 @@ from dalembert.plasma import bump_on_tail, fit_growth, fit_wave, linear, two_str
 from dalembert.studies.claims import Claim, ClaimList
 from dalembert.studies.study import Result
 
-__all__ = [
-    "anisotropy_left",
-    "beam_slope",
-    "claims_of_plasma",
-    "colliding_waves",
-    "instabilities",
-    "runs_by_part",
-    "wave_of",
-]
-
 ALPHA, FREE_ALPHA = 0.05, 0.02
 """Amplitudes with collisions and without: there, larger ones trap particles before they decay."""
 LANDAU = {"quick": ((0.5, 0.5),), "paper": ((0.5, 0.1), (0.5, 0.5), (0.3, 0.1))}

@@ -21,8 +21,6 @@ from dalembert.studies.plasma_claims import (
 )
 from dalembert.studies.study import Result
 
-__all__ = ["figures_of_plasma"]
-
 FRAMES = 2
 """Save times from one picture of a film to the next."""
 

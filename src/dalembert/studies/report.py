@@ -19,8 +19,6 @@ from dalembert.studies.draw import DASHES, drawn, film_file, styles_of
 from dalembert.studies.figures import Figure, figures_from_json, figures_to_json
 from dalembert.studies.study import KIND, Result, Study, load_result
 
-__all__ = ["Chapter", "to_html", "write_report", "write_study"]
-
 SIGNS = {"both": "", "below": "≤ ", "above": "≥ "}
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 

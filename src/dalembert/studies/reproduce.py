@@ -14,8 +14,6 @@ from dalembert.studies.draw import save_figure
 from dalembert.studies.report import write_study
 from dalembert.studies.study import Case, Part, Study
 
-__all__ = ["override", "reproduce"]
-
 
 def override(
     study: Study,

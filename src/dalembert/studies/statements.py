@@ -13,15 +13,6 @@ from dalembert.studies.curves import (
     relative_error,
 )
 
-__all__ = [
-    "ERRORS",
-    "claim_density_overlap",
-    "claim_overlap",
-    "claim_sampling_error",
-    "claim_stays_near",
-    "claim_unbounded_increments",
-]
-
 ERRORS = 5
 """Standard errors that are granted: energies are skewed, and a sample that came out low also has
 too small a standard error, so that four are left once in 3000 times at 256 paths."""

@@ -30,8 +30,6 @@ from dalembert.studies.claims import Claim
 from dalembert.studies.figures import Figure
 from dalembert.system import System
 
-__all__ = ["Case", "Part", "Result", "Study", "load_result"]
-
 KIND, SCHEMA = "dalembert study", 2
 LARGE_STATE = 2**14
 """Numbers in the state of one path that are worth a GPU."""

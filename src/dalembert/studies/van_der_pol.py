@@ -8,7 +8,7 @@ import numpy as np
 from dalembert.ensemble.run import Run
 from dalembert.methods import srkw1
 from dalembert.studies.claims import Claim, ClaimList
-from dalembert.studies.curves import at_time, lines
+from dalembert.studies.curves import lines, value_at
 from dalembert.studies.figures import Figure, Line, Panel
 from dalembert.studies.numbers import Numbers
 from dalembert.studies.statements import (
@@ -21,8 +21,6 @@ from dalembert.studies.statements import (
 from dalembert.studies.study import Case, Part, Result, Study
 from dalembert.systems.van_der_pol import STATIONARY_ENERGY, averaged_energy
 from dalembert.systems.van_der_pol import van_der_pol as system
-
-__all__ = ["van_der_pol"]
 
 PATHS = {"quick": 256, "paper": 1_000_000}
 STRUCTURED = {
@@ -190,7 +188,7 @@ def _claims_about_the_reference(claims: ClaimList) -> None:
 
 def _claims_about_energy(claims: ClaimList, case: Case, run: Run, is_explicit: bool) -> None:
     expected = ENERGY_AT[T_END]
-    measured, error = at_time(run, T_END)
+    measured, error = value_at(run, T_END)
     if is_explicit and case.dt > 0.1:
         claims.above(
             f"fails {case.label}",

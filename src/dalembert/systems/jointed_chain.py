@@ -9,15 +9,16 @@ from dalembert.constraints import missed_length
 from dalembert.system import System
 from dalembert.systems._parameters import Params, require
 from dalembert.systems._thermal import with_thermostat
+from dalembert.systems.polymer import end_to_end_squared
 
-__all__ = ["end_to_end_squared", "jointed_chain", "jointed_chain_start", "kinetic"]
+__all__ = ["end_to_end_squared", "free_beads", "jointed_chain", "jointed_chain_start"]
 
 
 def _rods(q: Any, params: Params) -> Any:
     return missed_length(jnp.diff(q, axis=0), params["length"])
 
 
-def kinetic(q: Any, p: Any, params: Params) -> Any:
+def free_beads(q: Any, p: Any, params: Params) -> Any:
     """Σ |p_i|²/(2m), the Hamiltonian of free beads."""
     return jnp.sum(p**2) / (2 * params["mass"])
 
@@ -52,7 +53,7 @@ def jointed_chain(
         require(name, value, "above 0", lambda v: v > 0, "the rods have this length")
     numbers = {"length": length, "mass": mass}
     shape, name = (N, 3), "jointed_chain"
-    return with_thermostat(kinetic, shape, name, gamma, temperature, _rods, **numbers)
+    return with_thermostat(free_beads, shape, name, gamma, temperature, _rods, **numbers)
 
 
 def jointed_chain_start(N: int = 8, length: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
@@ -60,8 +61,3 @@ def jointed_chain_start(N: int = 8, length: float = 1.0) -> tuple[np.ndarray, np
     ends = np.arange(N)
     q = np.stack([0.8 * ends, 0.6 * (ends % 2), np.zeros(N)], axis=1) * length
     return q, np.zeros_like(q)
-
-
-def end_to_end_squared(q: Any, p: Any = None, params: Any = None) -> Any:
-    """|q_N − q_1|², an observable."""
-    return jnp.sum((q[-1] - q[0]) ** 2)

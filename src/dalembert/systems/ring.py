@@ -9,7 +9,7 @@ from dalembert.constraints import missed_length
 from dalembert.system import System
 from dalembert.systems._parameters import Params, require
 from dalembert.systems._thermal import with_thermostat
-from dalembert.systems.jointed_chain import kinetic
+from dalembert.systems.jointed_chain import free_beads
 
 __all__ = ["ring", "ring_start"]
 
@@ -45,7 +45,7 @@ def ring(
     for name, value in (("length", length), ("mass", mass)):
         require(name, value, "above 0", lambda v: v > 0, "the rods have this length")
     numbers = {"length": length, "mass": mass}
-    return with_thermostat(kinetic, (N, 3), "ring", gamma, temperature, _rods, **numbers)
+    return with_thermostat(free_beads, (N, 3), "ring", gamma, temperature, _rods, **numbers)
 
 
 def ring_start(N: int = 6, length: float = 1.0) -> tuple[np.ndarray, np.ndarray]:

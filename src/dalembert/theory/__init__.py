@@ -1,7 +1,7 @@
 """The theorems about systems and methods, as functions that one can run."""
 
-from dalembert.theory.certify import Certificate, certify
-from dalembert.theory.diagnose import Diagnosis, diagnose
+from dalembert.theory.certificate import Certificate, certify
+from dalembert.theory.diagnosis import Diagnosis, diagnose
 from dalembert.theory.factors import factor_convergence, path_factors
 from dalembert.theory.forms import (
     conformal_defect,
@@ -37,7 +37,7 @@ from dalembert.theory.principle import (
     discrete_principle_residual,
     principle_residual,
 )
-from dalembert.theory.quasi_symplecticity import quasi_symplecticity, without_forces
+from dalembert.theory.quasi_symplectic_verdict import quasi_symplecticity, without_forces
 from dalembert.theory.symmetry import check_symmetry
 from dalembert.theory.tangents import TangentPairs, tangent_pairs
 from dalembert.theory.variational import (

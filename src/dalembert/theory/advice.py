@@ -12,7 +12,7 @@ from dalembert.methods.coefficients import number_text
 from dalembert.stepping.constrained import ConstrainedStepper
 from dalembert.stepping.step import check_method
 from dalembert.stepping.stepper import make_stepper
-from dalembert.theory.certify import certify
+from dalembert.theory.certificate import certify
 from dalembert.theory.elementary_weights import treats_all_alike
 from dalembert.theory.expected import expected_orders
 
@@ -20,7 +20,7 @@ WRITTEN_OUT = 8
 """Degrees of freedom up to which a step is written out in scalars."""
 
 if TYPE_CHECKING:
-    from dalembert.theory.diagnose import Diagnosis
+    from dalembert.theory.diagnosis import Diagnosis
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Verdict:
 
     @property
     def solves(self) -> str:
-        """The same as a reason."""
+        """The cost as a reason to take the method: "2 linear equations a step"."""
         noun = "equation" if self.unknowns == 1 else "equations"
         counts, _, one_by_one = self.cost.partition(", ")
         apart = ", solved one by one" if one_by_one else ""

@@ -8,12 +8,13 @@ import numpy as np
 
 from dalembert.methods import METHODS, Method
 from dalembert.methods.coefficients import number_text
-from dalembert.theory.facts import MOST_TERMS
+from dalembert.stepping.explain import counted
 from dalembert.theory.moment_map import MAX_DIM
+from dalembert.theory.sampled import MOST_TERMS
 from dalembert.theory.text import table
 
 if TYPE_CHECKING:
-    from dalembert.theory.diagnose import Diagnosis
+    from dalembert.theory.diagnosis import Diagnosis
 
 WIDTH = 100
 _TRACED = "from the functions"
@@ -34,8 +35,8 @@ KIND_IN_WORDS = {
 
 def page(d: "Diagnosis") -> list[str]:
     """The lines of the page, at most 60 for the named methods."""
-    size = f"dim {d.system.dim}, {_count(d.system.noises, 'noise')}"
-    tried = f"tried at {_count(d.states, 'state')}"
+    size = f"dim {d.system.dim}, {counted(d.system.noises, 'noise')}"
+    tried = f"tried at {counted(d.states, 'state')}"
     tried += f", {d.skipped} more left out as not finite" if d.skipped else ""
     tried += f", tested in {d.directions} random directions" if d.directions else ""
     tried += " and random sums of noises" if _sums(d) else ""
@@ -105,7 +106,7 @@ def _constraints(d: "Diagnosis") -> list[tuple[str, ...]]:
     rank = f"rank of Dg {found.rank}, on a manifold of dimension {found.dimension}"
     place = _some([f"{x:.3g}" for x in found.where])
     word = "REDUNDANT at" if found.is_singular else f"least eigenvalue {found.least:.2g} at"
-    groups = f"in {_count(found.blocks, 'block')}"
+    groups = f"in {counted(found.blocks, 'block')}"
     groups += "" if found.is_met else "; NOT met: no state could be moved to them"
     return [("constraints", str(found.count), f"{groups}; {rank}; {word} q = [{place}]")]
 
@@ -213,10 +214,6 @@ def _reads_areas(method: Method, noises: int) -> bool:
 
 def _some(texts: Sequence[str]) -> str:
     return ", ".join(texts[:4]) + (", …" if len(texts) > 4 else "")
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def _item(text: str, indent: str) -> list[str]:

@@ -108,9 +108,9 @@ def is_series(method: Method, noises: int, additive: bool = False) -> bool:
     )
 
 
-def treats_all_alike(method: Method, noises: int = 1) -> bool:
+def treats_all_alike(method: Method) -> bool:
     """Whether all parts of a field have the same weights: gradients with q, with p, and forces."""
-    return is_series(method, noises) and len(expand(method, noises).channels) == noises + 1
+    return is_series(method, 1) and len(expand(method, 1).channels) == 2
 
 
 def expand(

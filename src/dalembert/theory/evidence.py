@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["TRACED", "Evidence", "Fact", "Gap", "Invariant", "Spot", "every"]
-
 Evidence = Literal["traced", "counterexample", "sampled", "undecided"]
 """Exact from the functions; refuted at a state; holding at every sampled state; or not known."""
 

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 from dalembert.methods import Method
 from dalembert.methods.method import Orders
-from dalembert.theory.certify import Certificate
+from dalembert.theory.certificate import Certificate
 from dalembert.theory.elementary_weights import is_series
 from dalembert.theory.order_conditions import algebraic_order
 
 if TYPE_CHECKING:
-    from dalembert.theory.diagnose import Diagnosis
+    from dalembert.theory.diagnosis import Diagnosis
 
 # 0[r r] with or without the kinds of field: the drift differentiated twice along one noise.
 _CURVATURE_ALONG_NOISE = re.compile(r"0(\([^)]*\))?\[(\d+)(\([^)]*\))? \2(\([^)]*\))?\]")

@@ -196,7 +196,7 @@ def path_factors(
 def _factors_by_pairs(
     system: System, method: Method, start: Any, dt: float, record: Increments
 ) -> PathFactors:
-    """The same from random pairs of tangent vectors that are carried along the path."""
+    """Factors of a large system, by random pairs of tangent vectors that move along the path."""
     check_method(system, method)
     time, tangents = dt * len(record.dW), random_tangents(system, PAIRS, 0)
     exact = conformal_factor(system, time, np.sum(record.dW, axis=0))

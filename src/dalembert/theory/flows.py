@@ -8,8 +8,6 @@ import numpy as np
 from dalembert.precision import with_precision
 from dalembert.system import System
 
-__all__ = ["Tried", "try_flow"]
-
 ROUNDING = 1e-12
 """Relative change up to which something counts as kept."""
 

@@ -24,8 +24,9 @@ from dalembert.precision import cast, is_traced, with_precision
 from dalembert.stepping.step import as_increments, check_method
 from dalembert.stepping.stepper import Stepper, make_stepper
 from dalembert.system import System
-from dalembert.theory.facts import MOST_TERMS, Probe
+from dalembert.theory.facts import Probe
 from dalembert.theory.paths import one_step, sample_points
+from dalembert.theory.sampled import MOST_TERMS
 
 
 def symplectic_form(dim: int) -> np.ndarray:

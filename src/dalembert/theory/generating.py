@@ -31,7 +31,7 @@ from dalembert.theory.mixed import check_variational
 from dalembert.theory.paths import take_steps
 from dalembert.theory.principle import impulses_at_midpoints, midpoints, sum_action
 from dalembert.theory.slopes import slope
-from dalembert.theory.solving import evaluate, find_root, relative_size, trusted
+from dalembert.theory.solving import find_root, relative_size, run_kernel, trusted
 from dalembert.theory.text import convergence_table
 from dalembert.theory.variational import (
     DiscreteHamiltonian,
@@ -158,7 +158,7 @@ def generating_order(
         path = brownian_path(seed, 0, fine, paths * substeps, system.noises)
         dW = np.asarray(path.dW).reshape(paths, substeps, system.noises)
         static = (midpoint(), GeneratingFunction._fields)
-        exact = evaluate(_exact_rows, system, midpoint(), (q, p_next, dW), fine, *static)
+        exact = run_kernel(_exact_rows, system, midpoint(), (q, p_next, dW), fine, *static)
         found = generate_all(system, method, q, p_next, dt, coarsen(path, fine, substeps), *names)
         misses = [np.asarray(x) - np.asarray(y) for x, y in zip(found, exact, strict=True)]
         rows.append([sqrt(np.sum(miss**2) / paths) for miss in misses])
@@ -188,7 +188,7 @@ def _shoot(
         )
     ends = system.flat("q_a", q_a), system.flat("p_b", p_b)
     arguments = (*ends, fine_increments(system, dW))
-    return evaluate(_exact, system, method, arguments, dt, method, fields)
+    return run_kernel(_exact, system, method, arguments, dt, method, fields)
 
 
 def _exact(

@@ -26,7 +26,7 @@ from dalembert.precision import check_dt
 from dalembert.stepping.step import check_method
 from dalembert.stepping.stepper import Stepper
 from dalembert.system import NOISE_TERMS, System
-from dalembert.theory.linear import LinearFields, check_linear, linear_fields, term_degrees
+from dalembert.theory.linearity import LinearFields, linear_fields, refuse_nonlinear, term_degrees
 from dalembert.theory.paths import call, one_step
 from dalembert.theory.quadrature import Rule, increment_rules
 
@@ -176,8 +176,8 @@ def _is_additive(system: System) -> bool:
 
 @kept
 def _has_additive_noise(system: System, key: Hashable) -> bool:
-    """The same of a driven one, at all times, as its functions are written."""
-    check_linear(system)
+    """Whether the noise of a driven linear system is additive at all times, by its traces."""
+    refuse_nonlinear(system)
     found = term_degrees(system, (0, 1)).items()
     return all(on <= Degree.CONSTANT for (kind, *_), (on,) in found if kind in NOISE_TERMS)
 

@@ -26,7 +26,7 @@ from dalembert.methods import Method
 from dalembert.precision import with_precision
 from dalembert.system import System
 from dalembert.theory.mixed import check_variational
-from dalembert.theory.paths import path_increments, walk
+from dalembert.theory.paths import path_increments, walk_path
 from dalembert.theory.variational import generate_all
 
 Generator = Callable[[Any], Any]
@@ -180,7 +180,7 @@ def momentum_along(
     """
     generator = flat_generator(system, generator)
     record = path_increments(system, method, dt, steps, seed, increments)
-    path = walk(system, method, start, dt, record)
+    path = walk_path(system, method, start, dt, record)
     momentum = with_precision(jax.jit(jax.vmap(momentum_map(generator))), path.q, path.p)
     return MomentumRun(
         t=dt * np.arange(len(path.q)),
@@ -244,7 +244,7 @@ def balance_residual(
     generator = flat_generator(system, generator)
     check_variational(system, method)
     record = path_increments(system, method, dt, steps, seed, increments)
-    path = walk(system, method, start, dt, record)
+    path = walk_path(system, method, start, dt, record)
     steps_of = (path.q[:-1], path.p[1:], dt, record)
     wanted = ("F_minus", "F_plus", "p_next")
     *forces, p_next = generate_all(system, method, *steps_of, *wanted, refuse=False)

@@ -84,7 +84,7 @@ class AlgebraicOrder:
         return "\n".join(lines)
 
 
-def algebraic_order(method: Method, noise: NoiseKind = "general") -> AlgebraicOrder:
+def algebraic_order(method: Method, noise: NoiseKind) -> AlgebraicOrder:
     """Find the weak order of ``method`` from its coefficients.
 
     ``noise`` is "one" (a single noise), "additive" (several, with constant fields), "general"
@@ -104,7 +104,7 @@ def algebraic_order(method: Method, noise: NoiseKind = "general") -> AlgebraicOr
 
 
 def order_of_expansion(expansion: Expansion, noise: NoiseKind) -> AlgebraicOrder:
-    """The same for a step that is already expanded."""
+    """The order of a step by the conditions on its B-series, and those that stop the next order."""
     for order in range(HIGHEST_ORDER):
         found = order_conditions(expansion, noise, order + 1)
         violations = tuple(c for c in found if c.residual > TOLERANCE)

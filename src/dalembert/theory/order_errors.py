@@ -41,7 +41,7 @@ LEAST_STEPS, MOST_STEPS = 4, 7
 """How many numbers of steps are extrapolated from, the largest; more would magnify rounding."""
 
 
-class Task(NamedTuple):
+class OrderTask(NamedTuple):
     """What is run: a method on a system from one state to `t_end`, in several numbers of steps."""
 
     system: System
@@ -84,7 +84,7 @@ class Sampling(NamedTuple):
 
 
 def strong_errors(
-    task: Task, sampling: Sampling, exact: Callable[..., tuple[Any, Any]] | None
+    task: OrderTask, sampling: Sampling, exact: Callable[..., tuple[Any, Any]] | None
 ) -> Measured:
     """Root-mean-square errors of (q, p) at `t_end` over Brownian paths that all runs share."""
     ends, checks, W, words = _run(task, sampling)
@@ -107,7 +107,7 @@ def strong_errors(
 
 
 def coupled_errors(
-    task: Task, sampling: Sampling, observables: Observables, exact: Mapping[str, float] | None
+    task: OrderTask, sampling: Sampling, observables: Observables, exact: Mapping[str, float] | None
 ) -> dict[str, Measured]:
     """Errors of expectations over Brownian paths that all runs share."""
     ends, checks, _, words = _run(task, sampling)
@@ -137,7 +137,7 @@ def coupled_errors(
 
 
 def enumerated_errors(
-    task: Task,
+    task: OrderTask,
     observables: Observables,
     exact: Mapping[str, float] | None,
     reference: Any,
@@ -185,7 +185,7 @@ class Limit(NamedTuple):
 
 
 def _surest(
-    task: Task, observables: Observables, values: Mapping[str, np.ndarray]
+    task: OrderTask, observables: Observables, values: Mapping[str, np.ndarray]
 ) -> dict[str, Limit]:
     """The generator series at short times; where it is too rough, another method extrapolated."""
     try:
@@ -211,7 +211,7 @@ def _surest(
 
 
 def _extrapolated(
-    task: Task, observables: Observables, reference: Any, outcomes: Outcomes
+    task: OrderTask, observables: Observables, reference: Any, outcomes: Outcomes
 ) -> dict[str, Limit]:
     """The limits of another method, from few steps to infinitely many."""
     steps = affordable(EXTRAPOLATED_STEPS, outcomes, task.system.noises)[-MOST_STEPS:]
@@ -230,7 +230,7 @@ def _extrapolated(
     return limits
 
 
-def _series(task: Task, observables: Observables, local: bool) -> dict[str, Limit]:
+def _series(task: OrderTask, observables: Observables, local: bool) -> dict[str, Limit]:
     """The expectations of the system itself after the time of one step, or at `t_end`."""
     limits = {}
     for name, series in expectation_series(task.system, observables, task.initial).items():
@@ -241,7 +241,7 @@ def _series(task: Task, observables: Observables, local: bool) -> dict[str, Limi
     return limits
 
 
-def _run(task: Task, sampling: Sampling) -> tuple[list[Ends], list[Ends], np.ndarray, str]:
+def _run(task: OrderTask, sampling: Sampling) -> tuple[list[Ends], list[Ends], np.ndarray, str]:
     """The method at all step sizes, the reference at two, W at the end, the reference in words."""
     reference, fine = sampling.reference, lcm(*task.counts)
     runs, words = [(task.method, n) for n in task.counts], ""
@@ -258,7 +258,7 @@ def _run(task: Task, sampling: Sampling) -> tuple[list[Ends], list[Ends], np.nda
     return ends[: len(task.counts)], ends[len(task.counts) :], W, words
 
 
-def _exact_ends(exact: Callable[..., tuple[Any, Any]], task: Task, W: np.ndarray) -> Ends:
+def _exact_ends(exact: Callable[..., tuple[Any, Any]], task: OrderTask, W: np.ndarray) -> Ends:
     with jax.enable_x64(True):
         q, p = jax.vmap(lambda w: exact(task.t_end, w, *task.initial))(W)
         z = np.concatenate([np.asarray(x).reshape(len(W), -1) for x in (q, p)], axis=1)

@@ -21,8 +21,8 @@ from dalembert.theory.order_arguments import (
     with_time,
 )
 from dalembert.theory.order_errors import (
+    OrderTask,
     Sampling,
-    Task,
     coupled_errors,
     enumerated_errors,
     strong_errors,
@@ -105,7 +105,7 @@ def strong_order(
         )
     usual = usual_comparison(system, method)
     sampling = _sampling(usual, paths, seed, reference, refine, exact)
-    task = Task(system, method, initial, t_end, step_counts(t_end, dts, steps, usual.steps))
+    task = OrderTask(system, method, initial, t_end, step_counts(t_end, dts, steps, usual.steps))
     measured = strong_errors(task, sampling, exact)
     subject = f"{method.name} on {system.name}, t = {t_end:g}, {paths} paths, seed {seed}"
     found = estimate(StrongOrder, measured, subject, confidence)
@@ -183,9 +183,11 @@ def weak_order(
                 "reference."
             )
         quick = LOCAL_STEPS if local else affordable(ENUMERATED_STEPS, outcomes, system.noises)
-        task = Task(system, method, initial, t_end, counts or step_counts(t_end, None, None, quick))
+        task = OrderTask(
+            system, method, initial, t_end, counts or step_counts(t_end, None, None, quick)
+        )
 
-        def measure(task: Task, local: bool) -> dict[str, Measured]:
+        def measure(task: OrderTask, local: bool) -> dict[str, Measured]:
             return enumerated_errors(task, observables, limits, reference, outcomes, local)
 
         how = "all outcomes"
@@ -198,14 +200,14 @@ def weak_order(
         paths = PATHS if paths is None else paths
         usual = usual_comparison(system, method)
         sampling = _sampling(usual, paths, seed, reference, refine, limits)
-        task = Task(system, method, initial, t_end, counts or COUPLED_STEPS)
+        task = OrderTask(system, method, initial, t_end, counts or COUPLED_STEPS)
 
-        def measure(task: Task, local: bool) -> dict[str, Measured]:
+        def measure(task: OrderTask, local: bool) -> dict[str, Measured]:
             return coupled_errors(task, sampling, observables, limits)
 
         how = f"{paths} paths, seed {seed}"
 
-    def find(task: Task, local: bool) -> dict[str, WeakOrder]:
+    def find(task: OrderTask, local: bool) -> dict[str, WeakOrder]:
         words = f"single steps, {how}" if local else how
         subject = f"{method.name} on {system.name}, t = {task.t_end:g}, {words}"
         return {
@@ -241,7 +243,7 @@ def _usual_outcomes(
 
 
 def _confirmed(
-    task: Task, find: Callable[[Task, bool], dict[str, WeakOrder]], ways: Sequence[bool]
+    task: OrderTask, find: Callable[[OrderTask, bool], dict[str, WeakOrder]], ways: Sequence[bool]
 ) -> dict[str, WeakOrder]:
     """The orders at t_end, of those that the same numbers of steps over a shorter time confirm.
 

@@ -1,7 +1,7 @@
 """Where theorems are tried out: points of phase space, increments, and paths of a method.
 
 increments = draw_increments(system, method, dt=0.1, steps=1000, seed=0)
-path = walk(system, method, (q0, p0), dt=0.1, increments=increments)
+path = walk_path(system, method, (q0, p0), dt=0.1, increments=increments)
 path.q, path.p          # shapes (steps + 1, dim), the start included
 """
 
@@ -143,7 +143,7 @@ def take_steps(
     return Walk(jnp.concatenate([q[None], qs]), jnp.concatenate([p[None], ps]), info)
 
 
-def walk(system: System, method: Method, start: Any, dt: float, increments: Any) -> Walk:
+def walk_path(system: System, method: Method, start: Any, dt: float, increments: Any) -> Walk:
     """Take one step per row of the increments, as in `path_increments`, and keep every state."""
     check_method(system, method)
     check_dt(dt)

@@ -25,8 +25,8 @@ from dalembert.precision import is_traced
 from dalembert.system import ALL, System
 from dalembert.theory.manifold import refuse_constraints
 from dalembert.theory.mixed import hamiltonian
-from dalembert.theory.solving import evaluate
-from dalembert.theory.variational import generate_all, largest, path_arguments
+from dalembert.theory.solving import run_kernel
+from dalembert.theory.variational import generate_all, largest_component, path_arguments
 
 MODES = 4
 """Trigonometric functions in a random variation: smooth, but not too smooth to see an error."""
@@ -53,7 +53,7 @@ class PrincipleResidual(NamedTuple):
     @property
     def largest(self) -> Any:
         """The largest |δB − work| / scale."""
-        return largest(self.relative)
+        return largest_component(self.relative)
 
     def __str__(self) -> str:
         if is_traced(self):
@@ -130,7 +130,7 @@ def action(system: System, q: Any, p: Any, dt: Any, dW: Any) -> Any:
         B, shape ().
     """
     refuse_constraints(system, "action")
-    return evaluate(_action, system, None, path_arguments(system, q, p, dW), dt)
+    return run_kernel(_action, system, None, path_arguments(system, q, p, dW), dt)
 
 
 def principle_residual(
@@ -164,7 +164,7 @@ def principle_residual(
     smooth = rng.standard_normal((2, variations, MODES, system.dim)) / MODES
     wiener = rng.standard_normal((2, variations, system.noises, system.dim)) * float(rough)
     arguments = (*path_arguments(system, q, p, dW), smooth, wiener)
-    return evaluate(_principle, system, None, arguments, dt)
+    return run_kernel(_principle, system, None, arguments, dt)
 
 
 def midpoints(x: Any) -> Any:

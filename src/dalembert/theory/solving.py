@@ -116,7 +116,7 @@ def _compiled(system: System, kernel: Callable[..., Any], static: tuple[Any, ...
     return jax.jit(run)
 
 
-def evaluate(
+def run_kernel(
     kernel: Callable[..., Any],
     system: System,
     method: Method | None,

@@ -25,9 +25,9 @@ import numpy as np
 
 from dalembert.precision import with_precision
 from dalembert.system import System
-from dalembert.theory.facts import DIRECTIONS, MOST_TERMS
 from dalembert.theory.noether import Generator, cotangent_lift, flat_generator
 from dalembert.theory.paths import sample_points
+from dalembert.theory.sampled import DIRECTIONS, MOST_TERMS
 
 TOLERANCE = 1e-12
 """Defects up to this, relative to the terms that cancel in them, are rounding."""

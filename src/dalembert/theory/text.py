@@ -2,17 +2,17 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from dalembert.methods.coefficients import columns
+from dalembert.methods.coefficients import text_width
 
 
 def table(rows: Sequence[Sequence[str]], indent: str = "  ", right: bool = False) -> list[str]:
     """The rows as lines, every column as wide as its widest cell, combining characters aside."""
-    widths = [max(map(columns, column)) for column in zip(*rows, strict=True)]
+    widths = [max(map(text_width, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
         cells = []
         for cell, width in zip(row, widths, strict=True):
-            space = " " * (width - columns(cell))
+            space = " " * (width - text_width(cell))
             cells.append(space + cell if right else cell + space)
         lines.append(indent + "  ".join(cells).rstrip())
     return lines

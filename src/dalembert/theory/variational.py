@@ -45,7 +45,7 @@ from dalembert.stepping.stepper import StepInfo
 from dalembert.system import System
 from dalembert.theory.manifold import generate_on_manifold, refuse_constraints
 from dalembert.theory.mixed import MixedStep, check_variational, weights_of
-from dalembert.theory.solving import evaluate, find_root, relative_size, trusted
+from dalembert.theory.solving import find_root, relative_size, run_kernel, trusted
 
 
 class DiscreteHamiltonian(NamedTuple):
@@ -76,7 +76,7 @@ class GeneratingResidual(NamedTuple):
     @property
     def largest(self) -> Any:
         """The largest component."""
-        return largest(self.position, self.momentum)
+        return largest_component(self.position, self.momentum)
 
 
 def discrete_hamiltonian(
@@ -100,7 +100,7 @@ def discrete_hamiltonian(
     """
     arguments = _step_arguments(system, method, q, p_next, dW, "p_next")
     fields = DiscreteHamiltonian._fields
-    H_d, *forces = evaluate(_generate, system, method, arguments, dt, fields)
+    H_d, *forces = run_kernel(_generate, system, method, arguments, dt, fields)
     return DiscreteHamiltonian(H_d, *map(system.shaped, forces))
 
 
@@ -114,7 +114,7 @@ def mixed_step(
     """
     arguments = _step_arguments(system, method, q, p_next, dW, "p_next")
     fields = ("q_next", "p", "info")
-    q_next, p, info = evaluate(_generate, system, method, arguments, dt, fields)
+    q_next, p, info = run_kernel(_generate, system, method, arguments, dt, fields)
     return system.shaped(q_next), system.shaped(p), info
 
 
@@ -130,7 +130,7 @@ def generated_step(
     """
     refuse_constraints(system, "generated_step")
     arguments = _step_arguments(system, method, q, p, dW, "p")
-    q_next, p_next, info = evaluate(_generated_step, system, method, arguments, dt)
+    q_next, p_next, info = run_kernel(_generated_step, system, method, arguments, dt)
     return system.shaped(q_next), system.shaped(p_next), info
 
 
@@ -174,7 +174,7 @@ def generate_all(
         **{name: _rows(name, x, len(q), (noises,)) for name, x in fields_read.items()}
     )
     arguments = (weights_of(system, method), q, p_next, rows)
-    return evaluate(_generate_rows, system, method, arguments, dt, fields, refuse=refuse)
+    return run_kernel(_generate_rows, system, method, arguments, dt, fields, refuse=refuse)
 
 
 def _generate(
@@ -216,7 +216,7 @@ def _generated_step(
     return (*trusted((found.D2 - found.F_plus, p_next), info), info), info
 
 
-def largest(*values: Any) -> Any:
+def largest_component(*values: Any) -> Any:
     """The largest component of all."""
     # NumPy, because JAX would round concrete float64 numbers where its float64 mode is off.
     numpy: Any = jnp if is_traced(values) else np

@@ -15,8 +15,6 @@ from dalembert.theory.orders import strong_order, weak_order
 from dalembert.theory.slopes import OrderEstimate
 from dalembert.theory.text import table
 
-__all__ = ["WorkPrecision", "work_precision"]
-
 TIMED = 2**22
 """Degrees of freedom times path-steps of a run that is timed: a fraction of a second."""
 

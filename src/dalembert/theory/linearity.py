@@ -81,7 +81,7 @@ def linear_fields(system: System) -> LinearFields:
     return _linear_fields(system, system.key)
 
 
-def check_linear(system: System) -> None:
+def refuse_nonlinear(system: System) -> None:
     """Refuse a nonlinear system with the terms to blame."""
     nonlinear = nonlinear_terms(system)
     if nonlinear:
@@ -94,7 +94,7 @@ def check_linear(system: System) -> None:
 
 @kept
 def _linear_fields(system: System, key: Hashable) -> LinearFields:
-    check_linear(system)
+    refuse_nonlinear(system)
     size = 2 * system.dim
 
     def fields(z: Any, params: Any) -> Any:

@@ -21,10 +21,11 @@ from dalembert.theory.advice import (
 )
 from dalembert.theory.diagnosis_text import KIND_IN_WORDS, page
 from dalembert.theory.evidence import TRACED, Evidence, Fact, Gap, Invariant, Spot, every
-from dalembert.theory.facts import DIRECTIONS, Probe
+from dalembert.theory.facts import Probe
 from dalembert.theory.flows import Tried, try_flow
-from dalembert.theory.linear import nonlinear_terms
+from dalembert.theory.linearity import nonlinear_terms
 from dalembert.theory.manifold import ConstraintFacts, constraint_facts
+from dalembert.theory.sampled import DIRECTIONS
 
 FOR_EVERY_SYSTEM = (
     *("midpoint", "stormer_verlet", "dirk", "srkw1", "srkw2"),
