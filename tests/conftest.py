@@ -4,10 +4,13 @@ float64 is on and nothing is promoted in silence: neither types nor ranks. Tests
 unless DALEMBERT_TEST_GPU is set; those marked `gpu` are skipped where there is no GPU.
 """
 
+import atexit
 import ctypes
 import gc
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,6 +35,19 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 import hypothesis  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
+
+# What one test has compiled, others load: the workers of a run share a folder that ends with it.
+if "DALEMBERT_TEST_PROGRAMS" not in os.environ:
+    os.environ["DALEMBERT_TEST_PROGRAMS"] = tempfile.mkdtemp(prefix="dalembert-programs-")
+    atexit.register(shutil.rmtree, os.environ["DALEMBERT_TEST_PROGRAMS"], ignore_errors=True)
+COMPILING = {
+    "jax_compilation_cache_dir": os.environ["DALEMBERT_TEST_PROGRAMS"],
+    "jax_persistent_cache_min_compile_time_secs": 0.0,
+    "jax_persistent_cache_min_entry_size_bytes": 0,
+    "jax_traceback_in_locations_limit": 0,
+}
+for name, value in COMPILING.items():
+    jax.config.update(name, value)
 
 STRICT = {
     "jax_enable_x64": True,
