@@ -27,8 +27,8 @@ from measure import machine, print_table, write_json
 
 import dalembert as da
 
-BLOCK = 4096
-"""Paths of a block on a CPU."""
+BLOCK, SMALL_BLOCK = 4096, 1024
+"""Paths of a block of large and of small runs on a CPU."""
 SAVES = 1
 
 
@@ -82,12 +82,12 @@ def measured(
 
 
 def compared(
-    name: str, blocks: int, steps: int, repeat: int, client: Client, others: list[psutil.Process]
+    name: str, paths: int, steps: int, repeat: int, client: Client, others: list[psutil.Process]
 ) -> dict[str, Any]:
     """A row: a run on the worker beside the same run here."""
-    processes, paths = [psutil.Process(), *others], blocks * BLOCK
-    for executor in (None, client):
-        simulate(paths, steps, executor)
+    processes = [psutil.Process(), *others]
+    simulate(paths, steps, client)
+    blocks = -(-paths // simulate(paths, steps).provenance["block_paths"])
     rounds = np.array(
         [
             [measured(paths, steps, executor, processes) for executor in (None, client)]
@@ -113,11 +113,11 @@ def compared(
 
 
 def steps_for(seconds: float) -> int:
-    """Steps that a block takes about so long for, what every run costs left out."""
-    few, times = 4000, []
+    """Steps that a small block takes about so long for, what every run costs left out."""
+    few, times = 16_000, []
     for steps in (few, few, 5 * few):
         began = time.process_time()
-        simulate(BLOCK, steps)
+        simulate(SMALL_BLOCK, steps)
         times.append(time.process_time() - began)
     return max(SAVES, int(4 * few * seconds / (times[2] - times[1])))
 
@@ -142,7 +142,10 @@ def main() -> None:
     options = parser.parse_args()
     print(json.dumps(machine() | {"load": psutil.getloadavg()}))
     many = 50 if options.quick else 1000
-    runs = (("a second", 2 if options.quick else 6, steps_for(1.0)), ("short", many, 12))
+    runs = (
+        ("a second", (2 if options.quick else 6) * SMALL_BLOCK, steps_for(1.0)),
+        ("short", many * BLOCK, 12),
+    )
     rows = []
     with cluster() as (client, others):
         for run in runs:

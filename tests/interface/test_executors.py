@@ -209,10 +209,16 @@ def test_ctrl_c_cancels_what_is_under_way(undisturbed, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("dalembert", "9.9"), ("jax", "0.0.1"), ("device_kind", "abacus"), ("processor", "Z80")],
+    [
+        ("dalembert", "9.9"),
+        ("jax", "0.0.1"),
+        ("sources", "others"),
+        ("device_kind", "abacus"),
+        ("processor", "Z80"),
+    ],
 )
 def test_a_worker_that_would_compute_otherwise_is_refused_by_name(name, value, monkeypatch):
-    da.clear_caches()  # a worker that has run this before is not asked again
+    remote._ready.cache_clear()  # a worker that has run this before is not asked again
     make = remote._machine
 
     def elsewhere(backend):
@@ -245,6 +251,45 @@ def test_a_worker_with_other_functions_is_refused_by_name(monkeypatch):
 
     with Elsewhere(1) as pool, pytest.raises(remote.RefusedWorkerError, match=r"observe\.q"):
         simulate(executor=pool)
+
+
+slope = 1.0
+
+
+@jax.custom_jvp
+def bent(x):
+    return x
+
+
+@bent.defjvp
+def bent_jvp(at, along):
+    return bent(*at), slope * along[0]
+
+
+def bent_energy(q, p):
+    return jnp.sum(bent(p * p) + q * q) / 2
+
+
+def test_a_worker_with_another_derivative_rule_is_refused_by_name(monkeypatch):
+    """The values of the function are the same there, and nothing is compared with a checkpoint."""
+
+    class Elsewhere(ThreadPoolExecutor):
+        def submit(self, fun, /, *args):
+            monkeypatch.setattr(sys.modules[__name__], "slope", 2.0)
+            return super().submit(fun, *args)
+
+    system = da.System(H=bent_energy, dim=1)
+    with Elsewhere(1) as pool, pytest.raises(remote.RefusedWorkerError, match=r"functions\.H"):
+        da.simulate(system, da.heun(), ([1.0], [0.0]), dt=0.1, t_end=0.1, executor=pool)
+
+
+def test_copies_of_one_version_are_told_apart(tmp_path):
+    for name, text in (("one", "a = 1"), ("two", "a = 1"), ("three", "a = 2")):
+        (tmp_path / name / "inner").mkdir(parents=True)
+        (tmp_path / name / "inner" / "file.py").write_text(text)
+    one, two, three = (remote._sources(tmp_path / name) for name in ("one", "two", "three"))
+    assert one == two != three
+    assert remote._machine("cpu")["sources"] not in (one, three)
 
 
 def test_what_cannot_be_sent_is_named():
@@ -295,6 +340,13 @@ def test_cloudpickle_is_asked_for_by_name(monkeypatch):
 def test_what_is_no_executor_is_refused():
     with pytest.raises(TypeError, match=r"like a concurrent\.futures\.Executor.*'tcp://there'"):
         simulate(executor="tcp://there")
+
+    class Promising(Moody):
+        def submit(self, fun, /, *args):
+            return "soon"
+
+    with pytest.raises(TypeError, match=r"Promising\.submit .*Future, not 'soon'"):
+        simulate(executor=Promising())
     fork = multiprocessing.get_context("fork")
     with (
         ProcessPoolExecutor(1, mp_context=fork) as pool,
