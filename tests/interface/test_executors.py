@@ -200,7 +200,7 @@ def test_ctrl_c_cancels_what_is_under_way(undisturbed, tmp_path):
         with pytest.raises(da.Interrupted, match="The same call goes on from there"):
             simulate(executor=Pressed(), checkpoint=file, workers=1)
     for thread in moody.threads:
-        thread.join(20)
+        thread.join(600)
     done = moody.tasks
     assert done <= 5
     with ThreadPoolExecutor(1) as pool:
@@ -427,7 +427,7 @@ class Cluster:
 
         while not self.file.exists():
             time.sleep(0.1)
-        return Client(scheduler_file=str(self.file), timeout=60)
+        return Client(scheduler_file=str(self.file), timeout=600)
 
     def end(self):
         for process in (*self.workers, self.scheduler):
@@ -487,7 +487,7 @@ def test_killed_workers_lose_nothing(tmp_path, environment):
                 killer.join()
             assert not differences(run, plain)
             disturbed, bereft = disturbed + bool(killed), bereft + (len(killed) == 2)
-            client.wait_for_workers(2, timeout=120)
+            client.wait_for_workers(2, timeout=600)
     assert bereft >= 3, "no run has lost all its workers"
 
 
@@ -530,7 +530,7 @@ def test_ctrl_c_leaves_nothing_on_dask(tmp_path, environment):
             simulate(executor=client, checkpoint=file, **options)
         began = time.monotonic()
         while client.run_on_scheduler(left):
-            assert time.monotonic() - began < 15
+            assert time.monotonic() - began < 60
             time.sleep(0.1)
         run = simulate(executor=client, checkpoint=file, **options)
     assert not differences(run, simulate(**options))
@@ -613,7 +613,7 @@ def test_the_program_runs_a_script_on_dask(tmp_path, environment):
 
     def said(*options):
         command = [sys.executable, "-m", "dalembert", "run", str(script), *options]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done.stderr
         return done.stdout.split()[0]
 
@@ -654,7 +654,7 @@ def test_studies_run_on_dask_with_the_same_bits(tmp_path, environment):
     def run(name, where, *options):
         out = tmp_path / where
         command = [sys.executable, "-m", "dalembert", *studies[name], "--out", str(out), *options]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
         assert (out / f"{name}.npz").exists(), done.stdout + done.stderr
         return done.returncode, numbers(out / f"{name}.npz")
 
