@@ -218,7 +218,7 @@ SelectType=select/linear
 MpiDefault=none
 ReturnToService=2
 SchedulerType=sched/builtin
-KillWait=20
+KillWait=60
 NodeName={host} NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
