@@ -3,9 +3,10 @@
     python benchmarks/executors.py [--quick] [--repeat N] [--out FILE.json]
 
 One worker process of Dask with one thread, over TCP, and the same runs in this process with
-`workers=1`, in turn. Core-seconds are those of caller, scheduler and worker together, which other
-programs on the machine change less than seconds. Ratios are of the least of each. The caller's
-memory is its resident set when a run is over, beside what it was before.
+`workers=1`, in turn. Core-seconds are those of caller, scheduler and worker together, less what
+scheduler and worker take while the caller computes alone, which is a column of its own: on a
+machine with other work the same run lasts longer, and they idle longer. Ratios are medians over
+the rounds. The caller's memory is its resident set when a run is over, beside what it was before.
 """
 
 import argparse
@@ -19,14 +20,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 from distributed import Client
 from measure import machine, print_table, write_json
 
 import dalembert as da
 
-BLOCK = 4096
-"""Paths of a block on a CPU."""
+BLOCK, SMALL_BLOCK = 4096, 1024
+"""Paths of a block of large and of small runs on a CPU."""
 SAVES = 1
 
 
@@ -66,48 +68,58 @@ def cluster() -> Iterator[tuple[Client, list[psutil.Process]]]:
 
 def measured(
     paths: int, steps: int, executor: Any, processes: list[psutil.Process]
-) -> tuple[float, float]:
-    """Seconds and core-seconds of a run, all processes together."""
+) -> tuple[float, float, float]:
+    """Seconds of a run, and core-seconds of the first process and of the others meanwhile."""
 
-    def used() -> float:
-        return sum(sum(process.cpu_times()[:2]) for process in processes)
+    def used() -> list[float]:
+        return [sum(process.cpu_times()[:2]) for process in processes]
 
     began, before = time.perf_counter(), used()
     simulate(paths, steps, executor)
-    return time.perf_counter() - began, used() - before
+    seconds = time.perf_counter() - began
+    here, *others = (after - x for after, x in zip(used(), before, strict=True))
+    return seconds, here, sum(others)
 
 
 def compared(
-    name: str, blocks: int, steps: int, repeat: int, client: Client, others: list[psutil.Process]
+    name: str, paths: int, steps: int, repeat: int, client: Client, others: list[psutil.Process]
 ) -> dict[str, Any]:
     """A row: a run on the worker beside the same run here."""
-    here, paths = psutil.Process(), blocks * BLOCK
-    for executor in (None, client):
-        simulate(BLOCK, steps, executor)
-    rounds = [
-        (measured(paths, steps, None, [here]), measured(paths, steps, client, [here, *others]))
-        for _ in range(repeat)
-    ]
-    alone, there = ([min(x) for x in zip(*ours, strict=True)] for ours in zip(*rounds, strict=True))
+    processes = [psutil.Process(), *others]
+    simulate(paths, steps, client)
+    blocks = -(-paths // simulate(paths, steps).provenance["block_paths"])
+    rounds = np.array(
+        [
+            [measured(paths, steps, executor, processes) for executor in (None, client)]
+            for _ in range(repeat)
+        ]
+    )
+    alone, there = rounds[:, 0], rounds[:, 1]
+    idle = float(np.sum(alone[:, 2]) / np.sum(alone[:, 0]))
+    core_seconds = there[:, 1] + there[:, 2] - idle * there[:, 0]
     return {
         "run": name,
         "blocks": blocks,
-        "ms a block": 1000 * alone[1] / blocks,
-        "alone, s": alone[0],
-        "executor, s": there[0],
-        "ratio": there[0] / alone[0],
-        "alone, core-s": alone[1],
-        "executor, core-s": there[1],
-        "core ratio": there[1] / alone[1],
+        "rounds": repeat,
+        "ms a block": 1000 * np.median(alone[:, 1]) / blocks,
+        "alone, s": np.median(alone[:, 0]),
+        "executor, s": np.median(there[:, 0]),
+        "ratio": np.median(there[:, 0] / alone[:, 0]),
+        "alone, core-s": np.median(alone[:, 1]),
+        "executor, core-s": np.median(core_seconds),
+        "core ratio": np.median(core_seconds / alone[:, 1]),
+        "idle, of a core": idle,
     }
 
 
 def steps_for(seconds: float) -> int:
-    """Steps that a block takes about so long for."""
-    simulate(BLOCK, 2000)
-    began = time.process_time()
-    simulate(BLOCK, 2000)
-    return max(SAVES, int(2000 * seconds / (time.process_time() - began)))
+    """Steps that a small block takes about so long for, what every run costs left out."""
+    few, times = 16_000, []
+    for steps in (few, few, 5 * few):
+        began = time.process_time()
+        simulate(SMALL_BLOCK, steps)
+        times.append(time.process_time() - began)
+    return max(SAVES, int(4 * few * seconds / (times[2] - times[1])))
 
 
 def grown(blocks: int, client: Client) -> dict[str, Any]:
@@ -124,13 +136,16 @@ def grown(blocks: int, client: Client) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--repeat", type=int, default=7)
     parser.add_argument("--quick", action="store_true", help="few blocks, to see that it works")
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
     print(json.dumps(machine() | {"load": psutil.getloadavg()}))
     many = 50 if options.quick else 1000
-    runs = (("a second", 2 if options.quick else 20, steps_for(1.0)), ("short", many, 12))
+    runs = (
+        ("a second", (2 if options.quick else 6) * SMALL_BLOCK, steps_for(1.0)),
+        ("short", many * BLOCK, 12),
+    )
     rows = []
     with cluster() as (client, others):
         for run in runs:
@@ -140,7 +155,7 @@ def main() -> None:
         memory = [grown(blocks, client) for blocks in (many // 4, many // 4, many, 2 * many)]
     print_table(memory)
     if options.out:
-        write_json(options.out, [*rows, *memory], dtype="float64")
+        write_json(options.out, [*rows, *memory], dtype="float64", load=psutil.getloadavg())
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ PACKAGES = (
     "numpy",
     "cupy",
     "diffrax",
+    "distributed",
     "torch",
     "torchsde",
     "jitcsde",

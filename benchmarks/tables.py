@@ -209,6 +209,24 @@ def longer_for_a_path(method: str) -> str:
     return f"{seconds(method) / seconds('additive_dirk'):.0f}"
 
 
+def executors() -> str:
+    """What blocks cost on a worker of Dask, beside the same run without it."""
+    data = read("executors_cpu2")
+    rows = (
+        [f"{row['blocks']:,}", short(row["ms a block"]), f"{row['core ratio']:.2f}"]
+        for row in data["rows"]
+        if "core ratio" in row
+    )
+    head = ("blocks", "milliseconds each", "core-seconds, of those without an executor")
+    return f"{table(head, rows)}\n\n{machine(data, 'distributed')}."
+
+
+def idle_dask() -> str:
+    """What scheduler and worker take of a core without work."""
+    shares = [row["idle, of a core"] for row in read("executors_cpu2")["rows"] if "ratio" in row]
+    return f"{max(shares):.0%}".replace("%", " %")
+
+
 # --- GPUs and blocks --------------------------------------------------------------------------
 
 
@@ -307,6 +325,8 @@ PLACES: dict[str, Callable[[], str]] = {
     "second-process": second_process,
     "midpoint-for-a-path": partial(longer_for_a_path, "midpoint"),
     "shark-for-a-path": partial(longer_for_a_path, "diffrax ShARK"),
+    "executors": executors,
+    "idle-dask": idle_dask,
     "gpu-paths": gpu_paths,
     "gpu-saves": gpu_saves,
     "gpu-float32": float32_of_float64,

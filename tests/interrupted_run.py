@@ -84,7 +84,7 @@ def differences(a: da.Run, b: da.Run) -> list[str]:
     ]
 
 
-def wait_for(path, seconds=60.0):
+def wait_for(path, seconds=600.0):
     """Wait for a file, however slow the machine is."""
     until = time.monotonic() + seconds
     while not os.path.exists(path) and time.monotonic() < until:

@@ -25,8 +25,9 @@ COORDINATOR, PROCESSES, PROCESS, PIPE = (
 MOMENT = 1.0
 """Seconds for processes that may be about to end by themselves."""
 
-GRACE = 6.0
-"""Seconds for processes to save themselves, after which they are killed."""
+GRACE = 20.0
+"""Seconds for processes to save themselves, many states or on a busy machine, before they are
+killed; queues give them 30."""
 
 Child = subprocess.Popen[bytes]
 

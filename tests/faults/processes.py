@@ -83,7 +83,7 @@ def real_disk(way: str, ground: Ground) -> None:
                 folder.chmod(0o755)
     elif "mount" in line and subprocess.run([*before, "true"], capture_output=True).returncode:
         pytest.skip("file systems cannot be mounted here")
-    output, errors = _child(ground, before=before).communicate(timeout=200)
+    output, errors = _child(ground, before=before).communicate(timeout=600)
     ground.folder.chmod(0o755)
     said = r"\w+Error: .*(could not write|nothing can be written beside).*run\.ckpt: \w+"
     assert re.match(said, output.removeprefix("ready\n")), output + errors
@@ -111,6 +111,6 @@ def killed_at_random(way: str, ground: Ground) -> None:
 def real_memory(way: str, ground: Ground) -> None:
     room = 2_600_000 if way == "with little left" else 1_500_000
     before = ("bash", "-c", f'ulimit -v {room}; exec "$@"', "-")
-    output, _ = _child(ground, LONG, before=before).communicate(timeout=200)
+    output, _ = _child(ground, LONG, before=before).communicate(timeout=600)
     assert "wrong" not in output
     assert not differences(simulate(ground.path, t_end=float(LONG)), _long())

@@ -1,7 +1,7 @@
 """Real launchers on one machine: Open MPI's `mpirun`, and SLURM with daemons of its own.
 
 Under both, processes find each other, save themselves when the job is ended or queued again, and
-another number of processes goes on.
+another number of processes goes on. Under Open MPI also the executors of `mpi4py.futures`.
 """
 
 import getpass
@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import dalembert as da
+from dalembert.ensemble import blocks
 from interrupted_run import differences
 
 STUDY = """
@@ -62,12 +63,12 @@ def program(folder, t_end):
 
 
 def run(command, environment):
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def wait_until(condition, seconds=120.0):
+def wait_until(condition, seconds=600.0):
     until = time.monotonic() + seconds
     while not condition() and time.monotonic() < until:
         time.sleep(0.1)
@@ -117,10 +118,86 @@ def test_open_mpi_is_told_to_end_and_three_go_on(tmp_path, mpi):
     launcher = subprocess.Popen([*mpirun, "2", *study], env=environment, **pipes)
     wait_until(lambda: is_at_work(tmp_path))
     launcher.send_signal(signal.SIGTERM)
-    launcher.wait(60)
+    launcher.wait(600)
     before, after = files(tmp_path), time.time()
     assert is_at_work(tmp_path) and max(abs(after - x) for x in before.values()) < 10
     check_goes_on(tmp_path, [*mpirun, "3", *study], environment)
+
+
+ON_EXECUTOR = """
+import os
+import dalembert as da
+from mpi4py import MPI
+from mpi4py.futures import MPICommExecutor, MPIPoolExecutor
+
+folder = os.path.dirname(os.path.abspath(__file__))
+
+def cube(q, p, params):
+    return q[0] ** power
+
+power = 3
+
+def simulate(executor=None):
+    return da.simulate(
+        da.systems.damped_kubo(), da.heun(), ([2.0], [0.0]), dt=0.1, t_end=T_END, paths=20 * 4096,
+        save_every=1000, keep="final", observe={"cube": cube}, workers=1, progress=False,
+        checkpoint=da.Checkpoint(f"{folder}/run.ckpt", seconds=0.1), executor=executor,
+    )
+
+if __name__ == "__main__":
+    with WAY as pool:
+        if pool is not None:
+            with open(f"{folder}/worker", "w") as file:
+                file.write(str(pool.submit(os.getpid).result()))
+            run = simulate(pool)
+            run.save(f"{folder}/run.npz")
+            print("workers:", pool.num_workers, "processes:", run.provenance["processes"])
+"""
+WAYS = {
+    "pool": (("-m", "mpi4py.futures"), "MPIPoolExecutor()"),
+    "communicator": ((), "MPICommExecutor(MPI.COMM_WORLD, root=0)"),
+}
+
+
+def on_executor(folder, way, t_end):
+    """A command whose first process runs blocks on the others, and what it runs, for here."""
+    pytest.importorskip("mpi4py")
+    started_by, executor = WAYS[way]
+    script = folder / "study.py"
+    script.write_text(ON_EXECUTOR.replace("T_END", str(t_end)).replace("WAY", executor))
+    here = {"__file__": str(folder / "here" / "study.py"), "__name__": "here"}
+    (folder / "here").mkdir()
+    exec(script.read_text(), here)
+    return [sys.executable, *started_by, str(script)], here["simulate"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+def test_executors_of_mpi4py_give_the_same_bits(way, tmp_path, mpi):
+    environment, mpirun = mpi
+    command, simulate = on_executor(tmp_path, way, 300.0)
+    assert "workers: 2 processes: 2" in run([*mpirun, "3", *command], environment)
+    assert not differences(da.load(tmp_path / "run.npz"), simulate())
+
+
+@pytest.mark.slow
+def test_a_killed_worker_of_mpi4py_ends_the_job_and_the_checkpoint_goes_on(
+    tmp_path, mpi, monkeypatch
+):
+    """Open MPI ends all processes with one of them."""
+    environment, mpirun = mpi
+    command, simulate = on_executor(tmp_path, "pool", 3000.0)
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    launcher = subprocess.Popen([*mpirun, "3", *command], env=environment, **pipes)
+    wait_until((tmp_path / "run.ckpt").exists)
+    os.kill(int((tmp_path / "worker").read_text()), signal.SIGKILL)
+    assert launcher.wait(600) != 0
+    assert not (tmp_path / "run.npz").exists()
+    undisturbed, begun, run_block = simulate(), [], blocks._run_block
+    shutil.copy(tmp_path / "run.ckpt", tmp_path / "here")
+    monkeypatch.setattr(blocks, "_run_block", lambda *args: begun.append(args) or run_block(*args))
+    assert not differences(simulate(), undisturbed)
+    assert 0 < len(begun) < 20
 
 
 CONFIGURATION = """
@@ -141,7 +218,7 @@ SelectType=select/linear
 MpiDefault=none
 ReturnToService=2
 SchedulerType=sched/builtin
-KillWait=20
+KillWait=60
 NodeName={host} NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
@@ -194,7 +271,7 @@ def slurm(tmp_path_factory):
             )
             return asked.stdout.strip() == "idle"
 
-        wait_until(is_ready, 60)
+        wait_until(is_ready)
         yield environment
     finally:
         for daemon in reversed(daemons):
@@ -221,7 +298,7 @@ def test_slurm_queues_a_job_again_and_three_go_on(tmp_path, slurm):
     wait_until(lambda: is_at_work(tmp_path))
     told = time.time()
     run(["scontrol", "requeue", number], slurm)
-    wait_until(lambda: run(["squeue", "-h", "-o", "%t", "-j", number], slurm).strip() == "PD", 60)
+    wait_until(lambda: run(["squeue", "-h", "-o", "%t", "-j", number], slurm).strip() == "PD")
     assert all(written > told - 0.1 for written in files(tmp_path).values())
     assert f"saved in {tmp_path / 'run.ckpt'}. The same call goes on from there." in out.read_text()
     assert "Traceback" not in out.read_text() and "fatal" not in out.read_text()

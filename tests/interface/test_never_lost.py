@@ -38,7 +38,7 @@ def environment(tmp_path_factory):
     writing = common | {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     files = [cache / name for name in ("run.ckpt", "run.npz")]
     child = start(writing, *files)
-    child.communicate(timeout=300)
+    child.communicate(timeout=600)
     assert child.returncode == 0
     return common | {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "1e9"}
 
@@ -62,7 +62,7 @@ def test_killed_and_still_the_same_bits(times, tmp_path, environment, undisturbe
     while not result.exists():
         child = start(environment, checkpoint, result)
         if kills >= times:
-            child.communicate(timeout=300)
+            child.communicate(timeout=600)
             continue
         before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
         for _ in range(600):
@@ -89,7 +89,7 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path, undisturbed):
     wait_for(checkpoint)
     child.send_signal(signal.SIGINT)
     (tmp_path / "run.ckpt.go").touch()
-    output, errors = child.communicate(timeout=60)
+    output, errors = child.communicate(timeout=600)
     assert child.returncode == 130, errors
     assert "stopped after" in output and f"saved in {checkpoint}" in output
     assert not result.exists()
@@ -366,7 +366,7 @@ def test_sigterm_saves_says_so_and_ends(tmp_path, undisturbed):
     wait_for(path)
     child.send_signal(signal.SIGTERM)
     (tmp_path / "run.ckpt.go").touch()
-    output, errors = child.communicate(timeout=60)
+    output, errors = child.communicate(timeout=600)
     assert child.returncode == -signal.SIGTERM, errors
     assert "stopped after" in errors and f"saved in {path}" in errors and "Trace" not in errors
     assert output == ""

@@ -142,6 +142,19 @@ for method in (da.baoab(), da.midpoint()):
         )
     assert run.provenance["shards"] == 2 and run.provenance["processes"] == 2
     run.save(f"{folder}/{method.name}.npz")
+
+# What one process reads is sent to all by code that is compiled once.
+from dalembert.ensemble.places import find_places, to_host
+
+(place,) = find_places(da.systems.fput(64), "cpu", shard=True)
+q, p = np.float32(q), np.float32(p)
+to_host(place.put(q))
+compiled = []
+jax.monitoring.register_event_duration_secs_listener(lambda event, *_, **__: compiled.append(event))
+assert np.array_equal(to_host(place.put(p)), p)
+assert not any("compile" in event for event in compiled), compiled
+jax.jit(lambda x: x + 2)(1)
+assert any("compile" in event for event in compiled)
 """
 
 

@@ -85,9 +85,15 @@ class Team:
         # Dask would take the same blocks, submitted again, for the same task.
         options = {} if self.client is None else {"key": f"dalembert-{uuid4()}"}
         with _submitting():
-            return self.executor.submit(
+            future = self.executor.submit(
                 eval, TASK, {"payload": payload, "blocks": blocks}, **options
             )
+        if not isinstance(future, Future):
+            raise TypeError(
+                f"what {type(self.executor).__name__}.submit gives must be like a "
+                f"concurrent.futures.Future, not {future!r}."
+            )
+        return future
 
     def count(self) -> None:
         """See how many workers there are now."""

@@ -217,12 +217,15 @@ def run_arguments(system: System, dtype: np.dtype) -> tuple[Any, ...]:
 def _traced(
     unknown: dict[str, str], name: str, fun: Callable[..., Any], *like: Any, orders: int = 0
 ) -> str:
-    """The digest of a function; if it has none, the reason is noted."""
-    found, reason = digest_or_reason(
-        lambda *args: jax.tree.map(jnp.asarray, fun(*args)), *like, orders=orders
-    )
+    """The digest of a function, without its derivatives if they have none; why is noted."""
+
+    def arrays(*args: Any) -> Any:
+        return jax.tree.map(jnp.asarray, fun(*args))
+
+    found, reason = digest_or_reason(arrays, *like, orders=orders)
     if reason:
         unknown[name] = reason
+        found, _ = digest_or_reason(arrays, *like)
     return found or UNKNOWN
 
 

@@ -72,8 +72,13 @@ def to_host(x: Any) -> np.ndarray:
     """An array as NumPy has it; if other processes have parts of it, all of them ask for it."""
     if isinstance(x, jax.Array) and not (x.is_fully_addressable or x.is_fully_replicated):
         everywhere = NamedSharding(x.sharding.mesh, PartitionSpec())  # pyright: ignore
-        x = jax.jit(lambda x: x, out_shardings=everywhere)(x)
+        x = jax.jit(_as_it_is, out_shardings=everywhere)(x)
     return np.asarray(x)
+
+
+def _as_it_is(x: Any) -> Any:
+    # With a name of its own: JAX would compile for every lambda anew.
+    return x
 
 
 def find_places(system: System, backend: str, shard: bool) -> tuple[Place, ...]:

@@ -38,8 +38,8 @@ LAUNCHERS = {"SLURM_STEP_NUM_TASKS": "SLURM", "OMPI_COMM_WORLD_SIZE": "Open MPI"
 BIND_ADDRESS = "JAX_COORDINATOR_BIND_ADDRESS"
 """Variable with the address at which the first process listens."""
 
-LEAVE_SECONDS = 10.0
-"""How long a process that was told to end waits for the others."""
+LEAVE_SECONDS = 25.0
+"""How long a process that was told to end waits for the others; queues give all of them 30."""
 
 
 class LostError(RuntimeError):

@@ -5,6 +5,7 @@ settings by cloudpickle. Everything that travels is bytes, so that no executor l
 goes wrong in a block comes back as a value: an exception of a task is one of the executor.
 """
 
+import hashlib
 import os
 import pickle
 import platform
@@ -15,6 +16,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -201,7 +203,17 @@ def _machine(backend: str) -> dict[str, Any]:
         **processor,
         "XLA_FLAGS": [flag for flag in flags if "device_count" not in flag],
         "versions": versions(),
+        "sources": _sources(Path(__file__).parents[1]),
     }
+
+
+@cache
+def _sources(package: Path) -> str:
+    """What the files of a package are known by: copies of one version may differ."""
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(f"{path.relative_to(package).as_posix()}\n".encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def _processor() -> str:

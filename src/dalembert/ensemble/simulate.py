@@ -166,15 +166,17 @@ def prepare(
         whole("workers", workers, 1)
     options = _check_checkpoint(checkpoint)
     ends = False if options is None else options.ends
+    team = find_team(executor)
+    is_compared = options is not None or team is not None
     with telling(settings.title, progress and jax.process_index() == 0):
         if like is None or options is not None:
-            ready = make_ready(settings, options is not None, workers, engine, shard, ends)
+            ready = make_ready(settings, is_compared, workers, engine, shard, ends)
         else:
             ready = ready_again(like, settings, engine)
     file = None
     if options is not None:
+        ready.description.check_complete()
         file = CheckpointFile(options, ready.identity, jax.process_index())
-    team = find_team(executor)
     remote = None if team is None else Remote(team, make_payload(ready, workers, engine, shard))
     return Job(ready, began, file, on_failure, progress, remote)
 
