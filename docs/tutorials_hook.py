@@ -29,8 +29,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jupytext
-import nbclient
 import nbformat
 import numpy as np
 from api_hook import linked
@@ -88,6 +86,8 @@ def scripts() -> list[Path]:
 
 def notebook(script: Path) -> Any:
     """The notebook of a script, the same whenever it is made."""
+    import jupytext
+
     made = jupytext.reads(script.read_text("utf-8"), fmt="py:percent")
     made.metadata = nbformat.from_dict(METADATA)
     for number, cell in enumerate(made.cells):
@@ -104,6 +104,8 @@ def text_of(notebook: Any) -> str:
 
 def execute(notebook: Any, folder: str | Path, environment: dict[str, str] | None = None) -> Any:
     """The notebook with its outputs; what it writes to files goes to the folder."""
+    import nbclient
+
     client = nbclient.NotebookClient(
         notebook,
         timeout=SECONDS,
@@ -165,7 +167,7 @@ def executed(script: Path) -> dict[str, str]:
 
     began = time.monotonic()
     found = kept(script.read_text("utf-8"), make)
-    log.info("tutorial %s: %.0f s", script.stem, time.monotonic() - began)
+    _say(f"tutorial {script.stem}", began)
     return found
 
 
@@ -179,9 +181,12 @@ def on_files(files: Any, config: Any) -> Any:
 
     _keep_blocks_of_pages()
     pages = [file.abs_src_path for file in files.documentation_pages()]
+    log.info("code of %d tutorials and %d pages, two at a time", len(scripts()), len(pages))
     with ThreadPoolExecutor(2) as pool:
-        found = dict(zip(scripts(), pool.map(executed, scripts()), strict=True))
-        list(pool.map(_execute_ahead, pages))
+        tutorials = pool.map(executed, scripts())
+        ahead = pool.map(_execute_ahead, pages)
+        found = dict(zip(scripts(), tutorials, strict=True))
+        list(ahead)
     for script, outcome in found.items():
         with_outputs = outcome.pop("notebook")
         text, pictures = page(nbformat.reads(with_outputs, 4), script.stem)
@@ -198,6 +203,12 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> None:
     """Say which page is made: its code may take a while."""
     log.info("%4.0f s: page %s", time.monotonic() - BEGAN, page.file.src_uri)
+
+
+def _say(what: str, began: float) -> None:
+    """Say what has been executed, and what is known from before in no time."""
+    now = time.monotonic()
+    log.info("%4.0f s: %s in %.0f s", now - BEGAN, what, now - began)
 
 
 def blocks(markdown: str) -> list[tuple[str, str | None]]:
@@ -220,7 +231,7 @@ def _execute_ahead(page: str) -> None:
     if not all(place(block).is_file() for block in code):
         began = time.monotonic()
         subprocess.run([sys.executable, __file__, page], check=False, capture_output=True)
-        log.info("code of %s: %.0f s", Path(page).name, time.monotonic() - began)
+        _say(f"code of {Path(page).name}", began)
 
 
 def _execute_page(page: str) -> None:

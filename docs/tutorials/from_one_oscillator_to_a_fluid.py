@@ -111,7 +111,7 @@ from dalembert.systems.lennard_jones import lennard_jones_energy, lennard_jones_
 
 ATOMS, DENSITY, WARMTH = 256, 0.776, 0.9
 SIDE = (ATOMS / DENSITY) ** (1 / 3)
-BURN_IN, T_END = 6.0, 16.0
+BURN_IN, T_END = 4.0, 12.0
 fluid = da.systems.lennard_jones(ATOMS, DENSITY, WARMTH)
 first, second = np.triu_indices(ATOMS, k=1)
 
@@ -134,7 +134,7 @@ liquid = da.simulate(
     lennard_jones_sampler(ATOMS, DENSITY, WARMTH),
     dt=0.005,
     t_end=T_END,
-    paths=8,
+    paths=6,
     save_every=40,
     observe={"energy": lennard_jones_energy},
     statistics={name: da.TimeAverage(f, burn_in=BURN_IN) for name, f in measured.items()},

@@ -16,7 +16,16 @@ from dalembert.ensemble.observed import Observed
 from dalembert.ensemble.run import Run
 from dalembert.statistics import Mean
 from dalembert.statistics.statistic import not_saved
-from dalembert.studies import STUDIES, Case, Claim, ClaimList, Part, Result, Study
+from dalembert.studies import (
+    OTHER_STUDIES,
+    STUDIES,
+    Case,
+    Claim,
+    ClaimList,
+    Part,
+    Result,
+    Study,
+)
 from dalembert.studies.claims import FIELDS, read_claims, unexplained, write_claims
 from dalembert.studies.curves import density_distance, expected_distance
 from dalembert.studies.lorentz import _change
@@ -373,6 +382,11 @@ def test_cases_take_the_names_of_all_methods():
     assert Case("baoab", 0.1).tableau == da.baoab()
     with pytest.raises(ValueError, match=r"no method 'hoin'; there are midpoint, .* baoab"):
         _ = Case("hoin", 0.1).tableau
+
+
+def test_the_help_names_every_study():
+    shown = CliRunner().invoke(app, ["reproduce", "--help"]).output
+    assert not [name for name in (*STUDIES, *OTHER_STUDIES, "all") if name not in shown]
 
 
 def test_bad_arguments_of_the_program():
