@@ -30,6 +30,7 @@ from dalembert.ensemble.march import (
     Stretch,
     accepted,
     march_fast,
+    march_in_rounds,
 )
 from dalembert.ensemble.places import to_host
 from dalembert.noise import Noise
@@ -182,7 +183,7 @@ class Arrays:
     name = "arrays (XLA)"
 
     def compile(self, steps: Steps) -> OnBlock:
-        return _by_xla(steps, march_fast)
+        return _by_xla(steps, march_fast if steps.backend == "cpu" else march_in_rounds)
 
 
 def _by_xla(steps: Steps, march: Callable[..., Any]) -> OnBlock:

@@ -31,6 +31,7 @@ __all__ = [
     "advanced",
     "choose",
     "march_fast",
+    "march_in_rounds",
     "march_safe",
     "moving",
     "needed",
@@ -106,14 +107,14 @@ def _march(
     carry: Any,
     block: Block,
     stretch: Stretch,
-    stepper: Fast,
+    stepper: Any,
     step: Callable[..., Any],
     by_rounds: bool = False,
 ) -> Any:
     """Take the steps of a stretch; `step(carry, increments, number)` is one step of one path.
 
     A round is a number of steps that is known to the compiler: no device waits for being told
-    whether there is another one, and none picks increments.
+    whether there is another one.
     """
     end, together = stretch.first + stretch.count, block.noise.together
     # Arrays have their paths in front, scalars theirs at the end.
@@ -143,8 +144,15 @@ def _march(
         return lax.fori_loop(first, last, group, carry)
 
     def whole_group(number: Any, carry: Any) -> Any:
-        for place, increments in enumerate(drawn(number)):
-            carry = every_path(carry, increments, together * number + place + 1)
+        increments, before = drawn(number), together * number + 1
+
+        def one(place: Any, carry: Any) -> Any:
+            return every_path(carry, pick(place, increments), before + place)
+
+        if not stepper.is_direct:  # Long code is not repeated.
+            return lax.fori_loop(0, together, one, carry)
+        for place, known in enumerate(increments):
+            carry = every_path(carry, known, before + place)
         return carry
 
     def one_round(number: Any, carry: Any) -> Any:
@@ -168,7 +176,9 @@ def needed(group: Group, needs: frozenset[str]) -> Group:
     return tuple(one._replace(**unused) for one in group)
 
 
-def march_fast(stepper: Fast, state: PathState, block: Block, stretch: Stretch) -> Moving:
+def march_fast(
+    stepper: Fast, state: PathState, block: Block, stretch: Stretch, by_rounds: bool = False
+) -> Moving:
     """The steps of a stretch by the fast solver; states have been entered."""
 
     def step(carry: tuple[Moving, Any], increments: Increments, number: Any) -> tuple[Moving, Any]:
@@ -180,8 +190,12 @@ def march_fast(stepper: Fast, state: PathState, block: Block, stretch: Stretch) 
 
     start = moving(state)
     carry = start, jax.vmap(terms_at)(start.q, start.p)
-    by_rounds = isinstance(stepper, Stepper) and stepper.is_direct
     return _march(carry, block, stretch, stepper, step, by_rounds)[0]
+
+
+def march_in_rounds(stepper: Stepper, state: PathState, block: Block, stretch: Stretch) -> Moving:
+    """The same on arrays of a device that is far from who asks whether there is another step."""
+    return march_fast(stepper, state, block, stretch, by_rounds=True)
 
 
 def advanced(
@@ -198,7 +212,7 @@ def advanced(
     truncated = now.truncated
     if increments.truncated is not None:
         truncated += increments.truncated
-    if info is None:
+    if info is None or not stepper.is_implicit:
         return now._replace(q=q, p=p, truncated=truncated), terms
     iterations = jnp.maximum(now.iterations, info.iterations)
     worst = worse(now.residual, info.residual)

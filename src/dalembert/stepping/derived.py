@@ -138,6 +138,10 @@ class DerivedStepper(Clocked):
         return self.one.is_nonlinear
 
     @property
+    def is_direct(self) -> bool:
+        return self.one.is_direct
+
+    @property
     def size(self) -> int:
         """About how many operations on scalars there are in a step."""
         return self.steps * self.one.size
