@@ -9,7 +9,7 @@ import pytest
 
 import dalembert as da
 from dalembert.ensemble import engines
-from dalembert.ensemble.march import march_in_rounds
+from dalembert.ensemble.rounds import march_in_rounds
 from dalembert.noise import Increments
 from dalembert.stepping import many
 from dalembert.stepping.block_solver import Solver
@@ -338,18 +338,27 @@ class Rounds:
         return engines._by_xla(steps, march_in_rounds)
 
 
-@pytest.mark.parametrize("method", [da.baoab(), da.midpoint()], ids=lambda m: m.name)
-def test_rounds_of_a_known_number_of_steps_are_the_same_steps(method):
-    """Rounds have 32 steps: 75 are two of them and a part, which begins within a group of four."""
+ROUNDS = {
+    "direct": (da.baoab(), 2, 0.1),
+    "swept": (da.midpoint(), 2, 0.1),
+    "alone": (da.midpoint(), 1, 0.1),
+    "alone, stiff": (da.midpoint(), 1, 1.0),
+}
+
+
+@pytest.mark.parametrize("name", tiered(ROUNDS, fast=["direct", "alone, stiff"]))
+def test_rounds_of_a_known_number_of_steps_are_the_same_steps(name):
+    """Rounds have 32 steps: 75 are two of them and a part of one."""
+    method, paths, dt = ROUNDS[name]
     chain = da.systems.fput(10, gamma=1.0, temperature=0.5)
     start = np.linspace(-1, 1, 10), np.zeros(10)
-    options = dict(dt=0.1, t_end=7.5, save_every=75, paths=3, keep="final", progress=False)
+    options = dict(dt=dt, t_end=75 * dt, save_every=75, paths=paths, keep="final", progress=False)
     usual, ours, other = (
         da.simulate(chain, method, start, engine=engine, seed=seed, **options)
         for engine, seed in ((None, 0), (Rounds(), 0), (Rounds(), 1))
     )
     assert ours.provenance["code"] == "rounds" != usual.provenance["code"]
-    np.testing.assert_allclose(ours.p, usual.p, rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(ours.p, usual.p, rtol=1e-11, atol=1e-11)
     assert np.max(np.abs(other.p - usual.p)) > 0.1
 
 

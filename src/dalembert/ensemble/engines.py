@@ -30,9 +30,9 @@ from dalembert.ensemble.march import (
     Stretch,
     accepted,
     march_fast,
-    march_in_rounds,
 )
 from dalembert.ensemble.places import to_host
+from dalembert.ensemble.rounds import march_in_rounds
 from dalembert.noise import Noise
 from dalembert.stepping.propagator import Maps, Propagator
 from dalembert.stepping.stepper import Stepper

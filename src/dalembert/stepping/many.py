@@ -46,6 +46,7 @@ def solve(
     affine: bool,
     look: bool = True,
     products: bool = True,
+    goes_on: bool = True,
 ) -> tuple[Any, Report]:
     """The solution of r(u) = 0, and its relative residual.
 
@@ -59,6 +60,7 @@ def solve(
         affine: whether the equations are linear.
         look: whether a residual of which only a large bound is known is looked at closely.
         products: whether Newton's method may follow the sweeps; derivatives of r can be costly.
+        goes_on: whether more sweeps follow a fixed number of them, if that was not enough.
     """
 
     def measure(r: Any, u: Any) -> Any:
@@ -69,7 +71,7 @@ def solve(
         correction = _by_entries if width == 1 else partial(_by_particles, width)
         u, report = _iterate(correction, residual, measure, guess, 1 if affine else LONG_STEPS)
     else:
-        u, report = swept(residual, measure, closely if products else None, guess)
+        u, report = swept(residual, measure, closely if products else None, guess, goes_on)
     return u, _checked(residual, closely, u, report) if look else report
 
 

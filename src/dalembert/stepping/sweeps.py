@@ -54,7 +54,11 @@ class _Now(NamedTuple):
 
 
 def swept(
-    residual: Residual, measure: Measure, closely: Measure | None, guess: Any
+    residual: Residual,
+    measure: Measure,
+    closely: Measure | None,
+    guess: Any,
+    goes_on: bool,
 ) -> tuple[Any, Report]:
     """The solution of r(u) = 0, and its relative residual.
 
@@ -63,6 +67,7 @@ def swept(
         measure: a bound of the relative residual.
         closely: the relative residual, for Newton's method; None: sweeps must do.
         guess: where to begin.
+        goes_on: whether more is done if the first sweeps were not enough.
     """
     dtype = guess.dtype
     blind = BLIND_PAIRS[np.dtype(dtype)]
@@ -86,6 +91,8 @@ def swept(
     u = lax.fori_loop(0, blind, lambda _, u: relaxed(w, u), u)
     error = measure(residual(u), u)
     now = _Now(u, w, error, jnp.int32(2 * blind + 2), ~(error <= goal(dtype)))
+    if not goes_on:
+        return now.u, Report(now.count, now.error)
     # One question whether anything is left to do: a device that is asked has to stop.
     end = lax.while_loop(lambda now: now.is_open, go_on, now)
     return end.u, Report(end.count, end.error)
