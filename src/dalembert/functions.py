@@ -147,8 +147,11 @@ def check_linear(
     rest = () if params is None else (params,)
     normal = np.random.default_rng(0).standard_normal
 
+    # Compiled as a whole: of its operations one by one each would be.
+    call = jax.jit(fun)
+
     def evaluate(q: Any, p: Any, w: Any) -> Any:
-        return fun(jnp.asarray(q), jnp.asarray(p), *t, jnp.asarray(w), *rest)
+        return call(jnp.asarray(q), jnp.asarray(p), *t, jnp.asarray(w), *rest)
 
     # Inside someone's jit, what is known stays known.
     with jax.enable_x64(True), jax.ensure_compile_time_eval():

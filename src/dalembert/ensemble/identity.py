@@ -278,7 +278,7 @@ def _arrays(arrays: Iterable[Any]) -> str:
     for x in map(np.asarray, arrays):
         digest.update(f"{x.dtype}{x.shape}".encode())
         # Not as a string of bytes: large states are not copied to be known.
-        digest.update(np.ascontiguousarray(x).reshape(-1).view(np.uint8))
+        digest.update(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()[:32]
 
 

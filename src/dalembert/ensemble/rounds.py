@@ -39,7 +39,8 @@ def march_in_rounds(stepper: Stepper, state: PathState, block: Block, stretch: S
 
         def whole(carry: Any) -> Any:
             way = blind if is_alone else walk
-            return lax.fori_loop(0, ROUND, lambda k, now: _whole_group(way, begin + k, now), carry)
+            take = _direct_group if stepper.is_direct else _whole_group
+            return lax.fori_loop(0, ROUND, lambda k, now: take(way, begin + k, now), carry)
 
         def part(carry: Any) -> Any:
             bounds = jnp.maximum(begin, first), jnp.minimum(begin + ROUND, last)
@@ -62,8 +63,11 @@ def _first(fun: Any) -> Any:
 
 
 def _whole_group(walk: Walk, number: Any, carry: Any) -> Any:
-    if not walk.stepper.is_direct:  # Long code is not repeated.
-        return walk.steps(number, carry, 0, walk.together)
+    return walk.steps(number, carry, 0, walk.together)
+
+
+def _direct_group(walk: Walk, number: Any, carry: Any) -> Any:
+    """The same, written out: short code may be repeated, and no increments are picked."""
     for place, increments in enumerate(walk.drawn(number)):
         carry = walk.every_path(carry, increments, walk.together * number + place + 1)
     return carry
