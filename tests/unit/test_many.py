@@ -156,6 +156,27 @@ def test_particles_in_a_magnetic_field(method):
         np.testing.assert_allclose(new_p[k], one_p, rtol=1e-13)
 
 
+@pytest.mark.parametrize(("dt", "most"), [(0.05, 12), (0.3, None)], ids=["usual", "stiffer"])
+def test_forces_on_a_chain_are_evaluated_at_most_twelve_times(dt, most):
+    """Midpoint on a chain of springs k = β = 1 with friction, at temperature one."""
+    chain = da.systems.fput(100, 0.0, 1.0, gamma=1.0, temperature=1.0)
+    q, p, xi = np.random.default_rng(4).standard_normal((3, 100))
+    q, calls = 0.6 * q, []
+
+    def residual(u):
+        calls.append(u)
+        slope = jax.grad(chain.H)(q + dt / 2 * u, u, chain.params)
+        return u - (p - dt / 2 * (slope + u) + np.sqrt(dt / 2) * xi)
+
+    with jax.disable_jit():
+        found, report = solve(residual, jnp.asarray(p))
+    count, eps = len(calls), np.finfo(float).eps
+    assert np.max(np.abs(residual(found))) < 16 * eps * np.max(np.abs(found))
+    assert report.residual < 16 * eps
+    # The control: larger steps need more.
+    assert count <= most if most else count > 12
+
+
 def test_equations_without_a_solution_are_reported():
     found, report = solve(lambda u: u**2 + 1.0, START)
     assert report.residual > 0.1
