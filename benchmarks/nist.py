@@ -1,14 +1,19 @@
 """NIST's Lennard-Jones fluid: do energies and pressures agree at its three state points?
 
-    python benchmarks/nist.py [--device cpu|gpu] [--paths N] [--steps N] [--melting N] [--out FILE]
+    python benchmarks/nist.py [--device cpu|gpu] [--paths N] [--steps N] [--melting N] [--seconds N]
+                              [--density X] [--out FILE]
 
 500 atoms, cut-off 3σ with corrections for the tail, BAOAB, in units of σ, ε and m. Every path gives
 one average along its way; mean and standard error are over paths, and stand beside the numbers of
 NIST's Standard Reference Simulation Website with their uncertainties. A liquid needs thousands of
-steps to forget the crystal from which it starts, a gas tens of thousands.
+steps to forget the crystal from which it starts, a gas tens of thousands. With `--seconds` the
+number of steps is what fits into that time, shared evenly by the state points; a fifth of them are
+left to forget the crystal. A state point that fails is named and leaves the others alone.
 """
 
 import argparse
+import time
+import traceback
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +29,8 @@ from dalembert.systems.lennard_jones import (
 )
 
 N, GAMMA, SEED, SAVE_EVERY, STANDARD_ERRORS = 500, 1.0, 1, 50, 4
+TRIAL = 20 * SAVE_EVERY
+"""Steps by which the speed is measured."""
 
 
 class Point(NamedTuple):
@@ -44,25 +51,46 @@ POINTS = (
 )
 
 
-def measure(point: Point, paths: int, melting: int, steps: int) -> list[dict[str, Any]]:
-    """Energy and pressure at one state point."""
+OBSERVED = {"energy": lennard_jones_energy, "pressure": lennard_jones_pressure}
+
+
+def simulated(point: Point, paths: int, melting: int, steps: int) -> da.Run:
+    """A run whose averages begin after some steps."""
     system = da.systems.lennard_jones(N, point.density, point.temperature, GAMMA)
-    observe = {"energy": lennard_jones_energy, "pressure": lennard_jones_pressure}
     burn_in = melting * point.dt
-    run = da.simulate(
+    return da.simulate(
         system, da.baoab(), lennard_jones_sampler(N, point.density, point.temperature),
         dt=point.dt, t_end=(melting + steps) * point.dt, paths=paths, seed=SEED,
-        save_every=SAVE_EVERY, on_failure="raise",
-        statistics={f"mean {x}": da.TimeAverage(f, burn_in=burn_in) for x, f in observe.items()},
+        save_every=SAVE_EVERY, on_failure="raise", progress=False,
+        statistics={f"mean {x}": da.TimeAverage(f, burn_in=burn_in) for x, f in OBSERVED.items()},
     )  # fmt: skip
-    rows = []
-    for name in observe:
+
+
+def what_fits(point: Point, paths: int, seconds: float) -> tuple[int, int]:
+    """Steps before the averages, and of them, that take about so many seconds with all else."""
+    began = time.perf_counter()
+    simulated(point, paths, 0, TRIAL)
+    compiled = time.perf_counter()
+    simulated(point, paths, 0, TRIAL)
+    now = time.perf_counter()
+    # What is compiled for the averages of the run itself takes about as long again.
+    left = seconds - 2 * (compiled - began) - (now - compiled)
+    saves = int(max(left, 1) / (now - compiled) * TRIAL / SAVE_EVERY)
+    melting = max(saves // 5, 1)
+    return melting * SAVE_EVERY, max(saves - melting, 2) * SAVE_EVERY
+
+
+def measure(point: Point, paths: int, melting: int, steps: int) -> list[dict[str, Any]]:
+    """Energy and pressure at one state point."""
+    run, rows = simulated(point, paths, melting, steps), []
+    for name in OBSERVED:
         found, (value, uncertainty) = run.statistics[f"mean {name}"], getattr(point, name)
         mean, error = float(found.mean), float(found.stderr)
         rows.append({
             "T": point.temperature, "density": point.density, "what": name,
             "mean": mean, "standard error": error, "NIST": value, "its uncertainty": uncertainty,
             "gap in standard errors": (mean - value) / float(np.hypot(error, uncertainty)),
+            "melting": melting, "steps": steps,
             "path-steps/s": run.provenance["path_steps_per_second"],
         })  # fmt: skip
     return rows
@@ -74,6 +102,7 @@ def main() -> None:
     parser.add_argument("--paths", type=int, default=64)
     parser.add_argument("--melting", type=int, default=10_000, help="steps before the averages")
     parser.add_argument("--steps", type=int, default=50_000, help="of the averages")
+    parser.add_argument("--seconds", type=float, help="for all, in place of numbers of steps")
     parser.add_argument("--density", type=float, help="of the one state point to take")
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
@@ -83,18 +112,29 @@ def main() -> None:
     points = [p for p in POINTS if options.density in (None, p.density)]
     if not points:
         parser.error(f"--density is one of {[p.density for p in POINTS]}")
-    rows = []
+    rows, failed = [], []
     for point in points:
-        rows += measure(point, options.paths, options.melting, options.steps)
+        try:
+            numbers = options.melting, options.steps
+            if options.seconds:
+                numbers = what_fits(point, options.paths, options.seconds / len(points))
+            rows += measure(point, options.paths, *numbers)
+        except Exception:
+            traceback.print_exc()
+            failed.append(f"density {point.density}")
+            continue
         print_table(rows[-2:])
+        if options.out:
+            setting = {"atoms": N, "paths": options.paths, "failed": failed}
+            write_json(options.out, rows, device=options.device, dtype="float64", **setting)
     print({key: value for key, value in machine().items() if key != "versions"})
-    if options.out:
-        setting = {key: getattr(options, key) for key in ("paths", "melting", "steps")}
-        write_json(options.out, rows, device=options.device, dtype="float64", atoms=N, **setting)
     wrong = [r for r in rows if abs(r["gap in standard errors"]) > STANDARD_ERRORS]
-    if wrong:
-        names = ", ".join(f"{r['what']} at density {r['density']}" for r in wrong)
-        raise SystemExit(f"not within {STANDARD_ERRORS} standard errors of NIST: {names}")
+    if wrong or failed:
+        names = [f"{r['what']} at density {r['density']}" for r in wrong]
+        raise SystemExit(
+            f"not within {STANDARD_ERRORS} standard errors of NIST: {', '.join(names) or 'none'}; "
+            f"failed: {', '.join(failed) or 'none'}"
+        )
 
 
 if __name__ == "__main__":

@@ -146,30 +146,33 @@ def check_linear(
     rest = () if params is None else (params,)
     normal = np.random.default_rng(0).standard_normal
 
+    # Compiled as a whole: of its operations one by one each would be.
+    call = jax.jit(fun)
+
     def evaluate(q: Any, p: Any, w: Any) -> Any:
-        return fun(jnp.asarray(q), jnp.asarray(p), *t, jnp.asarray(w), *rest)
+        return call(jnp.asarray(q), jnp.asarray(p), *t, jnp.asarray(w), *rest)
 
     # Inside someone's jit, what is known stays known.
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
         tried = False
-        for scale in (1.0, 1e-3, 1e3):
-            t = (jnp.asarray(scale),) if time else ()
+        for sizes in SIZES_OF_INCREMENTS:
+            t = (jnp.asarray(sizes[1]),) if time else ()
             q, p, v, w = (normal(shape) for shape in (states, states, noises, noises))
-            w = scale * w
-            values = [evaluate(q, p, x) for x in (v, w, v - 2 * w)]
+            v, w = sizes[0] * v, sizes[1] * w
+            values = [evaluate(q, p, x) for x in (v, w, v - 1.7 * w)]
             if is_traced(values):
                 break
             parts = [np.asarray(x) for x in values]
-            size = np.max(np.abs(parts[0])) + 2 * np.max(np.abs(parts[1]))
+            size = np.max(np.abs(parts[0])) + 1.7 * np.max(np.abs(parts[1]))
             if not np.isfinite(size):
                 continue
             tried = True
-            gap = np.max(np.abs(parts[2] - (parts[0] - 2 * parts[1])))
+            gap = np.max(np.abs(parts[2] - (parts[0] - 1.7 * parts[1])))
             if not gap <= LINEAR_TO * size:
                 raise ValueError(
                     f"{name} must be linear in w, the increments of all noises: "
-                    f"{name}(q, p, v - 2 w) differs from {name}(q, p, v) - 2 {name}(q, p, w) by "
-                    f"{gap:.1e}. Write the sum of {name}_i(q, p) * w[i]."
+                    f"{name}(q, p, v - 1.7 w) differs from {name}(q, p, v) - 1.7 {name}(q, p, w) "
+                    f"by {gap:.1e}. Write the sum of {name}_i(q, p) * w[i]."
                 )
         like = arguments_like(states, params, noises, time)
         if not tried and degree(fun, like, (2 + time,)) > Degree.AFFINE:
@@ -178,6 +181,10 @@ def check_linear(
                 "random states. Write it as a sum of products with w[i], without branches on w."
             )
 
+
+SIZES_OF_INCREMENTS = ((1.0, 1.0), (1.0, 1e-3), (1.0, 1e-8), (1.0, 1e8), (1e-8, 1e-8))
+"""Of v and w: far apart, so that both sides of a threshold are seen, and both small, where rounding
+to some decimals shows."""
 
 LINEAR_TO = 1e-9
 """Relative rounding that sums of many terms may have."""

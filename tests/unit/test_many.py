@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import dalembert as da
+from dalembert.ensemble import engines
+from dalembert.ensemble.rounds import march_in_rounds
 from dalembert.noise import Increments
 from dalembert.stepping import many
 from dalembert.stepping.block_solver import Solver
@@ -154,6 +156,27 @@ def test_particles_in_a_magnetic_field(method):
         np.testing.assert_allclose(new_p[k], one_p, rtol=1e-13)
 
 
+@pytest.mark.parametrize(("dt", "most"), [(0.05, 12), (0.3, None)], ids=["usual", "stiffer"])
+def test_forces_on_a_chain_are_evaluated_at_most_twelve_times(dt, most):
+    """Midpoint on a chain of springs k = β = 1 with friction, at temperature one."""
+    chain = da.systems.fput(100, 0.0, 1.0, gamma=1.0, temperature=1.0)
+    q, p, xi = np.random.default_rng(4).standard_normal((3, 100))
+    q, calls = 0.6 * q, []
+
+    def residual(u):
+        calls.append(u)
+        slope = jax.grad(chain.H)(q + dt / 2 * u, u, chain.params)
+        return u - (p - dt / 2 * (slope + u) + np.sqrt(dt / 2) * xi)
+
+    with jax.disable_jit():
+        found, report = solve(residual, jnp.asarray(p))
+    count, eps = len(calls), np.finfo(float).eps
+    assert np.max(np.abs(residual(found))) < 16 * eps * np.max(np.abs(found))
+    assert report.residual < 16 * eps
+    # The control: larger steps need more.
+    assert count <= most if most else count > 12
+
+
 def test_equations_without_a_solution_are_reported():
     found, report = solve(lambda u: u**2 + 1.0, START)
     assert report.residual > 0.1
@@ -237,8 +260,9 @@ def test_functions_that_are_not_linear_in_w_are_refused():
     for h in (lambda q, p, w: jnp.sum(w**2), lambda q, p, w: q[0] * w[0] + 1.0):
         with pytest.raises(ValueError, match="h must be linear in w"):
             system(h=h)
-    with pytest.raises(ValueError, match="f must be linear in w"):
-        system(f=lambda q, p, w: p * jnp.tanh(w[0]))
+    for bent in (jnp.tanh, lambda x: jnp.round(x, 12), lambda x: jnp.clip(x, -1e4, 1e4)):
+        with pytest.raises(ValueError, match="f must be linear in w"):
+            system(f=lambda q, p, w, bent=bent: p * bent(w[0]))
     with pytest.raises(ValueError, match="that it is cannot be seen"):
         system(h=lambda q, p, w: jnp.sum(jnp.log(-(q[:2] ** 2)) * w**2))
     system(h=lambda q, p, w: jnp.sum(jnp.log(-(q[:2] ** 2)) * w))
@@ -325,6 +349,39 @@ def test_saves_do_not_change_a_path(method):
         da.simulate(chain, method, start, paths=5, save_every=every, **GRAIN).q for every in (1, 7)
     ]
     np.testing.assert_allclose(*ends, rtol=1e-13, atol=1e-14)
+
+
+class Rounds:
+    """What GPUs are given, on this device."""
+
+    name = "rounds"
+
+    def compile(self, steps):
+        return engines._by_xla(steps, march_in_rounds)
+
+
+ROUNDS = {
+    "direct": (da.baoab(), 2, 0.1),
+    "swept": (da.midpoint(), 2, 0.1),
+    "alone": (da.midpoint(), 1, 0.1),
+    "alone, stiff": (da.midpoint(), 1, 1.0),
+}
+
+
+@pytest.mark.parametrize("name", tiered(ROUNDS, fast=["direct", "alone, stiff"]))
+def test_rounds_of_a_known_number_of_steps_are_the_same_steps(name):
+    """Rounds have 32 steps: 75 are two of them and a part of one."""
+    method, paths, dt = ROUNDS[name]
+    chain = da.systems.fput(10, gamma=1.0, temperature=0.5)
+    start = np.linspace(-1, 1, 10), np.zeros(10)
+    options = dict(dt=dt, t_end=75 * dt, save_every=75, paths=paths, keep="final", progress=False)
+    usual, ours, other = (
+        da.simulate(chain, method, start, engine=engine, seed=seed, **options)
+        for engine, seed in ((None, 0), (Rounds(), 0), (Rounds(), 1))
+    )
+    assert ours.provenance["code"] == "rounds" != usual.provenance["code"]
+    np.testing.assert_allclose(ours.p, usual.p, rtol=1e-11, atol=1e-11)
+    assert np.max(np.abs(other.p - usual.p)) > 0.1
 
 
 @pytest.mark.parametrize("constraints", [None, da.constraints.on_surface(lambda x: x @ x - 1)])

@@ -678,6 +678,7 @@ def test_lattices_have_the_gibbs_measure(name):
     assert within(mean["known"], error["known"], exact)
     for matrix in ("virial", "kinetic"):
         assert within(mean[matrix], error[matrix], 0.8 * np.eye(4)), matrix
+        assert not within(mean[matrix], error[matrix], 1.1 * np.eye(4)), "a control"
     # The relative error of the ratio is at most the sum of those of both means.
     relative = np.sum(error["pair"] / mean["pair"])
     assert within(mean["pair"][0] / mean["pair"][1], 0.8 * relative, 0.8)
@@ -804,6 +805,21 @@ def test_strong_order_on_the_wave():
     found = da.strong_order(system, da.midpoint(), (0.5 * q, 0.5 * p), **options)
     low, high = found.interval
     assert 0.8 < low <= found.order <= high < 1.25
+
+
+@pytest.mark.slow
+def test_strong_order_on_a_wave_whose_noises_do_not_commute():
+    """The control of the test above: kicks along one axis do not commute with turns."""
+    wave = stochastic_wave(8, 1.0)
+    q, p = state(wave)
+
+    def h(q, p, w, c):
+        return wave.h.fun(q, p, w[0], c) + c["beta"] * jnp.sum(w[1] * q[:, 0] ** 2) / 2
+
+    system = da.System(wave.H, h=h, dim=(8, 2), noises=(2, 8), params=wave.params)
+    options = dict(t_end=0.5, steps=(32, 64, 128, 256), paths=64)
+    found = da.strong_order(system, da.midpoint(), (0.5 * q, 0.5 * p), **options)
+    assert 0.3 < found.interval[0] <= found.interval[1] < 0.8
 
 
 @pytest.mark.slow

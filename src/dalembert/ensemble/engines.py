@@ -32,6 +32,7 @@ from dalembert.ensemble.march import (
     march_fast,
 )
 from dalembert.ensemble.places import to_host
+from dalembert.ensemble.rounds import march_in_rounds
 from dalembert.noise import Noise
 from dalembert.stepping.propagator import Maps, Propagator
 from dalembert.stepping.stepper import Stepper
@@ -172,7 +173,7 @@ class Arrays:
     name = "arrays (XLA)"
 
     def compile(self, steps: Steps) -> OnBlock:
-        return _by_xla(steps, march_fast)
+        return _by_xla(steps, march_fast if steps.backend == "cpu" else march_in_rounds)
 
 
 def _by_xla(steps: Steps, march: Callable[..., Any]) -> OnBlock:

@@ -22,9 +22,6 @@ from dalembert.stepping.stepper import Stepper
 OPTIONAL = frozenset(Increments._fields) - {"dW", "truncated"}
 """Increments that only some methods use."""
 
-ROUND = 8
-"""Groups of increments in a round of steps."""
-
 Fast: TypeAlias = Stepper | Propagator
 """What can take fast steps."""
 
@@ -84,64 +81,58 @@ class Stretch(NamedTuple):
     needs: frozenset[str]
 
 
-def _march(
-    carry: Any,
-    block: Block,
-    stretch: Stretch,
-    stepper: Fast,
-    step: Callable[..., Any],
-    by_rounds: bool = False,
-) -> Any:
-    """Take the steps of a stretch; `step(carry, increments, number)` is one step of one path.
+class Walk:
+    """Steps of a stretch, group by group; `step(carry, increments, number)` is one of one path."""
 
-    A round is a number of steps that is known to the compiler: no device waits for being told
-    whether there is another one, and none picks increments.
-    """
-    end, together = stretch.first + stretch.count, block.noise.together
-    # Arrays have their paths in front, scalars theirs at the end.
-    axis = -1 if stepper.is_scalar else 0
-    every_path = jax.vmap(step, in_axes=(0, axis, None))
+    def __init__(
+        self, block: Block, stretch: Stretch, stepper: Fast, step: Callable[..., Any]
+    ) -> None:
+        self.block, self.stretch, self.stepper = block, stretch, stepper
+        # Arrays have their paths in front, scalars theirs at the end.
+        self.axis = -1 if stepper.is_scalar else 0
+        self.together = block.noise.together
+        self.every_path = jax.vmap(step, in_axes=(0, self.axis, None))
 
-    def drawn(number: Any) -> Group:
+    @property
+    def end(self) -> Any:
+        return self.stretch.first + self.stretch.count
+
+    @property
+    def groups(self) -> tuple[Any, Any]:
+        """The first group of which there are steps, and the one after the last."""
+        return self.stretch.first // self.together, -(-self.end // self.together)
+
+    def drawn(self, number: Any) -> Group:
+        """The increments of all paths in a group."""
+        block, stepper = self.block, self.stepper
+
         def draw(path: Any) -> Group:
             size = stepper.system.noises, stepper.dtype
             group = block.noise.draw_together(block.seed, path, number, block.dt, *size)
-            return needed(group, stretch.needs)
+            return needed(group, self.stretch.needs)
 
-        return jax.vmap(draw, out_axes=axis)(block.path)
+        return jax.vmap(draw, out_axes=self.axis)(block.path)
 
-    def group(number: Any, carry: Any) -> Any:
-        increments = drawn(number)
+    def group(self, number: Any, carry: Any) -> Any:
+        """The steps of a group that belong to the stretch."""
+        before = self.together * number
+        first, last = jnp.maximum(self.stretch.first - before, 0), self.end - before
+        return self.steps(number, carry, first, jnp.minimum(last, self.together))
+
+    def steps(self, number: Any, carry: Any, first: Any, last: Any) -> Any:
+        """Some consecutive steps of a group."""
+        increments = self.drawn(number)
 
         def one(place: Any, carry: Any) -> Any:
             # Not stacked: XLA would draw entry by entry in the loop that stacks them.
-            return every_path(carry, pick(place, increments), together * number + place + 1)
+            number_of_step = self.together * number + place + 1
+            return self.every_path(carry, pick(place, increments), number_of_step)
 
-        begin = jnp.maximum(stretch.first - together * number, 0)
-        return lax.fori_loop(begin, jnp.minimum(end - together * number, together), one, carry)
+        return lax.fori_loop(first, last, one, carry)
 
-    first, last = stretch.first // together, (end + together - 1) // together
-    if not by_rounds:
-        return lax.fori_loop(first, last, group, carry)
-
-    def whole_group(number: Any, carry: Any) -> Any:
-        for place, increments in enumerate(drawn(number)):
-            carry = every_path(carry, increments, together * number + place + 1)
-        return carry
-
-    def one_round(number: Any, carry: Any) -> Any:
-        def whole(carry: Any) -> Any:
-            return lax.fori_loop(0, ROUND, lambda k, now: whole_group(begin + k, now), carry)
-
-        def part(carry: Any) -> Any:
-            bounds = jnp.maximum(begin, first), jnp.minimum(begin + ROUND, last)
-            return lax.fori_loop(*bounds, group, carry)
-
-        begin = ROUND * number
-        is_whole = (together * begin >= stretch.first) & (together * (begin + ROUND) <= end)
-        return lax.cond(is_whole, whole, part, carry)
-
-    return lax.fori_loop(first // ROUND, (last + ROUND - 1) // ROUND, one_round, carry)
+    def take(self, carry: Any) -> Any:
+        """All steps of the stretch."""
+        return lax.fori_loop(*self.groups, self.group, carry)
 
 
 def needed(group: Group, needs: frozenset[str]) -> Group:
@@ -152,18 +143,28 @@ def needed(group: Group, needs: frozenset[str]) -> Group:
 
 def march_fast(stepper: Fast, state: PathState, block: Block, stretch: Stretch) -> Moving:
     """The steps of a stretch by the fast solver; states have been entered."""
+    walk = Walk(block, stretch, stepper, step_of(stepper, block, Solver.FAST))
+    return walk.take(begun(stepper, state, block))[0]
 
-    def step(carry: tuple[Moving, Any], increments: Increments, number: Any) -> tuple[Moving, Any]:
-        now, at_start = carry
-        return advanced(stepper, block, now, increments, Solver.FAST, at_start)
+
+def begun(stepper: Fast, state: PathState, block: Block) -> tuple[Moving, Any]:
+    """Paths before a stretch, and terms that are known there."""
 
     def terms_at(q: Any, p: Any) -> Any:
         return stepper.terms_at(q, p, block.dt, block.params)
 
     start = moving(state)
-    carry = start, jax.vmap(terms_at)(start.q, start.p)
-    by_rounds = isinstance(stepper, Stepper) and stepper.is_direct
-    return _march(carry, block, stretch, stepper, step, by_rounds)[0]
+    return start, jax.vmap(terms_at)(start.q, start.p)
+
+
+def step_of(stepper: Fast, block: Block, solver: Solver) -> Callable[..., tuple[Moving, Any]]:
+    """One step of one path."""
+
+    def step(carry: tuple[Moving, Any], increments: Increments, number: Any) -> tuple[Moving, Any]:
+        now, at_start = carry
+        return advanced(stepper, block, now, increments, solver, at_start)
+
+    return step
 
 
 def advanced(
@@ -180,7 +181,7 @@ def advanced(
     truncated = now.truncated
     if increments.truncated is not None:
         truncated += increments.truncated
-    if info is None:
+    if info is None or not stepper.is_implicit:
         return now._replace(q=q, p=p, truncated=truncated), terms
     iterations = jnp.maximum(now.iterations, info.iterations)
     worst = worse(now.residual, info.residual)
@@ -230,7 +231,7 @@ def march_safe(stepper: Stepper, state: PathState, block: Block, stretch: Stretc
             jnp.where(fine, jnp.maximum(now.iterations, info.iterations), now.iterations),
         )
 
-    return _march(state, block, stretch, stepper, step)
+    return Walk(block, stretch, stepper, step).take(state)
 
 
 def choose(condition: Any, yes: Any, no: Any) -> Any:

@@ -49,12 +49,14 @@ class Solver(Enum):
     """How implicit equations are solved; every way reports.
 
     FAST takes a fixed number of Newton steps, unless they are long, and on arrays what `many.py`
-    says. LOOP takes as many as are needed. SAFE is the damped Newton loop, and BOTH is that loop
-    for what the faster ways have left unsolved. TRY is for a step that is taken alone: BOTH without
-    the loop, or on arrays `brief.py`. Where it succeeds it agrees with BOTH to rounding.
+    says; BLIND leaves out what follows there if the first sweeps were not enough. LOOP takes as
+    many as are needed. SAFE is the damped Newton loop, and BOTH is that loop for what the faster
+    ways have left unsolved. TRY is for a step that is taken alone: BOTH without the loop, or on
+    arrays `brief.py`. Where it succeeds it agrees with BOTH to rounding.
     """
 
     FAST = "fast"
+    BLIND = "blind"
     LOOP = "loop"
     SAFE = "safe"
     BOTH = "both"
@@ -107,8 +109,8 @@ class BlockSolver:
             old = jnp.concatenate(guess)
             if solver is Solver.TRY and old.size <= MAX_DENSE_UNKNOWNS and not self.width:
                 u, report = self._solve_briefly(old, around)
-            elif solver in (Solver.FAST, Solver.TRY):
-                u, report = self._solve_many(old, around, look=solver is Solver.TRY)
+            elif solver in (Solver.FAST, Solver.BLIND, Solver.TRY):
+                u, report = self._solve_many(old, around, solver)
             else:
                 u, report = self._solve_vector(old, around)
         elif solver is Solver.SAFE:
@@ -129,7 +131,7 @@ class BlockSolver:
             if self.scalars is not None:
                 error = self.relative(residual(old), self.arrays.floor(old, around))
                 return self._safe_newton(old, error, old, around)
-            u, report = self._solve_many(old, around, look=True)
+            u, report = self._solve_many(old, around, Solver.TRY)
             is_fine = jnp.isfinite(report.residual)
             u, error = jnp.where(is_fine, u, old), jnp.where(is_fine, report.residual, jnp.inf)
             found, more = self._safe_newton(u, error, old, around)
@@ -138,7 +140,7 @@ class BlockSolver:
         return implicit_root(residual, guess, solve, self._linear_solve(guess.size))
 
     def _solve_many(
-        self, old: jax.Array, around: Surroundings, look: bool
+        self, old: jax.Array, around: Surroundings, solver: Solver
     ) -> tuple[jax.Array, Report]:
         """Unknowns of any number without a matrix: entry by entry, by sweeps, or by products."""
 
@@ -148,8 +150,9 @@ class BlockSolver:
         def closely(r: jax.Array, u: jax.Array) -> jax.Array:
             return self.relative(r, self.arrays.floor(u, around))
 
-        guess = self.arrays.guess(around)
-        return many.solve(residual, self.worst, closely, guess, old, self.width, self.affine, look)
+        guess, kind = self.arrays.guess(around), (self.width, self.affine)
+        options = {"look": solver is Solver.TRY, "goes_on": solver is not Solver.BLIND}
+        return many.solve(residual, self.worst, closely, guess, old, *kind, **options)
 
     def _solve_briefly(self, old: jax.Array, around: Surroundings) -> tuple[jax.Array, Report]:
         """A few unknowns on arrays, in code that is soon compiled."""

@@ -184,6 +184,11 @@ class ConstrainedStepper(Stepper):
         """They are found by repetition."""
         return False
 
+    @property
+    def is_swept(self) -> bool:
+        """That of another kind."""
+        return False
+
     def advance(
         self,
         q: Any,

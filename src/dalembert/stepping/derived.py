@@ -136,6 +136,14 @@ class DerivedStepper(Clocked):
         return self.one.is_nonlinear
 
     @property
+    def is_direct(self) -> bool:
+        return self.one.is_direct
+
+    @property
+    def is_swept(self) -> bool:
+        return self.one.is_swept
+
+    @property
     def size(self) -> int:
         """About how many operations on scalars there are in a step."""
         return self.steps * self.one.size

@@ -46,6 +46,7 @@ class Propagator:
 
     stepper: Stepper
     is_scalar = True
+    is_implicit = False
     is_nonlinear = False
     noise = Signs()
 

@@ -131,8 +131,10 @@ def _why_not_thermal(system: System) -> str:
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
         zero = jnp.zeros(system.dim)
         force = system.term(("F", 0))
-        if system.dim > MAX_DIM_OF_MATRICES:
-            return _why_not_thermal_entry_by_entry(system, force, zero, told)
+        # Seen at a glance where it can be, without the fields of all noises.
+        reason = _why_not_thermal_entry_by_entry(system, force, zero, told)
+        if not reason or system.dim > MAX_DIM_OF_MATRICES:
+            return reason
         matrix = np.zeros((system.dim, system.dim))
         if force is not None:
             matrix = -np.asarray(jax.jacfwd(force, argnums=1)(zero, zero, told))

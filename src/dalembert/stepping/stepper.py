@@ -92,6 +92,12 @@ class Stepper(Clocked):
         return is_short and all(solver.affine and solver.width for solver in solvers)
 
     @property
+    def is_swept(self) -> bool:
+        """True if equations on arrays are solved by sweeps."""
+        solvers = [solver for solver in self.solvers if solver.block.unknowns]
+        return not self.is_scalar and not all(solver.width for solver in solvers)
+
+    @property
     def size(self) -> int:
         """About how many operations on scalars there are in a step without a Newton loop."""
         return sum(solver.scalars.size for solver in self.solvers if solver.scalars)
