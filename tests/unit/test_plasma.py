@@ -20,6 +20,7 @@ from dalembert.plasma import (
     linear,
     vlasov_poisson,
 )
+from dalembert.plasma.fields import density_waves
 from dalembert.plasma.starts import even_points
 from dalembert.theory import jacobian, symplectic_defect
 from tiers import tiered
@@ -175,6 +176,20 @@ def test_modes_in_two_dimensions_are_half_of_the_plane():
     expected = np.abs(rho) ** 2 / np.sum(k**2, axis=1)
     energies = da.plasma.field_energies(Fourier((2, 1)))(jnp.asarray(q), p, system.params)
     assert np.allclose(energies, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("modes", [1, 8, 19, (0, 3), (3, 0), (1, 5)])
+def test_modes_that_are_computed_from_others_are_as_good_as_any(modes):
+    """Runs of consecutive modes, one run or several, against cosines and sines of each alone."""
+    numbers = da.plasma.mode_numbers(modes)
+    sides, axes = (7.0, 9.0)[: numbers.shape[1]], numbers.shape[1]
+    x = np.random.default_rng(2).uniform(-50, 50, (axes, 40))
+    charge = np.random.default_rng(3).normal(size=40)
+    waves = np.exp(2j * np.pi * (numbers / sides) @ x)
+    for Q in (charge, -2.0):
+        real, imaginary = density_waves(tuple(map(jnp.asarray, x)), jnp.asarray(Q), sides, modes)
+        found = np.asarray(real) + 1j * np.asarray(imaginary)
+        assert np.allclose(found, np.mean(Q * waves, axis=1), atol=2e-14)
 
 
 @pytest.mark.parametrize("degree", [1, 2])

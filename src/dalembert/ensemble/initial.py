@@ -51,7 +51,7 @@ def initial_states(
         check_state_shape(name, x.shape, system.shape, paths)
         if not np.all(np.isfinite(x)):
             raise ValueError(f"{name} contains NaN or infinity.")
-        arrays.append(x.astype(dtype).reshape(-1, system.dim))
+        arrays.append(x.astype(dtype, copy=False).reshape(-1, system.dim))
     check_start(system, *np.broadcast_arrays(*arrays))
     arrays = [np.broadcast_to(states, (paths, system.dim)) for states in arrays]
     return lambda numbers: (arrays[0][numbers], arrays[1][numbers])

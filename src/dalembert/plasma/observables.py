@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.plasma.fields import Field, as_tuple, density_waves, whole_numbers
-from dalembert.plasma.poisson import columns, effective, is_count
+from dalembert.plasma.poisson import columns, effective, is_count, product
 from dalembert.systems._parameters import Params, require
 
 __all__ = [
@@ -44,7 +44,7 @@ def field_energies(field: Field) -> Callable[..., Any]:
     def energies(q: Any, p: Any, params: Params) -> Any:
         _check_axes(f"{field}", field.axes, params)
         x = columns(q, field.axes)
-        return field.energies(x, effective(q, params, "weight", "charge"), params["length"])
+        return field.energies(x, product(q, params, "weight", "charge"), params["length"])
 
     return energies
 
@@ -98,7 +98,7 @@ def density_modes(modes: int | tuple[int, int] = 1) -> Callable[..., Any]:
     def waves(q: Any, p: Any, params: Params) -> Any:
         sides = params["length"]
         _check_axes(f"modes {modes}", axes, params)
-        charge = effective(q, params, "weight", "charge")
+        charge = product(q, params, "weight", "charge")
         return 2 * jnp.stack(density_waves(columns(q, len(sides)), charge, sides, modes))
 
     return waves
