@@ -383,6 +383,22 @@ def test_starts_in_two_dimensions():
     assert np.allclose(np.cov(p.T), np.diag([1.0, 4.0, 4.0]), atol=0.02)
 
 
+def test_thermal_energy_is_that_about_the_mean_velocity():
+    system, q, p = plasma("spline, 2d3v")
+    moved = p + np.array([1.0, -2.0, 3.0])
+    energies = [
+        [float(fun(jnp.asarray(q), jnp.asarray(x), system.params)) for x in (p, moved)]
+        for fun in (da.plasma.thermal_energy, da.plasma.kinetic_energy)
+    ]
+    assert energies[0][0] == pytest.approx(np.sum(np.var(p, axis=0)) / 2)
+    assert energies[0][1] == pytest.approx(energies[0][0]) and energies[1][1] > energies[1][0] + 1
+    system, q, p = plasma("fourier, species")
+    M = SPECIES["weight"] * SPECIES["mass"]
+    u = np.sum(p) / np.sum(M)
+    found = da.plasma.thermal_energy(jnp.asarray(q), jnp.asarray(p), system.params)
+    assert found == pytest.approx(np.mean(M * (p / M - u) ** 2) / 2)
+
+
 def test_phase_space_and_entropy_of_particles():
     """Counts of a histogram, whatever boxes particles have left; entropy of a Maxwellian."""
     system = vlasov_poisson(2**14, 10.0, weight=1.0, mass=2.0)

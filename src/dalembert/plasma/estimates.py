@@ -1,5 +1,6 @@
 """Estimates from particles: control variates (δf), frequencies and rates with error bars."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -70,6 +71,25 @@ class DeltaF:
     def density_modes(self, modes: int = 1) -> Any:
         """Observable: waves of the charge density as `da.plasma.density_modes` has them."""
         return lambda q, p, params: 2 * jnp.mean(self._waves(modes, q, p, params)[0], axis=-1)
+
+    def mean(self, function: Callable[[Any, Any], Any], known: float) -> Any:
+        """Observable: the mean of a function of positions and velocities over the particles.
+
+        Args:
+            function: (x, v), each of shape (N,), → (N,); such as v² of the temperature.
+            known: its mean in the unperturbed plasma, where ⟨v²⟩ is the temperature.
+        """
+
+        def mean(q: Any, p: Any, params: Params) -> Any:
+            values = function(q, p / effective(q, params, "weight", "mass"))
+            if jnp.shape(values) != q.shape:
+                raise ValueError(
+                    f"the function gives shape {jnp.shape(values)}, but must give one value for "
+                    f"each of {q.shape[0]} particles."
+                )
+            return known + jnp.mean(values * self.weights(q, p, params))
+
+        return mean
 
     def gain(self, modes: int = 1) -> Any:
         """Observable: the variance without this estimate over that with it, shape (2, modes)."""

@@ -20,6 +20,7 @@ __all__ = [
     "kinetic_energy",
     "momentum",
     "phase_space",
+    "thermal_energy",
 ]
 
 
@@ -27,6 +28,13 @@ def kinetic_energy(q: Any, p: Any, params: Params) -> Any:
     """Σ |p_i|²/(2M_i)/N, the kinetic energy of all components per volume."""
     M = effective(q, params, "weight", "mass")
     return jnp.mean((p**2 if p.ndim == 1 else jnp.sum(p**2, axis=1)) / (2 * M))
+
+
+def thermal_energy(q: Any, p: Any, params: Params) -> Any:
+    """The kinetic energy without that of the mean velocity: (d/2) T per volume in equilibrium."""
+    M = effective(q, params, "weight", "mass")
+    mean = jnp.mean(p, axis=0)
+    return kinetic_energy(q, p, params) - jnp.sum(mean**2) / (2 * jnp.mean(M))
 
 
 def momentum(q: Any, p: Any, params: Params) -> Any:
