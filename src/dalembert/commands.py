@@ -172,7 +172,9 @@ def run(
 
 @app.command()
 def reproduce(
-    study: Annotated[str, typer.Argument(help="kubo, vanderpol, lenard-bernstein, lorentz, all.")],
+    study: Annotated[
+        str, typer.Argument(help="kubo, vanderpol, lenard-bernstein, lorentz, all; or plasma.")
+    ],
     size: Annotated[str, typer.Option(help="quick or paper.")] = "quick",
     out: Out = Path("results"),
     method: Annotated[list[str] | None, typer.Option(help="Only this method; repeatable.")] = None,

@@ -10,7 +10,16 @@ import dalembert
 ROOT = Path(dalembert.__file__).parent
 
 FLOORS = (
-    ("caches", "known", "operations", "options", "pictures", "precision", "primitives"),
+    (
+        "caches",
+        "known",
+        "operations",
+        "options",
+        "pictures",
+        "precision",
+        "primitives",
+        "quantiles",
+    ),
     ("traces", "dependence", "elementary", "digest", "captured", "functions", "joint", "flow"),
     ("driven", "fields", "sizes", "system", "noise", "constraints"),
     ("systems", "methods"),

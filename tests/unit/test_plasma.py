@@ -302,6 +302,10 @@ def test_plasmas_that_are_none_are_refused(arguments, match):
         (lambda: Spline(2), "cells must be a whole number of 4 or more"),
         (lambda: Spline(8, 3), "degree is 3"),
         (lambda: Start(8, amplitude=1.5), "amplitude is 1.5, but must be between"),
+        (lambda: Start(8, density=jnp.cos, amplitude=0.1), "give no amplitude besides"),
+        (lambda: Start(8, density=jnp.cos).quiet(), "must be a finite scalar ≥ 0 everywhere"),
+        (lambda: Start(8, velocities=jnp.exp, reach=0.0), "reach is 0.0, but must be above 0"),
+        (lambda: Start(8, velocities=lambda v: jnp.exp(-v * v / 90)).quiet(), "a larger reach"),
         (lambda: Start(8, mode=0), "1 or more along x"),
         (lambda: Start(8, mode=(1, 1)), "at most as many numbers"),
         (lambda: Start(8.0), "N is 8.0, but must be a whole number"),
@@ -372,6 +376,24 @@ def test_starts_have_the_density_and_velocities_that_were_asked_for(kind):
     assert np.mean(v) == pytest.approx(0.8, abs=noise)
     assert np.mean(v**2) == pytest.approx(0.8 + 0.2 * (16 + 0.25), abs=5 * noise)
     assert np.mean(v > 2.5) == pytest.approx(0.2 * 0.99865 + 0.8 * 0.00621, abs=noise)
+
+
+@pytest.mark.parametrize("kind", ["quiet", "random"])
+def test_starts_of_any_density(kind):
+    """A saw-tooth in x and a flat top in v: means and squares as integrals have them."""
+    N, L, noise = 2**14, 6.0, {"quiet": 1e-3, "random": 0.06}[kind]
+    start = Start(
+        N, L, density=lambda x: x, velocities=lambda v: jnp.where(jnp.abs(v) < 2, 1.0, 0.0), reach=3
+    )
+    q, p = start.quiet() if kind == "quiet" else map(np.asarray, start.random(jax.random.key(0)))
+    assert np.all((q >= 0) & (q <= L)) and np.max(np.abs(p)) < 2.001
+    assert np.mean(q) == pytest.approx(2 * L / 3, abs=noise)
+    assert np.mean(q**2) == pytest.approx(L**2 / 2, abs=4 * noise)
+    assert np.mean(p**2) == pytest.approx(4 / 3, abs=2 * noise)
+    # The control: positions and velocities are independent, and not uniform in x.
+    assert abs(np.corrcoef(q, p)[0, 1]) < 0.02 and abs(np.mean(q) - L / 2) > 0.5
+    with pytest.raises(ValueError, match="knows Maxwellians with a wave"):
+        da.plasma.DeltaF(start, (q, p))
 
 
 def test_starts_in_two_dimensions():

@@ -41,6 +41,8 @@ class DeltaF:
     def __post_init__(self) -> None:
         if not isinstance(self.start, Start):
             raise TypeError(f"start must be a da.plasma.Start, not {self.start!r}.")
+        if self.start.density is not None or callable(self.start.velocities):
+            raise ValueError("DeltaF knows Maxwellians with a wave, and no other densities.")
         if np.ndim(self.state[0]) != 1:
             raise ValueError("DeltaF is for one dimension with one velocity: q of shape (N,).")
 

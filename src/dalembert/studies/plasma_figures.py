@@ -63,7 +63,7 @@ def figures_of_plasma(result: Result) -> list[Figure]:
             theory = linear.response(k, run.t[run.t <= 20], velocities=velocities).real
             f = run.moments["phase space"].mean
             edges = np.linspace(0, 2 * np.pi / k, 65), np.linspace(-speed, speed, 65)
-            times = [len(run.t) // 2, len(run.t) - 1]
+            times = [int(np.argmax(np.abs(n))), len(run.t) - 1]
             exact = "linear theory" + (" without them" if "collisions" in name else "")
             growth = Panel(
                 TIME,
@@ -83,7 +83,7 @@ def figures_of_plasma(result: Result) -> list[Figure]:
                 Figure(
                     "plasma_" + name.replace(" ", "_"),
                     f"Plasma: {name}",
-                    "Growth of the first mode, and phase space in the middle and at the end.",
+                    "Growth of the first mode, and phase space where it is largest and at the end.",
                     (growth, *pictures),
                     film=Film(run.t[::FRAMES], *edges, f[::FRAMES], ("x", "v")),
                 )
