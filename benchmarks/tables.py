@@ -160,7 +160,7 @@ def plasma() -> str:
         rows = (
             [
                 row["case"] + (f", ν = {row['nu']:g}" if row["nu"] else ""),
-                short(row["particles"]),
+                f"{row['particles']:,}",
                 short(row["dalembert, particle-steps/s"]),
                 short(row["by hand, particle-steps/s"]),
                 f"{row['ratio']:.2f}",
