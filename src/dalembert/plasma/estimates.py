@@ -66,7 +66,8 @@ class DeltaF:
         k = jnp.where(
             jnp.abs(params["length"][0] / length - 1) < 1e-6, jnp.asarray(k, q.dtype), jnp.nan
         )
-        parts = velocity_parts(self.start.velocities)
+        velocities: Any = self.start.velocities
+        parts = velocity_parts(velocities)
         own = _density(before / M, parts) * (1 + self.start.amplitude * cos_beside_sin(k * x))
         return 1 - _density(p / M, parts) / own
 

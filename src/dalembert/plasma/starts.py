@@ -87,8 +87,9 @@ class Start:
                 "box and at most 3."
             )
         require("reach", self.reach, "above 0", lambda v: (v > 0) & (v < np.inf), "a velocity")
-        if not callable(self.velocities):
-            velocity_parts(self.velocities)
+        of_velocity: Any = self.velocities
+        if not callable(of_velocity):
+            velocity_parts(of_velocity)
         if self.density is not None and self.amplitude != 0:
             raise ValueError("a density has its waves in it: give no amplitude besides.")
         for name in ("mass", "weight"):
