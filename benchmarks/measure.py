@@ -115,14 +115,24 @@ def comparison_options(doc: str | None, only: str, **numbers: str) -> argparse.N
 def report_comparison(
     rows: Sequence[dict[str, Any]], options: argparse.Namespace, compared: str, most: float
 ) -> None:
-    """Print and write rates; an error if what was compared is too many standard errors apart."""
+    """Print and write rates; an error if what was compared is too many standard errors apart.
+
+    Rows of cases that failed have an "error" instead, which is one of the whole, too.
+    """
     print({key: value for key, value in machine().items() if key != "versions"})
     print_table(rows)
-    if options.out:
-        write_json(options.out, rows, device=options.device, dtype="float64", cores=os.cpu_count())
-    wrong = [r for r in rows if abs(r["gap in standard errors"]) > most]
+    write_comparison(rows, options)
+    if failed := [row for row in rows if "error" in row]:
+        raise SystemExit(f"cases that failed: {failed}")
+    wrong = [r for r in rows if not abs(r["gap in standard errors"]) <= most]
     if wrong:
         raise SystemExit(f"{compared} disagree, so the rates compare nothing: {wrong}")
+
+
+def write_comparison(rows: Sequence[dict[str, Any]], options: argparse.Namespace) -> None:
+    """Write rates, if there is a file to write to."""
+    if options.out:
+        write_json(options.out, rows, device=options.device, dtype="float64", cores=os.cpu_count())
 
 
 def _cell(value: Any) -> str:

@@ -150,6 +150,30 @@ def many() -> str:
     return f"{table(head, rows)}\n\n{machine(data)}."
 
 
+def plasma() -> str:
+    """Both devices, as far as they have been measured."""
+    parts = []
+    for name in ("plasma_gpu", "plasma_cpu2"):
+        if not (ROOT / "benchmarks" / "results" / f"{name}.json").exists():
+            continue
+        data = read(name)
+        rows = (
+            [
+                row["case"] + (f", ν = {row['nu']:g}" if row["nu"] else ""),
+                f"{row['particles']:,}",
+                short(row["dalembert, particle-steps/s"]),
+                short(row["by hand, particle-steps/s"]),
+                f"{row['ratio']:.2f}",
+                f"{row['first call, s']:.0f}",
+            ]
+            for row in data["rows"]
+            if "error" not in row
+        )
+        head = ("case", "particles", "particle-steps/s", "by hand", "ratio", "first call, s")
+        parts.append(f"{table(head, rows)}\n\n{machine(data)}.")
+    return "\n\n".join(parts)
+
+
 def fluid() -> str:
     data = read("fluid_cpu2")
     rows = (
@@ -320,6 +344,7 @@ PLACES: dict[str, Callable[[], str]] = {
     "equal-accuracy": partial(equal_accuracy, True),
     "equal-accuracy-of-ode-solvers": partial(equal_accuracy, False),
     "many": many,
+    "plasma": plasma,
     "fluid": fluid,
     "first-seconds": first_seconds,
     "second-process": second_process,

@@ -307,6 +307,53 @@ def test_species_come_to_one_temperature_by_pairs():
     assert np.allclose(temperatures(after), np.mean(temperatures(p)), atol=0.1)
 
 
+def test_species_drag_each_other_along_at_the_rate_of_their_reduced_mass():
+    """Maxwell molecules: d(v_a − v_b)/dt = −ν (q_a q_b)²/μ (n_b/m_a + n_a/m_b) (v_a − v_b)."""
+    N, nu, h, times = 20_000, 0.05, 0.05, 10
+    is_a = np.arange(N) % 4 == 0
+    mass, charge = np.where(is_a, 1.0, 3.0), np.where(is_a, -1.0, 2.0)
+    system = vlasov_poisson(
+        N, LENGTH, nu=nu, velocities=3, mass=mass, charge=charge, collisions=CoulombPairs("maxwell")
+    )
+    v = np.random.default_rng(6).normal(size=(N, 3))
+    v[is_a], v[~is_a] = v[is_a] - v[is_a].mean(0), v[~is_a] - v[~is_a].mean(0)
+    v[is_a, 0] += 2.0
+    after = collide(system, np.zeros_like(v), v * mass[:, None], h, times)[:, 0] / mass
+    left = (np.mean(after[is_a]) - np.mean(after[~is_a])) / 2.0
+    error = np.std(after[is_a]) / np.sqrt(np.sum(is_a)) / 2.0
+    reduced, share = 3 / 4, np.mean(is_a)
+
+    def expected(square):
+        """What the scheme leaves: one partner a step, turned by e^{−s} in the mean."""
+        turned = -np.expm1(-nu * h * square / reduced**2)
+        return (1 - turned * reduced * ((1 - share) / 1 + share / 3)) ** times
+
+    assert expected(4.0) == pytest.approx(np.exp(-nu * h * times * 4 / reduced * 0.8333), rel=0.05)
+    assert abs(left - expected(4.0)) < 3 * error
+    # The control: charges that are not multiplied.
+    assert abs(left - expected(1.0)) > 10 * error
+
+
+def test_the_rate_of_lorentz_collisions_is_that_of_each_speed():
+    """E[P_1] and E[P_2] of slow and of fast particles, each with the rate of its speed."""
+    N, nu, h, times = 20_000, 0.3, 0.1, 5
+    rate = lambda v: 1 / v**3  # noqa: E731
+    system = vlasov_poisson(N, LENGTH, nu=nu, velocities=3, collisions=Lorentz(rate))
+    speed = np.where(np.arange(N) % 2, 1.0, 1.5)
+    p = np.stack([speed, 0 * speed, 0 * speed], axis=1)
+    cosine = collide(system, np.zeros_like(p), p, h, times)[:, 0] / speed
+    for v in (1.0, 1.5):
+        for l in (1, 2):
+            values = eval_legendre(l, cosine[speed == v])
+            error = np.std(values) / np.sqrt(values.size)
+            own, other = (memory_after(l, nu * h * rate(u)) ** times for u in (v, 2.5 - v))
+            assert own == pytest.approx(
+                np.exp(-l * (l + 1) / 2 * nu * rate(v) * h * times), rel=0.01
+            )
+            assert abs(np.mean(values) - own) < 3 * error
+            assert abs(np.mean(values) - other) > 10 * error
+
+
 def test_pairings_are_pure_functions_of_the_noise_and_differ_between_steps():
     system = plasma("coulomb", N=101)
     q, p = state(system)

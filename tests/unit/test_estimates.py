@@ -45,6 +45,24 @@ def test_estimates_by_what_differs_have_less_noise_and_the_same_mean():
     assert abs(np.mean(distances, axis=0)[1][0]) < 4 * delta[0] / np.sqrt(4)
 
 
+def test_moments_by_what_differs_have_less_noise():
+    """⟨v²⟩ and ⟨cos kx⟩ of random particles, without a step; the raw means are the control."""
+    N, T, gaps = 2**10, 2.0, []
+    start = Start(N, LENGTH, amplitude=ALPHA, velocities=da.plasma.Maxwellian(temperature=T))
+    params = vlasov_poisson(N, LENGTH).params
+    functions = (lambda x, v: v**2, T, T), (lambda x, v: jnp.cos(K * x), 0.0, ALPHA / 2)
+    for seed in range(6):
+        q, p = start.random(jax.random.key(seed))
+        found = DeltaF(start, (q, p))
+        for function, known, exact in functions:
+            both = jnp.mean(function(q, p)), found.mean(function, known)(q, p, params)
+            gaps.append([float(x) - exact for x in both])
+    raw, delta = np.sqrt(np.mean(np.square(gaps).reshape(6, 2, 2), axis=0)).T
+    assert np.all(delta < 0.15 * raw)
+    with pytest.raises(ValueError, match=r"gives shape \(\), but must give one value for each"):
+        found.mean(lambda x, v: jnp.sum(v), 0.0)(q, p, params)
+
+
 def test_delta_f_is_for_one_dimension():
     start = Start(8, LENGTH, components=2)
     with pytest.raises(ValueError, match="one dimension with one velocity"):

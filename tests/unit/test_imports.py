@@ -14,7 +14,16 @@ ROOT = Path(dalembert.__file__).parent
 DOCS = Path(__file__).parents[2] / "docs"
 
 FLOORS = (
-    ("caches", "known", "operations", "options", "pictures", "precision", "primitives"),
+    (
+        "caches",
+        "known",
+        "operations",
+        "options",
+        "pictures",
+        "precision",
+        "primitives",
+        "quantiles",
+    ),
     ("traces", "dependence", "elementary", "digest", "captured", "functions", "joint", "flow"),
     ("driven", "fields", "sizes", "system", "noise", "constraints"),
     ("systems", "methods"),

@@ -29,6 +29,7 @@ from dalembert.noise import (
 )
 from dalembert.noise.philox import (
     Stream,
+    _around_tag,
     normal_numbers,
     path_words,
     philox4x32,
@@ -307,6 +308,15 @@ def test_counter_layout():
         counter = (0x89ABCDEF, 0x01234567, step, Stream.THREE_POINT << 24 | k)
         expected = philox4x32((0x55667788, 0x11223344), counter)
         assert [int(word[k]) for word in words] == [int(word) for word in expected]
+
+
+def test_noise_indices_of_large_systems_leave_room_for_the_tag():
+    """Below 2²⁴ they are as they were; up to 2²⁹ all differ, and none has bits of a tag."""
+    index = np.concatenate([np.arange(5), 2**24 + np.arange(5), [2**28 + 1, 2**29 - 1]])
+    words = _around_tag(index.astype(np.uint32))
+    assert list(words[:5]) == [0, 1, 2, 3, 4] and len({*map(int, words)}) == len(index)
+    assert not np.any(words & np.uint32(7 << 24)) and max(Stream) < 8
+    assert jax.eval_shape(lambda: stream_words(Stream.COIN, 0, 0, 0, 10**8))[0].shape == (10**8,)
 
 
 def test_path_numbers_of_every_integer_type_agree():
@@ -1019,7 +1029,7 @@ def test_runs_beyond_the_counter_are_refused(noise):
     for dt in (0.0, -0.1, np.nan, np.inf):
         with pytest.raises(ValueError, match="the step size must be positive and finite"):
             noise.check(dt)
-    for sizes in ({"steps": 2**32}, {"paths": 2**63}, {"noises": 2**24}, {"steps": -1}):
+    for sizes in ({"steps": 2**32}, {"paths": 2**63}, {"noises": 2**29}, {"steps": -1}):
         with pytest.raises(ValueError, match=r"give an integer in \[0, 2\*\*"):
             noise.check(0.1, **sizes)
     with pytest.raises(TypeError, match=r"steps=1\.5: give an integer"):

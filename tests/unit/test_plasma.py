@@ -20,6 +20,7 @@ from dalembert.plasma import (
     linear,
     vlasov_poisson,
 )
+from dalembert.plasma.fields import density_waves
 from dalembert.plasma.starts import even_points
 from dalembert.theory import jacobian, symplectic_defect
 from tiers import tiered
@@ -177,6 +178,20 @@ def test_modes_in_two_dimensions_are_half_of_the_plane():
     assert np.allclose(energies, expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("modes", [1, 8, 19, (0, 3), (3, 0), (1, 5)])
+def test_modes_that_are_computed_from_others_are_as_good_as_any(modes):
+    """Runs of consecutive modes, one run or several, against cosines and sines of each alone."""
+    numbers = da.plasma.mode_numbers(modes)
+    sides, axes = (7.0, 9.0)[: numbers.shape[1]], numbers.shape[1]
+    x = np.random.default_rng(2).uniform(-50, 50, (axes, 40))
+    charge = np.random.default_rng(3).normal(size=40)
+    waves = np.exp(2j * np.pi * (numbers / sides) @ x)
+    for Q in (charge, -2.0):
+        real, imaginary = density_waves(tuple(map(jnp.asarray, x)), jnp.asarray(Q), sides, modes)
+        found = np.asarray(real) + 1j * np.asarray(imaginary)
+        assert np.allclose(found, np.mean(Q * waves, axis=1), atol=2e-14)
+
+
 @pytest.mark.parametrize("degree", [1, 2])
 def test_a_fine_grid_has_the_field_of_fourier_modes(degree):
     system, q, p = plasma("fourier, species")
@@ -287,6 +302,10 @@ def test_plasmas_that_are_none_are_refused(arguments, match):
         (lambda: Spline(2), "cells must be a whole number of 4 or more"),
         (lambda: Spline(8, 3), "degree is 3"),
         (lambda: Start(8, amplitude=1.5), "amplitude is 1.5, but must be between"),
+        (lambda: Start(8, density=jnp.cos, amplitude=0.1), "give no amplitude besides"),
+        (lambda: Start(8, density=jnp.cos).quiet(), "must be a finite scalar ≥ 0 everywhere"),
+        (lambda: Start(8, velocities=jnp.exp, reach=0.0), "reach is 0.0, but must be above 0"),
+        (lambda: Start(8, velocities=lambda v: jnp.exp(-v * v / 90)).quiet(), "a larger reach"),
         (lambda: Start(8, mode=0), "1 or more along x"),
         (lambda: Start(8, mode=(1, 1)), "at most as many numbers"),
         (lambda: Start(8.0), "N is 8.0, but must be a whole number"),
@@ -359,6 +378,24 @@ def test_starts_have_the_density_and_velocities_that_were_asked_for(kind):
     assert np.mean(v > 2.5) == pytest.approx(0.2 * 0.99865 + 0.8 * 0.00621, abs=noise)
 
 
+@pytest.mark.parametrize("kind", ["quiet", "random"])
+def test_starts_of_any_density(kind):
+    """A saw-tooth in x and a flat top in v: means and squares as integrals have them."""
+    N, L, noise = 2**14, 6.0, {"quiet": 1e-3, "random": 0.06}[kind]
+    start = Start(
+        N, L, density=lambda x: x, velocities=lambda v: jnp.where(jnp.abs(v) < 2, 1.0, 0.0), reach=3
+    )
+    q, p = start.quiet() if kind == "quiet" else map(np.asarray, start.random(jax.random.key(0)))
+    assert np.all((q >= 0) & (q <= L)) and np.max(np.abs(p)) < 2.001
+    assert np.mean(q) == pytest.approx(2 * L / 3, abs=noise)
+    assert np.mean(q**2) == pytest.approx(L**2 / 2, abs=4 * noise)
+    assert np.mean(p**2) == pytest.approx(4 / 3, abs=2 * noise)
+    # The control: positions and velocities are independent, and not uniform in x.
+    assert abs(np.corrcoef(q, p)[0, 1]) < 0.02 and abs(np.mean(q) - L / 2) > 0.5
+    with pytest.raises(ValueError, match="knows Maxwellians with a wave"):
+        da.plasma.DeltaF(start, (q, p))
+
+
 def test_starts_in_two_dimensions():
     start = Start(2**14, (5.0, 8.0), 0.3, mode=(1, -2), components=3, transverse=4.0)
     q, p = start.quiet()
@@ -366,6 +403,22 @@ def test_starts_in_two_dimensions():
     phase = 2 * np.pi * (q[:, 0] / 5.0 - 2 * q[:, 1] / 8.0)
     assert 2 * np.mean(np.exp(1j * phase)) == pytest.approx(0.3, abs=5e-3)
     assert np.allclose(np.cov(p.T), np.diag([1.0, 4.0, 4.0]), atol=0.02)
+
+
+def test_thermal_energy_is_that_about_the_mean_velocity():
+    system, q, p = plasma("spline, 2d3v")
+    moved = p + np.array([1.0, -2.0, 3.0])
+    energies = [
+        [float(fun(jnp.asarray(q), jnp.asarray(x), system.params)) for x in (p, moved)]
+        for fun in (da.plasma.thermal_energy, da.plasma.kinetic_energy)
+    ]
+    assert energies[0][0] == pytest.approx(np.sum(np.var(p, axis=0)) / 2)
+    assert energies[0][1] == pytest.approx(energies[0][0]) and energies[1][1] > energies[1][0] + 1
+    system, q, p = plasma("fourier, species")
+    M = SPECIES["weight"] * SPECIES["mass"]
+    u = np.sum(p) / np.sum(M)
+    found = da.plasma.thermal_energy(jnp.asarray(q), jnp.asarray(p), system.params)
+    assert found == pytest.approx(np.mean(M * (p / M - u) ** 2) / 2)
 
 
 def test_phase_space_and_entropy_of_particles():

@@ -13,6 +13,7 @@ from dalembert.captured import Keyed, captured
 from dalembert.digest import trace_key
 from dalembert.noise import initial_key, seed_words
 from dalembert.precision import cast, check_real
+from dalembert.quantiles import quantile_function, require_callable
 from dalembert.stepping.project import BadStartError, check_start
 from dalembert.system import System
 from dalembert.traces import reads_argument
@@ -42,7 +43,7 @@ def initial_states(
         check_state_shape(name, x.shape, system.shape, paths)
         if not np.all(np.isfinite(x)):
             raise ValueError(f"{name} contains NaN or infinity.")
-        arrays.append(x.astype(dtype).reshape(-1, system.dim))
+        arrays.append(x.astype(dtype, copy=False).reshape(-1, system.dim))
     check_start(system, *np.broadcast_arrays(*arrays))
     arrays = [np.broadcast_to(states, (paths, system.dim)) for states in arrays]
     return lambda numbers: (arrays[0][numbers], arrays[1][numbers])
@@ -146,7 +147,7 @@ def rejection_sampler(
         bound or to be negative or NaN, or no point is accepted, it gives NaN, which `da.simulate`
         refuses.
     """
-    _check_callable(density, "(q, p)")
+    require_callable(density, "(q, p)")
     ends = _box(low, high)
     if not (np.isfinite(bound) and bound > 0):
         raise ValueError(f"bound must be a positive number, not {bound!r}.")
@@ -186,11 +187,6 @@ def rejection_sampler(
     return sampler
 
 
-def _check_callable(density: Any, arguments: str) -> None:
-    if not callable(density):
-        raise TypeError(f"the density must be a function of {arguments}, not {density!r}.")
-
-
 def _box(low: Any, high: Any) -> list[list[np.ndarray]]:
     """The ends [[q, p], [q, p]] of a box, checked."""
     message = "low and high must be pairs (q, p) of arrays of shape (dim,), or that of the system"
@@ -225,33 +221,9 @@ def inverse_cdf_sampler(
     Returns:
         `draw(key) -> x`, to be used inside a sampler `key -> (q, p)`.
     """
-    _check_callable(density, "one number")
-    if not (np.isfinite(low) and np.isfinite(high) and low < high):
-        raise ValueError(f"the interval needs low < high, not {low} and {high}.")
-    if not isinstance(points, int) or points < 2:
-        raise ValueError(f"points must be a whole number ≥ 2, not {points!r}.")
-    with jax.enable_x64(True), jax.ensure_compile_time_eval():
-        fine = np.linspace(low, high, 2 * points + 1)
-        values = np.asarray(jax.vmap(density)(jnp.asarray(fine)), np.float64)
-    if values.shape != fine.shape or not np.all(np.isfinite(values)) or np.any(values < 0):
-        raise ValueError("the density must be a finite scalar ≥ 0 everywhere in the interval.")
-    mass = values[:-2:2] + 4 * values[1:-1:2] + values[2::2]
-    if not np.sum(mass) > 0:
-        raise ValueError("the density is zero everywhere in the interval.")
-    cdf = np.concatenate([[0.0], np.cumsum(mass) / np.sum(mass)])
-    # Squares of the heights must neither overflow nor vanish in float32.
-    nodes, heights = fine[::2], values[::2] / np.max(values)
+    quantile = quantile_function(density, low, high, points)
 
     def draw(key: Any) -> Any:
-        kind = jnp.result_type(float)
-        table, x, f = (jnp.asarray(a, kind) for a in (cdf, nodes, heights))
-        u = jax.random.uniform(key, dtype=kind)
-        i = jnp.clip(jnp.searchsorted(table, u, side="right") - 1, 0, points - 1)
-        share = (u - table[i]) / jnp.maximum(table[i + 1] - table[i], jnp.finfo(kind).tiny)
-        # Mass share of a trapezium of heights a, b up to s: (2 a s + (b − a) s²)/(a + b).
-        a, b = f[i], f[i + 1]
-        root = jnp.sqrt(jnp.maximum(a * a + (b * b - a * a) * share, 0))
-        s = jnp.where(a + root > 0, share * (a + b) / jnp.maximum(a + root, 1e-300), share)
-        return x[i] + jnp.clip(s, 0, 1) * (x[i + 1] - x[i])
+        return quantile(jax.random.uniform(key, dtype=jnp.result_type(float)))
 
     return draw

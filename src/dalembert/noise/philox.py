@@ -6,7 +6,7 @@ under a 64-bit key. Every number the library draws comes from one block of four 
     key      k0, k1   seed: low word, high word
     counter  c0, c1   path number: low word, high word
              c2       step number / 4, or / 8: a block serves so many consecutive steps
-             c3       stream tag (high 8 bits) | noise index (low 24 bits)
+             c3       noise index (low 24 bits), stream tag (3 bits), noise index (its next 5 bits)
 
 so two blocks are the same only if seed, path, group of steps, noise index and stream all agree. The
 words are the same on every device and with x64 on or off.
@@ -36,7 +36,8 @@ Words: TypeAlias = tuple[Array, Array, Array, Array]
 MAX_SEED = 2**64
 MAX_PATHS = 2**63
 MAX_STEPS = 2**32
-MAX_NOISES = 2**24
+MAX_NOISES = 2**29
+INDEX_BITS, TAG_BITS = 24, 3
 
 ROUNDS = 10
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -203,11 +204,19 @@ def stream_words(stream: Stream, seed: Integer, path: Integer, step: Integer, no
     2³²); `seed` and `path` may be given as their words. Each result has the shape (noises,).
     """
     if not 0 <= noises < MAX_NOISES:
-        raise ValueError(f"noises={noises}: the number of noises must lie in [0, 2**24)")
-    key = seed_words(seed)
-    index = jnp.arange(noises, dtype=jnp.uint32) | np.uint32(stream << 24)
+        raise ValueError(f"noises={noises}: the number of noises must lie in [0, 2**29)")
+    key, index = seed_words(seed), jnp.arange(noises, dtype=jnp.uint32)
+    if noises > 2**INDEX_BITS:
+        index = _around_tag(index)
+    index = index | np.uint32(stream << INDEX_BITS)
     low, high = path_words(path)
     return philox4x32((key[0], key[1]), (low, high, step_word(step), index))
+
+
+def _around_tag(index: Any) -> Any:
+    """Noise indices with room for a stream tag: what does not fit below it goes above."""
+    below, bits = np.uint32(2**INDEX_BITS - 1), np.uint32(INDEX_BITS)
+    return (index & below) | (index >> bits) << (bits + np.uint32(TAG_BITS))
 
 
 def plain_integer(value: Any, name: str, limit: int) -> int:

@@ -27,6 +27,7 @@ from dalembert.plasma.observables import (
     kinetic_energy,
     momentum,
     phase_space,
+    thermal_energy,
 )
 from dalembert.plasma.poisson import vlasov_poisson
 from dalembert.plasma.starts import Start
@@ -60,6 +61,7 @@ __all__ = [
     "mode_numbers",
     "momentum",
     "phase_space",
+    "thermal_energy",
     "two_streams",
     "vlasov_maxwell",
     "vlasov_poisson",

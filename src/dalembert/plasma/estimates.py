@@ -1,5 +1,6 @@
 """Estimates from particles: control variates (δf), frequencies and rates with error bars."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -40,6 +41,8 @@ class DeltaF:
     def __post_init__(self) -> None:
         if not isinstance(self.start, Start):
             raise TypeError(f"start must be a da.plasma.Start, not {self.start!r}.")
+        if self.start.density is not None or callable(self.start.velocities):
+            raise ValueError("DeltaF knows Maxwellians with a wave, and no other densities.")
         if np.ndim(self.state[0]) != 1:
             raise ValueError("DeltaF is for one dimension with one velocity: q of shape (N,).")
 
@@ -63,13 +66,33 @@ class DeltaF:
         k = jnp.where(
             jnp.abs(params["length"][0] / length - 1) < 1e-6, jnp.asarray(k, q.dtype), jnp.nan
         )
-        parts = velocity_parts(self.start.velocities)
+        velocities: Any = self.start.velocities
+        parts = velocity_parts(velocities)
         own = _density(before / M, parts) * (1 + self.start.amplitude * cos_beside_sin(k * x))
         return 1 - _density(p / M, parts) / own
 
     def density_modes(self, modes: int = 1) -> Any:
         """Observable: waves of the charge density as `da.plasma.density_modes` has them."""
         return lambda q, p, params: 2 * jnp.mean(self._waves(modes, q, p, params)[0], axis=-1)
+
+    def mean(self, function: Callable[[Any, Any], Any], known: float) -> Any:
+        """Observable: the mean of a function of positions and velocities over the particles.
+
+        Args:
+            function: (x, v), each of shape (N,), → (N,); such as v² of the temperature.
+            known: its mean in the unperturbed plasma, where ⟨v²⟩ is the temperature.
+        """
+
+        def mean(q: Any, p: Any, params: Params) -> Any:
+            values = function(q, p / effective(q, params, "weight", "mass"))
+            if jnp.shape(values) != q.shape:
+                raise ValueError(
+                    f"the function gives shape {jnp.shape(values)}, but must give one value for "
+                    f"each of {q.shape[0]} particles."
+                )
+            return known + jnp.mean(values * self.weights(q, p, params))
+
+        return mean
 
     def gain(self, modes: int = 1) -> Any:
         """Observable: the variance without this estimate over that with it, shape (2, modes)."""

@@ -10,8 +10,9 @@ of N particles in the volume V, and its energy per volume ½ Σ_{k≠0} |ρ_k|²
 neutralising background, which is what leaves k = 0 out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any, Protocol
 
@@ -49,7 +50,7 @@ class Field(Protocol):
 
         Args:
             x: positions, one array (N,) per axis.
-            charge: of the particles, times their weights: shape (N,).
+            charge: of the particles, times their weights: shape (N,), or one number for all.
             sides: lengths of the box along the axes.
         """
         ...
@@ -60,7 +61,8 @@ class Fourier:
     """The field of a few Fourier modes, without a grid: exact sums over the particles.
 
     It is invariant under translations, so that the forces on all particles add up to zero: total
-    momentum is conserved to rounding. The cost is two sines per particle and mode.
+    momentum is conserved to rounding. The cost is two products of complex numbers per particle and
+    mode, and a sine and a cosine for every eight of them.
 
     Args:
         modes: 1, …, modes along the box, k = 2πl/L; or a pair of such numbers for a box in two
@@ -79,14 +81,25 @@ class Fourier:
 
     def energies(self, x: Columns, charge: Any, sides: Columns) -> Any:
         """|ρ_k|²/k² of every mode in the order of `mode_numbers`; k and −k count as one."""
+        dtype = x[0].dtype
 
-        # A loop over modes: what is compiled does not grow with them, and no array has all of them.
-        def energy(numbers: Any) -> Any:
-            real, imaginary, square = _wave(x, charge, sides, numbers)
-            return (real**2 + imaginary**2) / square
+        def energies(start: Any, width: int) -> Any:
+            # Forces take the sums, but compute waves again: to keep those needs more slow memory.
+            @partial(jax.checkpoint, policy=_is_sum)
+            def of(x: Columns) -> Any:
+                real, imaginary = _means(x, charge, sides, start, width)
+                return (real**2 + imaginary**2) / sum(k_a**2 for k_a in k)
 
-        numbers = jnp.asarray(mode_numbers(self.modes), x[0].dtype)
-        return jax.lax.map(jax.checkpoint(energy), numbers)
+            *others, last = start
+            numbers = *others, last + jnp.arange(width, dtype=dtype)
+            k = [2 * np.pi * l / side for l, side in zip(numbers, sides, strict=True)]
+            return of(tuple(x))
+
+        return _over_runs(self.modes, dtype, energies)
+
+
+def _is_sum(primitive: Any, *_: Any, **__: Any) -> bool:
+    return primitive.name == "reduce_sum"
 
 
 def mode_numbers(modes: int | tuple[int, int]) -> np.ndarray:
@@ -100,17 +113,56 @@ def density_waves(
     x: Columns, charge: Any, sides: Columns, modes: int | tuple[int, int]
 ) -> tuple[Any, Any]:
     """⟨Q cos k·x⟩ and ⟨Q sin k·x⟩ over the particles, each an array over `mode_numbers`."""
-    numbers = jnp.asarray(mode_numbers(modes), x[0].dtype)
-    real, imaginary, _ = jax.lax.map(lambda row: _wave(x, charge, sides, row), numbers)
-    return real, imaginary
+    return _over_runs(modes, x[0].dtype, partial(_means, x, charge, sides))
 
 
-def _wave(x: Columns, charge: Any, sides: Columns, numbers: Any) -> tuple[Any, Any, Any]:
-    """⟨Q cos k·x⟩, ⟨Q sin k·x⟩ and k² of one mode."""
-    k = [2 * np.pi * number / side for number, side in zip(numbers, sides, strict=True)]
-    phase = sum(k_a * x_a for k_a, x_a in zip(k, x, strict=True))
-    real, imaginary = (jnp.mean(charge * wave(phase)) for wave in (cos_beside_sin, sin_beside_cos))
-    return real, imaginary, sum(k_a**2 for k_a in k)
+def _over_runs(modes: int | tuple[int, int], dtype: Any, fun: Callable[..., Any]) -> Any:
+    """What a function of the first mode and the width of a run gives, in order of all modes."""
+    starts, width, places = _runs(modes)
+    if len(starts) == 1:
+        return fun(starts[0].tolist(), width)
+    # A loop over runs: what is compiled does not grow with them, and no array has all modes.
+    found = jax.lax.map(lambda start: fun(start, width), jnp.asarray(starts, dtype))
+    return jax.tree.map(lambda values: values.reshape(-1)[places], found)
+
+
+RUN = 8
+"""Consecutive modes that are computed one from the other."""
+
+
+def _runs(modes: int | tuple[int, int]) -> tuple[np.ndarray, int, np.ndarray]:
+    """Modes in runs of one width whose numbers along the last axis are consecutive.
+
+    Returns:
+        The numbers of the first mode of every run, the width, and where each of `mode_numbers` is
+        among the modes of all runs; there may be more of these at the end of a row.
+    """
+    numbers = mode_numbers(modes)
+    is_first = np.append(True, np.any(np.diff(numbers, axis=0)[:, :-1] != 0, axis=1))
+    row = np.cumsum(is_first) - 1
+    column = np.arange(len(numbers)) - np.flatnonzero(is_first)[row]
+    longest = int(np.max(column)) + 1
+    width = -(-longest // -(-longest // RUN))
+    begins = column % width == 0
+    return numbers[begins], width, width * (np.cumsum(begins) - 1) + column % width
+
+
+def _means(x: Columns, charge: Any, sides: Columns, start: Any, width: int) -> tuple[Any, Any]:
+    """⟨Q cos k·x⟩ and ⟨Q sin k·x⟩ of consecutive modes, by e^{i(l+1)θ} = e^{ilθ} e^{iθ}."""
+    k = [2 * np.pi / side for side in sides]
+    phase = sum(l * k_a * x_a for l, k_a, x_a in zip(start, k, x, strict=True))
+    c, s = cos_beside_sin(phase), sin_beside_cos(phase)
+    c_1, s_1 = cos_beside_sin(k[-1] * x[-1]), sin_beside_cos(k[-1] * x[-1])
+    real, imaginary = [_mean(charge, c)], [_mean(charge, s)]
+    for _ in range(width - 1):
+        c, s = c * c_1 - s * s_1, s * c_1 + c * s_1
+        real.append(_mean(charge, c))
+        imaginary.append(_mean(charge, s))
+    return jnp.stack(real), jnp.stack(imaginary)
+
+
+def _mean(charge: Any, wave: Any) -> Any:
+    return jnp.mean(charge * wave) if jnp.ndim(charge) else charge * jnp.mean(wave)
 
 
 @dataclass(frozen=True)

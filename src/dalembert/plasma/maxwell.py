@@ -8,7 +8,7 @@ import numpy as np
 
 from dalembert.elementary import cos_beside_sin, sin_beside_cos
 from dalembert.plasma.fields import Field, Fourier, require_particles, whole_numbers
-from dalembert.plasma.poisson import effective, require_physical, scalar
+from dalembert.plasma.poisson import product, require_physical, scalar
 from dalembert.system import System
 from dalembert.systems._parameters import Params, parameters
 
@@ -89,7 +89,7 @@ def vlasov_maxwell(
 
     def H(q: Any, p: Any, params: Params) -> Any:
         x, p_x, p_y = q[:N], p[:N], p[N : 2 * N]
-        Q, M = (effective(x, params, "weight", name) for name in ("charge", "mass"))
+        Q, M = (product(x, params, "weight", name) for name in ("charge", "mass"))
         A = _potential(x, q[2 * N :] / np.sqrt(N), params["length"][0])
         k = _wave_numbers(q, params, modes)
         light = jnp.sum(p[2 * N :] ** 2 + (scalar(q, params, "c") * k * q[2 * N :]) ** 2) / 2
@@ -155,7 +155,7 @@ def canonical_state(
 def canonical_view(q: Any, p: Any, params: Params, N: int) -> Canonical:
     """Particles and light of a state; also inside observables."""
     x = q[:N]
-    Q, M = (effective(x, params, "weight", name) for name in ("charge", "mass"))
+    Q, M = (product(x, params, "weight", name) for name in ("charge", "mass"))
     waves, slopes = (z[2 * N :].reshape(2, -1) / np.sqrt(N) for z in (q, p))
     A = _potential(x, waves.ravel(), params["length"][0])
     v = jnp.stack([p[:N] / M, (p[N : 2 * N] - Q * A) / M], axis=1)

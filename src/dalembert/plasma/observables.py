@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.plasma.fields import Field, as_tuple, density_waves, whole_numbers
-from dalembert.plasma.poisson import columns, effective, is_count
+from dalembert.plasma.poisson import columns, effective, is_count, product
 from dalembert.systems._parameters import Params, require
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "kinetic_energy",
     "momentum",
     "phase_space",
+    "thermal_energy",
 ]
 
 
@@ -27,6 +28,13 @@ def kinetic_energy(q: Any, p: Any, params: Params) -> Any:
     """Σ |p_i|²/(2M_i)/N, the kinetic energy of all components per volume."""
     M = effective(q, params, "weight", "mass")
     return jnp.mean((p**2 if p.ndim == 1 else jnp.sum(p**2, axis=1)) / (2 * M))
+
+
+def thermal_energy(q: Any, p: Any, params: Params) -> Any:
+    """The kinetic energy without that of the mean velocity: (d/2) T per volume in equilibrium."""
+    M = effective(q, params, "weight", "mass")
+    mean = jnp.mean(p, axis=0)
+    return kinetic_energy(q, p, params) - jnp.sum(mean**2) / (2 * jnp.mean(M))
 
 
 def momentum(q: Any, p: Any, params: Params) -> Any:
@@ -44,7 +52,7 @@ def field_energies(field: Field) -> Callable[..., Any]:
     def energies(q: Any, p: Any, params: Params) -> Any:
         _check_axes(f"{field}", field.axes, params)
         x = columns(q, field.axes)
-        return field.energies(x, effective(q, params, "weight", "charge"), params["length"])
+        return field.energies(x, product(q, params, "weight", "charge"), params["length"])
 
     return energies
 
@@ -98,7 +106,7 @@ def density_modes(modes: int | tuple[int, int] = 1) -> Callable[..., Any]:
     def waves(q: Any, p: Any, params: Params) -> Any:
         sides = params["length"]
         _check_axes(f"modes {modes}", axes, params)
-        charge = effective(q, params, "weight", "charge")
+        charge = product(q, params, "weight", "charge")
         return 2 * jnp.stack(density_waves(columns(q, len(sides)), charge, sides, modes))
 
     return waves

@@ -19,6 +19,7 @@ __all__ = [
     "columns",
     "effective",
     "is_count",
+    "product",
     "require_physical",
     "scalar",
     "vlasov_poisson",
@@ -186,12 +187,17 @@ def columns(q: Any, axes: int) -> tuple[Any, ...]:
     return (q,) if q.ndim == 1 else tuple(q[:, a] for a in range(axes))
 
 
-def effective(q: Any, params: Params, *names: str) -> Any:
-    """The product of parameters that are numbers or arrays (N,), shape (N,)."""
+def product(q: Any, params: Params, *names: str) -> Any:
+    """The product of parameters that are numbers or arrays (N,): a number if all of them are."""
     value = jnp.ones((), q.dtype)
     for name in names:
         value = value * jnp.asarray(params[name], q.dtype)
-    return jnp.broadcast_to(value, q.shape[:1])
+    return value
+
+
+def effective(q: Any, params: Params, *names: str) -> Any:
+    """The product of parameters that are numbers or arrays (N,), shape (N,)."""
+    return jnp.broadcast_to(product(q, params, *names), q.shape[:1])
 
 
 def scalar(q: Any, params: Params, name: str) -> Any:
@@ -206,7 +212,7 @@ def beside(value: Any, q: Any) -> Any:
 
 def _hamiltonian(field: Field, potential: Callable[[Any], Any] | None) -> Callable[..., Any]:
     def H(q: Any, p: Any, params: Params) -> Any:
-        N, Q = q.shape[0], effective(q, params, "weight", "charge")
+        N, Q = q.shape[0], product(q, params, "weight", "charge")
         M = effective(q, params, "weight", "mass")
         x, sides = columns(q, field.axes), params["length"]
         value = jnp.sum(p**2 / (2 * beside(M, q))) + N * jnp.sum(field.energies(x, Q, sides))

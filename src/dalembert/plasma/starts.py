@@ -1,6 +1,6 @@
 """Where the particles of a plasma begin: evenly spread, for a quiet start, or at random."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from dalembert.plasma.fields import require_particles
 from dalembert.plasma.poisson import is_count, require_physical
 from dalembert.plasma.velocities import AT_REST, Maxwellian, velocity_parts
 from dalembert.precision import with_precision
+from dalembert.quantiles import quantile_function
 from dalembert.systems._parameters import require
 
 __all__ = ["Start", "even_points"]
@@ -21,13 +22,15 @@ __all__ = ["Start", "even_points"]
 SOBOL = ((0, (1,)), (1, (1, 3)), (1, (1, 3, 1)))
 """Sobol's second to fourth coordinate by Joe and Kuo: the bits between the first and the last one
 of a primitive polynomial, and direction numbers to begin with."""
+NEGLIGIBLE = 1e-4
+"""Of the largest density, at the ends of an interval that is all of it."""
 HALVINGS = 54
 """Of an interval no longer than 4, after which it is below rounding."""
 
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """Initial states of N particles with density f₀(v) (1 + α cos k·x) in a periodic box.
+    """Initial states of N particles with density f₀(v) (1 + α cos k·x), or any, in a periodic box.
 
         start = da.plasma.Start(N, length, amplitude=0.05)
         run = da.simulate(plasma, method, start.quiet(), …)    # or start.random
@@ -39,22 +42,28 @@ class Start:
         length: of the box, L or (L_x, L_y), as for `vlasov_poisson`.
         amplitude: α of the perturbation, between −1 and 1.
         mode: number l of k = 2πl/L along x, 1 or more; or a pair for both axes.
-        velocities: distribution along x, a `da.plasma.Maxwellian` or several that add up to 1.
+        velocities: distribution along x, a `da.plasma.Maxwellian` or several that add up to 1; or
+            any density, a function of one velocity that vanishes beyond ±reach.
         components: of the velocity; as many as the box has dimensions if not given.
         transverse: temperature of the components other than x.
         mass, weight: of the particles, numbers or arrays (N,), as for `vlasov_poisson`: momenta are
             mass times weight times velocity.
+        density: along x in place of 1 + α cos k·x, any function of one position; its integral does
+            not matter.
+        reach: of velocities that have any density.
     """
 
     N: int
     length: Any = 4 * np.pi
     amplitude: float = 0.0
     mode: int | tuple[int, int] = 1
-    velocities: Maxwellian | Sequence[Maxwellian] = AT_REST
+    velocities: Maxwellian | Sequence[Maxwellian] | Callable[[Any], Any] = AT_REST
     components: int | None = None
     transverse: float = 1.0
     mass: Any = 1.0
     weight: Any = 1.0
+    density: Callable[[Any], Any] | None = None
+    reach: float = 8.0
 
     def __post_init__(self) -> None:
         sides, numbers = self._sides, self._mode_numbers
@@ -77,7 +86,12 @@ class Start:
                 f"components is {self.components!r}, but must be at least the {len(sides)} of the "
                 "box and at most 3."
             )
-        velocity_parts(self.velocities)
+        require("reach", self.reach, "above 0", lambda v: (v > 0) & (v < np.inf), "a velocity")
+        of_velocity: Any = self.velocities
+        if not callable(of_velocity):
+            velocity_parts(of_velocity)
+        if self.density is not None and self.amplitude != 0:
+            raise ValueError("a density has its waves in it: give no amplitude besides.")
         for name in ("mass", "weight"):
             if np.shape(getattr(self, name)) not in ((), (self.N,)):
                 raise ValueError(f"{name} must be a number or an array of shape ({self.N},).")
@@ -116,10 +130,15 @@ class Start:
         two = len(sides) == 2
         across = [sides[1] * u[2]] if two else []
         x = [self._along(u[0], across), *across]
+        of_velocity: Any = self.velocities
         others = [
             jnp.sqrt(jnp.asarray(self.transverse, u.dtype)) * ndtri(row) for row in u[2 + two :]
         ]
-        v = [_velocity(u[1], velocity_parts(self.velocities)), *others]
+        if callable(of_velocity):
+            along = _any_velocity(u[1], of_velocity, self.reach)
+        else:
+            along = _velocity(u[1], velocity_parts(of_velocity))
+        v = [along, *others]
         # Positions beyond those of the box are ignored by all that happens.
         x += [jnp.zeros_like(u[0])] * (len(v) - len(x))
         scale = jnp.asarray(self.mass, u.dtype) * jnp.asarray(self.weight, u.dtype)
@@ -128,6 +147,8 @@ class Start:
 
     def _along(self, u: Any, across: list[Any]) -> Any:
         """x of which a share u is to the left: s + α (sin(s + θ) − sin θ) = 2πl u for s = kx."""
+        if self.density is not None:
+            return quantile_function(self.density, 0.0, self._sides[0])(u)
         numbers = self._mode_numbers
         phase = jnp.zeros_like(u)
         if len(numbers) == 2:
@@ -142,6 +163,19 @@ class Start:
 
         low, high = jax.lax.fori_loop(0, HALVINGS, halve, (target - reach, target + reach))
         return (low + high) / 2 * (self._sides[0] / (2 * np.pi * numbers[0]))
+
+
+def _any_velocity(u: Any, density: Callable[[Any], Any], reach: float) -> Any:
+    """Velocities of which a share u of any density is slower."""
+    quantile = quantile_function(density, -reach, reach)
+    with jax.enable_x64(True), jax.ensure_compile_time_eval():
+        values = np.asarray(jax.vmap(density)(jnp.linspace(-reach, reach, 1025)))
+    if max(values[0], values[-1]) > NEGLIGIBLE * np.max(values):
+        raise ValueError(
+            f"the density of velocities does not vanish at ±{reach:g}: give a larger reach, or "
+            "what is beyond would be left out."
+        )
+    return quantile(u)
 
 
 def _velocity(u: Any, parts: Sequence[Maxwellian]) -> Any:

@@ -71,7 +71,8 @@ def plasma(size: str = "quick") -> Study:
             for part in _opposite_waves(name, N["noisy"], k, nu)
         ),
         _streams("two streams", N["streams"], 0.0),
-        _streams("two streams with collisions", N["streams"], 0.05),
+        # Few enough to let the wave grow and saturate, and often enough to make an end of it then.
+        _streams("two streams with collisions", N["streams"], 0.002, 100.0),
         _bump(N["streams"]),
         _anisotropy("maxwell", N["pairs"]),
         _anisotropy("coulomb", N["pairs"]),
@@ -127,7 +128,7 @@ def _opposite_waves(operator: str, N: int, k: float, nu: float) -> list[Part]:
     ]
 
 
-def _streams(name: str, N: int, nu: float) -> Part:
+def _streams(name: str, N: int, nu: float, t_end: float = 60.0) -> Part:
     length = 2 * np.pi / STREAMS_K
     start = Start(N, length, amplitude=2e-3, velocities=two_streams(3.0))
     options = {"nu": nu, "collisions": Dougherty(cells=16)} if nu else {}
@@ -135,7 +136,7 @@ def _streams(name: str, N: int, nu: float) -> Part:
         name,
         vlasov_poisson(N, length, Fourier(4), **options),
         start.quiet(),
-        60.0,
+        t_end,
         save_times=0.5,
         observe={
             "wave": density_modes(1),

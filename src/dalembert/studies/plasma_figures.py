@@ -21,6 +21,13 @@ from dalembert.studies.plasma_claims import (
 )
 from dalembert.studies.study import Result
 
+OPERATORS = {
+    "": "no collisions",
+    "lenard_bernstein": "Lenard–Bernstein",
+    "lenard_bernstein_momentum": "Lenard–Bernstein with momentum",
+    "dougherty": "Dougherty",
+}
+TIME = "ωₚt"
 FRAMES = 2
 """Save times from one picture of a film to the next."""
 
@@ -33,8 +40,9 @@ def figures_of_plasma(result: Result) -> list[Figure]:
             t, n = runs[name].t, wave_of(runs, name, *(() if nu else (FREE_ALPHA,)))
             theory = linear.response(k, t, nu, operator or None).real
             curve = Line("particles", t, n, None, "stormer_verlet")
-            exact = Line("linear theory", t, theory)
-            panels.append(Panel("ω_p t", "E_k(t)/E_k(0)", [curve, exact], title=name))
+            exact = Line("linear theory", t, theory, variant=1)
+            title = f"{OPERATORS[operator]}: k = {k:g}" + (f", ν = {nu:g}" if nu else "")
+            panels.append(Panel(TIME, "Eₖ(t)/Eₖ(0)", [curve, exact], title=title))
     figures = [
         Figure(
             "plasma_waves",
@@ -53,13 +61,14 @@ def figures_of_plasma(result: Result) -> list[Figure]:
             theory = linear.response(k, run.t[run.t <= 20], velocities=velocities).real
             f = run.moments["phase space"].mean
             edges = np.linspace(0, 2 * np.pi / k, 65), np.linspace(-speed, speed, 65)
-            times = [len(run.t) // 2, len(run.t) - 1]
+            times = [int(np.argmax(np.abs(n))), len(run.t) - 1]
+            exact = "linear theory" + (" without them" if "collisions" in name else "")
             growth = Panel(
-                "ω_p t",
-                "|E_k(t)|/E_k(0)",
+                TIME,
+                "|Eₖ(t)|/Eₖ(0)",
                 [
                     Line("particles", run.t, np.abs(n), None, "stormer_verlet"),
-                    Line("linear theory", run.t[run.t <= 20], np.abs(theory)),
+                    Line(exact, run.t[run.t <= 20], np.abs(theory), variant=1),
                 ],
                 yscale="log",
                 title=name,
@@ -72,7 +81,7 @@ def figures_of_plasma(result: Result) -> list[Figure]:
                 Figure(
                     "plasma_" + name.replace(" ", "_"),
                     f"Plasma: {name}",
-                    "Growth of the first mode, and phase space in the middle and at the end.",
+                    "Growth of the first mode, and phase space where it is largest and at the end.",
                     (growth, *pictures),
                     film=Film(run.t[::FRAMES], *edges, f[::FRAMES], ("x", "v")),
                 )
@@ -87,14 +96,14 @@ def _relaxation(runs: Mapping[str, Run]) -> Figure:
         if run := runs.get(f"anisotropy, {kernel}"):
             found = Line("particles", run.t, run.moments["difference"].mean, None, "stormer_verlet")
             start = TEMPERATURES[0] - TEMPERATURES[1]
-            theory = Line("theory", run.t, start * anisotropy_left(kernel, run.t))
-            panels.append(
-                Panel("ω_p t", "T_x − T_y", [found, theory], title=f"pairs, {kernel} kernel")
-            )
+            theory = Line("theory", run.t, start * anisotropy_left(kernel, run.t), variant=1)
+            title = f"pairs, {kernel.capitalize()} kernel"
+            panels.append(Panel(TIME, "T∥ − T⊥", [found, theory], title=title))
     if run := runs.get("beam"):
         found = Line("particles", run.t, run.moments["velocity"].mean, None, "stormer_verlet")
-        slope = Line("Spitzer's rate", run.t, BEAM_SPEED + beam_slope() * run.t)
-        panels.append(Panel("ω_p t", "v of the beam", [found, slope], title="a beam slows down"))
+        line = BEAM_SPEED + beam_slope() * run.t
+        slope = Line("Spitzer's rate at the start", run.t, line, variant=2)
+        panels.append(Panel(TIME, "v of the beam", [found, slope], title="a beam slows down"))
     return Figure(
         "plasma_relaxation",
         "Plasma: relaxation by pairs",
@@ -108,15 +117,15 @@ def _light_and_long(result: Result, runs: Mapping[str, Run]) -> Figure:
     if run := runs.get("Weibel"):
         energy = run.moments["light"].mean[:, 0, 0]
         root = linear.weibel_root(*WEIBEL).imag
-        place = int(np.searchsorted(run.t, 60.0))
-        theory = energy[place] * np.exp(2 * root * (run.t - run.t[place]))
+        growth, late = np.exp(2 * root * run.t), run.t >= 40
+        theory = growth * np.exp(np.mean(np.log(energy[late] / growth[late])))
         panels.append(
             Panel(
-                "ω_p t",
+                TIME,
                 "magnetic energy",
                 [
                     Line("particles", run.t, energy, None, "midpoint"),
-                    Line("linear theory", run.t, theory),
+                    Line("linear theory", run.t, theory, variant=1),
                 ],
                 yscale="log",
                 title="Weibel's instability",
@@ -128,7 +137,7 @@ def _light_and_long(result: Result, runs: Mapping[str, Run]) -> Figure:
         for energy in [run.moments["energy"].mean]
     ]
     if lines:
-        panels.append(Panel("ω_p t", "change of H/N", lines, title="energy with collisions"))
+        panels.append(Panel(TIME, "change of H/N", lines, title="energy with collisions"))
     return Figure(
         "plasma_light_and_long",
         "Plasma: light, and long runs",
