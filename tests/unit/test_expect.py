@@ -186,6 +186,9 @@ def test_a_budget_that_is_too_small():
     assert found.steps <= 1e5
     with pytest.raises(da.ToleranceError, match="the budget is 1e\\+02"):
         ask(budget=100)
+    # Known before the coarse levels are run, not when it comes to the fine ones.
+    with pytest.raises(da.ToleranceError, match="the budget is 1e\\+06"):
+        ask(budget=1e6, dt=0.25, halvings=18)
 
 
 def test_what_cannot_be_asked():
@@ -205,9 +208,13 @@ def test_what_cannot_be_asked():
         ({"on_failure": "ignore"}, "on_failure must be one of"),
         ({"budget": float("inf")}, "budget must be a positive number"),
         ({"halvings": 1}, "halvings must be a whole number ≥ 2"),
+        ({"halvings": 40, "dt": 0.25}, "40 halvings of dt = 0.25 make more than 4,194,304 steps"),
+        ({"confidence": "95 %"}, "confidence must lie between 0 and 1"),
     ):
         with pytest.raises(ValueError, match=message):
             ask(**options)
+    with pytest.raises(TypeError, match="relative must be True or False"):
+        ask(relative="yes")
     with pytest.raises(TypeError, match="floating-point numbers are needed"):
         ask(lambda q, p, params: jnp.where(q[0] > 0, 1, 0))
     with pytest.raises(TypeError, match="must be a function of"):

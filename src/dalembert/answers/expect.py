@@ -104,7 +104,9 @@ def expect(
     budget = _number("budget", budget)
     dt = None if dt is None else _number("dt", dt)
     every = None if every is None else _number("every", every)
-    if not 0 < confidence < 1:
+    if not isinstance(relative, bool | np.bool_):
+        raise TypeError(f"relative must be True or False, not {relative!r}.")
+    if isinstance(confidence, str) or not 0 < confidence < 1:
         raise ValueError(f"confidence must lie between 0 and 1, such as 0.95, not {confidence!r}.")
     named, shapes = _observables(system, observable)
     if dt is None and every is None and any(isinstance(x, TimeAverage) for x in named.values()):
