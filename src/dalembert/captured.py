@@ -5,12 +5,12 @@ can be reached from the function by references, however deep: globals, also thos
 user's own, closures, defaults, attributes of functions, objects and their classes, what is in
 containers and arrays. The search runs no code of the user's. Where it finds something that it
 cannot look into, such as a `ContextVar`, or more than `BUDGET` things, the function is traced again
-instead, and its trace is compared (`digest.py`); runs compare traces in any case, and so notice
-every change of what functions compute. Not promised by `da.step` and the theory: to notice a change
-of what a function gets by calling something that is not written in Python, such as the content of a
-file, the clock or a variable of the environment, or of Python's, NumPy's and JAX's own modules. Not
-promised by anything: to notice what a function inside `jax.jit` reads after its first call, because
-JAX keeps its trace.
+instead, and its trace is compared (`digest.py`); runs of `da.simulate` compare traces in any case,
+and so notice every change of what functions compute. Not promised by `da.step`, `da.expect` and the
+theory: to notice a change of what a function gets by calling something that is not written in
+Python, such as the content of a file, the clock or a variable of the environment, or of Python's,
+NumPy's and JAX's own modules. Not promised by anything: to notice what a function inside `jax.jit`
+reads after its first call, because JAX keeps its trace.
 """
 
 import array

@@ -309,14 +309,13 @@ def test_methods_for_additive_noise_and_langevin_equations():
 
 
 REFUSING = {
-    "discrete_hamiltonian": lambda s, m, z: da.discrete_hamiltonian(s, m, *z, 0.1, [0.0]),
-    "solution_moments": lambda s, m, z: da.theory.solution_moments(s, z, dt=0.1, steps=3),
     "stationary_covariance": lambda s, m, z: da.theory.stationary_covariance(s, m, dt=0.1),
-    "check_symmetry": lambda s, m, z: da.theory.check_symmetry(s, da.theory.translation([1.0])),
     "principle_residual": lambda s, m, z: da.theory.principle_residual(
         s, np.zeros((3, 1)), np.zeros((3, 1)), 0.1, np.zeros((2, 1))
     ),
-    "generating_function": lambda s, m, z: da.theory.generating_function(s, *z, 0.1, [[0.0]]),
+    "discrete_action": lambda s, m, z: da.theory.discrete_action(
+        s, m, np.zeros((3, 1)), np.zeros((3, 1)), 0.1, np.zeros((2, 1))
+    ),
 }
 
 
@@ -334,6 +333,89 @@ REFUSING |= LONGER
 def test_theory_takes_systems_without_time(name):
     with pytest.raises(TypeError, match=r"driven in time.*system\.extended\(\)"):
         REFUSING[name](oscillator(), da.midpoint(), ([1.0], [0.0]))
+
+
+def test_discrete_hamiltonians_have_their_time():
+    system, method, z, t, dt = non_separable(), da.midpoint(), ([0.7], [0.4]), 0.9, 0.2
+    dW = np.array([[0.3], [-0.1]])
+    path = [z]
+    for k, row in enumerate(dW):
+        path.append(da.step(system, method, *path[-1], dt, row, t=t + k * dt)[:2])
+    q, p = (np.array(x) for x in zip(*path, strict=True))
+    found = da.theory.generating_residual(system, method, q, p, dt, dW, t=t)
+    assert found.position.shape == (2, 1) and found.largest < 1e-14
+    assert da.theory.generating_residual(system, method, q, p, dt, dW, t=t + 0.1).largest > 1e-3
+    old = da.theory.mixed_step(system, method, q[0], p[1], dt, dW[0], t=t)
+    np.testing.assert_allclose(np.concatenate(old[:2]), [*q[1], *p[0]], rtol=0, atol=1e-14)
+    with pytest.raises(TypeError, match=r"give the time, as t=0\.0"):
+        da.discrete_hamiltonian(system, method, *z, dt, dW[0])
+    with pytest.raises(ValueError, match=r"q must have shape \(K \+ 1, 1\), not \(3,\)"):
+        da.theory.generating_residual(system, method, q[:, 0], p, dt, dW, t=t)
+
+
+@pytest.mark.slow
+def test_the_flow_is_generated_from_its_time_on():
+    system, z, dW = non_separable(), ([0.7], [0.4]), np.full((5, 1), 0.05)
+    assert da.theory.flow_residual(system, *z, 0.02, dW, t=0.9).largest < 1e-14
+    found = [da.theory.generating_function(system, *z, 0.02, dW, t=t) for t in (0.9, 1.0)]
+    assert found[0].F_minus.shape == (1,) and abs(found[0].S - found[1].S) > 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method, keeps", [(da.midpoint(), True), (da.heun(), False)])
+def test_momenta_are_balanced_under_a_drive(method, keeps):
+    """A spring that is turned up and down is as round at all times."""
+    system = da.System(
+        H=lambda q, p, t: p @ p / 2 + (1 + jnp.sin(t) / 2) * (q @ q) / 2,
+        F=lambda q, p, t: -0.3 * p * (1 + t),
+        h=[lambda q, p, t: 0.2 * (q @ q) * jnp.cos(t)],
+        dim=2,
+        time=True,
+    )
+    turn, start = da.theory.rotation(2), ([1.0, 0.2], [0.3, 0.5])
+    found = da.theory.balance_residual(system, method, start, turn, 0.1, steps=20)
+    assert found.largest < 1e-14 if keeps else found.largest > 1e-6
+    walked = da.theory.momentum_along(system, method, start, turn, 0.1, steps=20)
+    np.testing.assert_allclose(np.diff(walked.momentum), found.change, rtol=0, atol=1e-14)
+    symmetry = da.theory.check_symmetry(system, turn)
+    assert symmetry.discrete and not symmetry.conserved
+    assert not da.theory.check_symmetry(system, da.theory.translation([1.0, 0.0])).invariant
+
+
+def test_the_exact_solution_of_a_driven_oscillator():
+    """Against the closed formula; the spread is that of the oscillator without a drive."""
+    system, start = oscillator(), ([1.0], [0.0])
+    found = da.theory.solution_moments(system, start, dt=0.5, steps=[0, 4, 8])
+    exact = np.array([exact_mean(t, 1.0, 0.0) for t in (0.0, 2.0, 4.0)])
+    np.testing.assert_allclose(found.mean, exact, rtol=0, atol=1e-13)
+    still = oscillator().with_params(A=0.0)
+    still = da.theory.solution_moments(still, start, dt=0.5, steps=[0, 4, 8])
+    np.testing.assert_allclose(found.covariance, still.covariance, rtol=0, atol=1e-13)
+    jumping = da.System(
+        H=lambda q, p, t: (q[0] ** 2 + p[0] ** 2) / 2 - q[0] * jnp.where(t > 0.37, 1.0, 0.0),
+        dim=1, time=True,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match=r"does not settle.*Is the drive smooth"):
+        da.theory.solution_moments(jumping, start, dt=0.5, steps=1)
+
+
+@pytest.mark.slow
+def test_moments_of_a_method_approach_those_of_the_solution():
+    """Noise that depends on the state and on time, at the weak order of the midpoint rule."""
+    system = da.System(
+        H=lambda q, p, t: (q[0] ** 2 + p[0] ** 2) / 2 * (1 + t),
+        F=lambda q, p, t: -0.2 * p * jnp.cos(t),
+        h=[lambda q, p, t: 0.5 * jnp.exp(-t) * (q[0] ** 2 + p[0] ** 2) / 2],
+        dim=1,
+        time=True,
+    )
+    start = ([1.0], [0.5])
+    exact = da.theory.solution_moments(system, start, dt=0.25, steps=4).second
+    errors = [
+        np.abs(da.exact_moments(system, da.midpoint(), start, dt=1 / n, steps=n).second - exact)
+        for n in (50, 100)
+    ]
+    assert 1.8 < errors[0].max() / errors[1].max() < 2.3
 
 
 def test_a_diagnosis_holds_at_all_times():

@@ -1,11 +1,17 @@
 """Expectations to a tolerance: coupled levels, what is refused, and what is said."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import dalembert as da
+from dalembert.answers.sampling import _block_paths
+from dalembert.ensemble.progress import ProgressBar
+from dalembert.ensemble.settings import make_settings
+from dalembert.ensemble.simulate import prepare
 from dalembert.noise import Halves
 from dalembert.stepping.pair import PairMethod, pair_of
 
@@ -180,6 +186,9 @@ def test_a_budget_that_is_too_small():
     assert found.steps <= 1e5
     with pytest.raises(da.ToleranceError, match="the budget is 1e\\+02"):
         ask(budget=100)
+    # Known before the coarse levels are run, not when it comes to the fine ones.
+    with pytest.raises(da.ToleranceError, match="the budget is 1e\\+06"):
+        ask(budget=1e6, dt=0.25, halvings=18)
 
 
 def test_what_cannot_be_asked():
@@ -199,9 +208,13 @@ def test_what_cannot_be_asked():
         ({"on_failure": "ignore"}, "on_failure must be one of"),
         ({"budget": float("inf")}, "budget must be a positive number"),
         ({"halvings": 1}, "halvings must be a whole number ≥ 2"),
+        ({"halvings": 40, "dt": 0.25}, "40 halvings of dt = 0.25 make more than 4,194,304 steps"),
+        ({"confidence": "95 %"}, "confidence must lie between 0 and 1"),
     ):
         with pytest.raises(ValueError, match=message):
             ask(**options)
+    with pytest.raises(TypeError, match="relative must be True or False"):
+        ask(relative="yes")
     with pytest.raises(TypeError, match="floating-point numbers are needed"):
         ask(lambda q, p, params: jnp.where(q[0] > 0, 1, 0))
     with pytest.raises(TypeError, match="must be a function of"):
@@ -221,6 +234,74 @@ def test_a_picture():
     pytest.importorskip("matplotlib").use("agg")
     axes = ask().plot()
     assert "langevin" in axes.get_title() and axes.get_xscale() == "log"
+
+
+def test_a_picture_joins_changes_and_not_values_with_them():
+    pytest.importorskip("matplotlib").use("agg")
+    found = ask(estimator="plain", dt=0.25)
+    axes = found.plot()
+    drawn = {line.get_label(): line for line in axes.get_lines()}
+    pairs = [level.dt for level in found.levels if level.row.is_pair]
+    changes = drawn["standard deviation of φ(dt) − φ(2dt)"]
+    assert list(changes.get_xdata()) == pairs and changes.get_linestyle() == "-"
+    values = drawn["standard deviation of φ(dt)"]
+    assert list(values.get_xdata()) == [pairs[-1]] and values.get_linestyle() == "None"
+
+
+def test_a_later_call_notices_what_functions_read():
+    system, factor = pendulum(), [1.0]
+    given = {"t_end": 1.0, "tolerance": 0.1, "dt": 0.25, "progress": False}
+
+    def scaled(q, p, params):
+        return factor[0] * q[0]
+
+    found = [da.expect(system, da.midpoint(), START, scaled, **given) for _ in range(2)]
+    assert found[0].value == found[1].value
+    factor[0] = 2.0
+    doubled = da.expect(system, da.midpoint(), START, scaled, **(given | {"tolerance": 0.2}))
+    assert doubled.value == 2 * found[0].value
+
+
+def test_observables_need_be_finite_at_the_end_alone():
+    given = {"t_end": 1.0, "tolerance": 0.1, "dt": 0.25, "progress": False}
+    found = da.expect(
+        pendulum(), da.midpoint(), ([0.0], [1.0]), lambda q, p, params: jnp.log(q[0] ** 2), **given
+    )
+    assert found.is_met and np.isfinite(found.value)
+
+
+def settings_of(steps, paths):
+    """A run whose statistics are of the end alone."""
+    found = make_settings(
+        pendulum(), da.midpoint(), START, dt=0.25, t_end=0.25 * steps, paths=paths, seed=0,
+        only=None, save_every=steps, noise=None, keep="nothing", dtype=np.float64,
+        observe={"energy": energy}, histograms=None, statistics=None,
+    )  # fmt: skip
+    return replace(found, at_end=True)
+
+
+def test_large_observables_are_observed_in_small_blocks():
+    settings = settings_of(4, 10**6)
+    sizes = [_block_paths(settings, 4, numbers) for numbers in (1, 20_000, 10**9)]
+    assert sizes == [32768, 512, 1]
+
+
+def test_a_run_that_is_observed_at_its_end_goes_on_from_a_checkpoint(tmp_path, monkeypatch):
+    settings = settings_of(3000, 8)
+    whole = prepare(settings, progress=False).run()
+    usual = da.simulate(
+        pendulum(), da.midpoint(), START, dt=0.25, t_end=750.0, paths=8, save_every=3000,
+        observe={"energy": energy}, progress=False,
+    )  # fmt: skip
+    assert whole.t == usual.t[-1:] and whole.mean["energy"] == usual.mean["energy"][-1:]
+    with monkeypatch.context() as patched:  # stopped after its first leg, with nothing observed
+        patched.setattr("dalembert.ensemble.blocks._wanted_units", lambda work: 1)
+        job = prepare(settings, tmp_path / "run", progress=False)
+        patched.setattr(ProgressBar, "add", lambda bar, steps: job.stop())
+        with pytest.raises(KeyboardInterrupt):
+            job.run()
+    again = prepare(settings, tmp_path / "run", progress=False).run()
+    assert again.mean["energy"] == whole.mean["energy"]
 
 
 def test_diagnose_recommends_methods_whose_levels_are_cheap():

@@ -184,6 +184,15 @@ def test_every_schedule_saves_at_its_times_and_counts_its_units():
             assert set(np.diff(taken)) <= set(range(17)) and set(plan.save_steps) <= set(taken)
 
 
+def test_a_schedule_may_save_at_its_end_alone():
+    for steps in (1, 15, 16, 17, 101):
+        plan = Schedule(steps, steps, longest_chunk=16, saves_per_leg=1, at_end=True)
+        saving = [unit for unit in range(plan.units) if plan.is_save(unit)]
+        assert plan.save_steps.tolist() == [steps] and saving == [plan.units - 1]
+        assert plan.end_of_leg(0, 100) == plan.units and plan.steps_before(saving[0]) == steps
+        assert (plan.saves_before(plan.units - 1), plan.saves_before(plan.units)) == (0, 1)
+
+
 @pytest.mark.slow
 def test_what_was_done_before_changes_nothing():
     """Two systems alike, of which one has taken steps before, in a trace and outside of one."""

@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections.abc import Callable, Mapping
+from math import prod
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -14,6 +15,8 @@ from dalembert.answers.result import Expectation, ToleranceError
 from dalembert.answers.sampling import Sampler
 from dalembert.answers.schemes import LEAST_HALVINGS, SCHEMES
 from dalembert.answers.search import Goal, Search, StoppedError
+from dalembert.caches import kept
+from dalembert.captured import Keyed, captured
 from dalembert.ensemble.settings import _number, check_choice, whole
 from dalembert.functions import check_function
 from dalembert.methods import Method
@@ -101,7 +104,9 @@ def expect(
     budget = _number("budget", budget)
     dt = None if dt is None else _number("dt", dt)
     every = None if every is None else _number("every", every)
-    if not 0 < confidence < 1:
+    if not isinstance(relative, bool | np.bool_):
+        raise TypeError(f"relative must be True or False, not {relative!r}.")
+    if isinstance(confidence, str) or not 0 < confidence < 1:
         raise ValueError(f"confidence must lie between 0 and 1, such as 0.95, not {confidence!r}.")
     named, shapes = _observables(system, observable)
     if dt is None and every is None and any(isinstance(x, TimeAverage) for x in named.values()):
@@ -123,6 +128,7 @@ def expect(
         t_end / (saves if steps is None or every is not None else steps),
         whole("seed", seed, 0),
         None if checkpoint is None else Path(os.fspath(checkpoint)),
+        sum(prod(shape) for _, shape in shapes),
         {"progress": progress, "workers": workers, "engine": engine, "executor": executor},
     )
     halvings = whole("halvings", halvings, LEAST_HALVINGS)
@@ -190,12 +196,18 @@ def _observables(
             )
         named[name] = one if isinstance(one, Mean) else Mean(one)
         fun = named[name].of
-        like = system.shape, system.params, None
-        shape = check_function(f"observable {name!r}", fun, *like, time=system.time).shape
+        shape = _shape(system, name, Keyed(fun, captured(fun)))
         if 0 in shape:
             raise ValueError(f"the observable {name!r} of shape {shape} has no entries.")
         shapes.append((name if isinstance(given, Mapping) else None, shape))
     return named, tuple(shapes)
+
+
+@kept
+def _shape(system: System, name: str, fun: Keyed) -> tuple[int, ...]:
+    """The shape of what a function observes; one that is none is refused."""
+    like = system.shape, system.params, None
+    return check_function(f"observable {name!r}", fun.value, *like, time=system.time).shape
 
 
 def _estimator(system: System, method: Method, given: str | None) -> tuple[str, bool]:

@@ -65,18 +65,25 @@ def _exponent(value: float, stderr: float) -> str:
 
 
 def plot(e: Expectation, ax: Any = None) -> Any:
-    """Standard deviations and means of the levels of the first observable against dt.
+    """Standard deviations and means of the first observable at each dt, and of its changes.
 
-    At the largest dt they are those of φ, at the others those of its change from 2dt to dt.
+    Changes from 2dt to dt, which fall with dt, are joined; values of φ are marks of their own.
     """
     axes = make_axes(ax)
-    dts = [level.dt for level in e.levels]
-    deviations = [level.variance[0] ** 0.5 for level in e.levels]
-    axes.loglog(dts, deviations, "o-", label="standard deviation of a sample")
+    axes.set(xscale="log", yscale="log")
+    kinds = ((True, "φ(dt) − φ(2dt)", "full", "-", "--"), (False, "φ(dt)", "none", "", ""))
+    for is_pair, name, fill, solid, dashed in kinds:
+        levels = [x for x in e.levels if x.row.is_pair == is_pair]
+        dts, deviations = [x.dt for x in levels], [x.variance[0] ** 0.5 for x in levels]
+        means, errors = [abs(x.mean[0]) for x in levels], [2 * x.stderr[0] for x in levels]
+        if levels:
+            style = {"color": "C0", "fillstyle": fill}
+            axes.plot(dts, deviations, f"o{solid}", label=f"standard deviation of {name}", **style)
+            style["color"] = "C1"
+            axes.errorbar(dts, means, errors, fmt=f"s{dashed}", label=f"mean of {name}", **style)
+    dts = sorted({level.dt for level in e.levels})
     axes.set_xticks(dts, [f"{dt:g}" for dt in dts])
     axes.set_xticks([], minor=True)
-    means, errors = ([abs(x.mean[0]) for x in e.levels], [2 * x.stderr[0] for x in e.levels])
-    axes.errorbar(dts, means, errors, fmt="s--", label="mean, two standard errors")
     allowed = e.tolerance * (abs(e.found.value[0]) if e.relative else 1)
     axes.axhline(allowed, color="0.6", linestyle=":", label="tolerance")
     axes.set(xlabel="dt", ylabel=f"{e.labels[0]}, and its changes by halving", title=e.title)

@@ -1,7 +1,8 @@
 """Samples of observables at one step size, or of their differences between two, from runs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,9 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.caches import bounded
+from dalembert.caches import bounded, kept
+from dalembert.captured import Keyed, captured
 from dalembert.dependence import Degree, degree
+from dalembert.digest import traced_key
 from dalembert.ensemble.checkpoint import Checkpoint
+from dalembert.ensemble.identity import arguments_like
 from dalembert.ensemble.job import FailedPathsError
 from dalembert.ensemble.ready import Ready
 from dalembert.ensemble.settings import USUAL_DIM, Settings, make_settings
@@ -19,16 +23,19 @@ from dalembert.ensemble.simulate import prepare
 from dalembert.methods import Method
 from dalembert.noise import Gaussian, Halves
 from dalembert.statistics import Mean, SampleMean, TimeAverage
-from dalembert.statistics.mean import masked_mean, merged_means
-from dalembert.statistics.statistic import Data
+from dalembert.statistics.mean import merged_means
 from dalembert.stepping.pair import PairMethod, pair_of
 from dalembert.system import System
 from dalembert.traces import equations, name_of
 
 __all__ = ["Level", "Row", "Sampler"]
 
-SIZES, WORTH = (512, 4096, 32768), 2**19
-"""Sizes of blocks, and path-steps that are worth one."""
+SIZES, AROUND, AT_A_TIME = (512, 4096, 32768), 2**16, 2
+"""Sizes of blocks, path-steps that take as long as what is done around a block, and cores at least,
+of any machine, so that all of them have the same blocks."""
+
+ROOM = 2**24
+"""Observed numbers of a block; more go into smaller ones."""
 
 PIECEWISE = frozenset(
     (
@@ -110,7 +117,7 @@ class Level:
     def mean(self) -> np.ndarray:
         return self.difference.mean
 
-    @property
+    @cached_property
     def variance(self) -> np.ndarray:
         """Of differences that are all equal, what three unequal ones would make of it.
 
@@ -119,7 +126,7 @@ class Level:
         found, whole = self.difference.variance, self.itself.variance
         return np.where((found == 0) & (whole > 0), 3 * whole / self.paths, found)
 
-    @property
+    @cached_property
     def stderr(self) -> np.ndarray:
         return np.sqrt(self.variance / self.paths)
 
@@ -141,8 +148,9 @@ class Sampler:
         observables: functions of the final state, or `TimeAverage` of functions, by name.
         every: time between the saves that time averages are taken over.
         checkpoint: folder in which every batch has a file, or None.
+        numbers: how many numbers are observed.
         options: further arguments of `prepare`.
-        before: a run of paths and one of pairs, like which all others are made ready.
+        before: runs of paths and of pairs, by the size of blocks, like which others are made ready.
     """
 
     system: System
@@ -153,8 +161,9 @@ class Sampler:
     every: float
     seed: int
     checkpoint: Path | None
+    numbers: int
     options: Mapping[str, Any]
-    before: dict[bool, Ready] = field(default_factory=dict)
+    before: dict[tuple[bool, int], Ready] = field(default_factory=dict)
 
     def draw(self, row: Row, batch: int, paths: int) -> Level:
         """A batch of independent samples; RuntimeError if a path fails."""
@@ -183,16 +192,16 @@ class Sampler:
             histograms=None,
             statistics={f"E {name}": one for name, one in observed.items()},
         )
-        # Nothing is asked of every save.
-        settings = replace(settings, statistics=settings.statistics[1:])
+        settings = replace(
+            settings,
+            statistics=settings.statistics[1:],  # the energy, which nobody has asked for
+            block_paths=_block_paths(settings, row.cost, self.numbers),
+            at_end=not self._has_averages,
+        )
         file = self._file(row, batch)
-        if file is None and row.is_pair not in self.before:
-            largest = replace(settings, block_paths=max(settings.block_paths, SIZES[-1]))
-            self.before[row.is_pair] = prepare(largest, None, "raise", **self.options).ready
-        settings = replace(settings, block_paths=_block_paths(settings, row.cost))
-        like = self.before.get(row.is_pair)
+        like = None if file is not None else self._like(row, settings)
         run = prepare(settings, file, "raise", like=like, **self.options).run()
-        samples = [run.statistics[f"E {name}"] for name in observed]
+        samples = [_of_end(run.statistics[f"E {name}"]) for name in observed]
         itself = _together(samples, 1 if row.is_pair else None)
         difference = _together(samples, 0) if row.is_pair else itself
         seconds = run.provenance["seconds"]
@@ -210,6 +219,18 @@ class Sampler:
         except (FailedPathsError, TypeError):  # a derivative is infinite, or there is none
             return np.zeros(1)
 
+    def _like(self, row: Row, settings: Settings) -> Ready:
+        """A run with blocks of the same size, made ready in this call or an earlier one."""
+        which = row.is_pair, settings.block_paths
+        if which not in self.before:
+            options = self.options
+            if options["executor"] is None and isinstance(options["engine"], str | None):
+                key = _known_by(settings), options["workers"], options["engine"]
+                self.before[which] = _made_ready(settings.system, Keyed((settings, options), key))
+            else:
+                self.before[which] = prepare(settings, None, "raise", **options).ready
+        return self.before[which]
+
     @property
     def _has_averages(self) -> bool:
         return any(isinstance(one, TimeAverage) for one in self.observables.values())
@@ -222,36 +243,43 @@ class Sampler:
         return Checkpoint(self.checkpoint / f"{kind}-{row.steps}-{batch}.ckpt")
 
 
-def _block_paths(settings: Settings, cost: int) -> int:
+def _block_paths(settings: Settings, cost: int, numbers: int) -> int:
     """One of few sizes on a CPU, each of which is compiled for once, however many paths.
 
-    What there is to do around a block takes time as well: the smallest in which that is little.
+    The one by which they are done soonest.
     """
+    room = 1 << max(ROOM // numbers, 1).bit_length() - 1
     if settings.backend != "cpu" or settings.system.dim > USUAL_DIM:
-        return settings.block_paths
-    return next((n for n in SIZES if 2 * n >= settings.paths or n * cost >= WORTH), SIZES[-1])
+        return min(settings.block_paths, room)
+
+    def seconds(size: int) -> int:
+        turns = -(-settings.paths // (AT_A_TIME * size))
+        return turns * (min(size, settings.paths) * cost + AROUND)
+
+    return min(min(SIZES, key=seconds), room)
 
 
-@dataclass(frozen=True)
-class AtEnd(Mean):
-    """Mean and variance of an observable at the end of paths, which is all that is looked at."""
+@kept
+def _made_ready(system: System, known: Keyed) -> Ready:
+    """A run, made ready; it hangs on its system for later calls that ask for its like."""
+    settings, options = known.value
+    return prepare(settings, None, "raise", **options).ready
 
-    def start(self, values: Mapping[str, Any]) -> Any:
-        return jnp.zeros_like(values["of"])
 
-    def observe(
-        self, memory: Any, values: Mapping[str, Any], mask: Any, t: Any
-    ) -> tuple[Any, Data]:
-        return values["of"], {}
-
-    def finish(self, memory: Any, mask: Any) -> Data:
-        return masked_mean(memory, mask)._asdict()
+def _known_by(settings: Settings) -> Hashable:
+    """All but numbers that a run that is made ready depends on, with what its functions read."""
+    like = arguments_like(settings.system, settings.dtype)
+    functions = [fun for *_, fun in settings.functions]
+    reads = [captured(fun, partial(traced_key, fun, *like)) for fun in functions]
+    leaves, tree = jax.tree.flatten(settings.system.params)
+    types = tuple((np.shape(x), np.result_type(x)) for x in leaves), tree
+    parts = settings.method, settings.statistics, settings.noise, settings.at_end
+    return settings.system.key, *reads, types, *parts, settings.block_paths, settings.backend
 
 
 def _observing(one: Mean, is_pair: bool) -> Mean:
     """What is collected of paths, or of pairs: the difference, and the value of the fine path."""
-    of = _both(one.of) if is_pair else one.of
-    return replace(one, of=of) if isinstance(one, TimeAverage) else AtEnd(of)
+    return replace(one, of=_both(one.of)) if is_pair else one
 
 
 # Compiled code is found again by the identity of functions: equal arguments give the same ones.
@@ -301,6 +329,11 @@ def _doubled(initial: Any) -> Any:
         return both(q), both(p)
 
     return sampler
+
+
+def _of_end(sample: SampleMean) -> SampleMean:
+    """What was observed last, or of whole paths."""
+    return SampleMean(*(x[-1] for x in sample)) if np.ndim(sample.count) else sample
 
 
 def _together(samples: Sequence[SampleMean], place: int | None) -> SampleMean:

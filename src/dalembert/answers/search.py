@@ -166,6 +166,11 @@ class Search:
 
     def run(self, coarsest: int, halvings: int) -> None:
         """Halve steps and add paths until the tolerance holds; StoppedError if it cannot."""
+        if coarsest * 2**halvings > MOST_STEPS:
+            raise ValueError(
+                f"{halvings} halvings of dt = {self.sampler.t_end / coarsest:g} make more than "
+                f"{MOST_STEPS:,} steps to t_end, the most that there can be: take fewer."
+            )
         while True:
             scheme, found = self._at(coarsest, halvings)
             allowed = self.goal.allowed(found.value)
@@ -182,6 +187,8 @@ class Search:
     def _at(self, coarsest: int, halvings: int) -> tuple[Scheme, Estimate]:
         """The value at so many halvings, as exact as it must be, or with too large a bias."""
         scheme = self.scheme(coarsest, halvings, self.alpha(), self.coupled)
+        new = [row for row in scheme.rows if row not in self.levels]
+        self._afford(sum(PILOT * row.cost for row in new))  # all, before the first is run
         for row in scheme.rows:
             self.sample(row, PILOT)
         self._check_spread(scheme)

@@ -146,6 +146,13 @@ def run_blocks(
     current leg and leaves `work.pending` complete; so does `work.stop`, with `BlocksStopped`.
     """
     remaining = iter(numbers)
+    if _is_short(work):  # a thread of its own would take as long
+        for number in remaining:
+            result = _run_block(work, number, work.places[0])
+            if result is None:
+                raise BlocksStopped
+            yield number, result
+        return
     running: deque[tuple[int, Future[BlockResult | None]]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="dalembert") as pool:
 
@@ -173,6 +180,13 @@ def run_blocks(
             for _, future in running:
                 work.stop.set()
                 future.cancel()
+
+
+def _is_short(work: Work) -> bool:
+    """Whether a run has but one block, of few steps, whose code is there."""
+    settings = work.settings
+    is_small = settings.blocks == 1 and settings.block_paths * settings.steps <= FIRST_LEG
+    return is_small and (work.places[0], settings.block_paths) in work.warm
 
 
 def _run_block(work: Work, number: int, place: Place) -> BlockResult | None:
@@ -224,9 +238,9 @@ def _to_its_end(work: Work, number: int, place: Place) -> BlockResult | None:
             _note(work, number, unit, end, time.perf_counter() - started, state)
             unit = end
             if work.remember:
-                saves = [_joined(saves)]
+                saves = [_joined(saves)] if saves else []
                 now = jax.tree.map(to_host, Pending(unit, state, memory, None))
-                now = now._replace(unit=unit, saves=saves[0])
+                now = now._replace(unit=unit, saves=saves[0] if saves else None)
                 last = now if unit == shared else last
                 # Not beyond the end that a longer run shares: a block that waits is to keep it.
                 if not work.ends or unit <= shared:
@@ -294,6 +308,8 @@ def _note(work: Work, number: int, unit: int, end: int, seconds: float, state: P
 def _padded(settings: Settings, number: int) -> np.ndarray:
     """Path numbers; places beyond the last path repeat it, so that they cannot fail alone."""
     numbers = settings.numbers(number)
+    if len(numbers) == settings.block_paths:
+        return numbers
     return np.pad(numbers, (0, settings.block_paths - len(numbers)), mode="edge")
 
 

@@ -111,6 +111,7 @@ def _numbers(settings: Settings, unknown: dict[str, str]) -> dict[str, Any]:
         "only": None if settings.only is None else list(settings.only),
         "seed": settings.seed,
         "save_every": settings.save_every,
+        **({"at_end": True} if settings.at_end else {}),
         "noise": _noise(settings, unknown),
         "block_paths": settings.block_paths,
     }

@@ -45,8 +45,11 @@ def initial_states(
             raise ValueError(f"{name} contains NaN or infinity.")
         arrays.append(x.astype(dtype, copy=False).reshape(-1, system.dim))
     check_start(system, *np.broadcast_arrays(*arrays))
-    arrays = [np.broadcast_to(states, (paths, system.dim)) for states in arrays]
-    return lambda numbers: (arrays[0][numbers], arrays[1][numbers])
+
+    def states(x: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(x, (len(numbers), system.dim)) if len(x) == 1 else x[numbers]
+
+    return lambda numbers: (states(arrays[0], numbers), states(arrays[1], numbers))
 
 
 def check_state_shape(name: str, shape: tuple[int, ...], one: tuple[int, ...], paths: int) -> None:

@@ -86,23 +86,25 @@ def make_ready(
 def ready_again(before: Ready, settings: Settings, engine: Any = None) -> Ready:
     """A run that differs in numbers alone, of paths, steps and the seed: nothing is traced again.
 
-    Its functions are what they were, and its blocks are no larger.
+    Its functions are what they were, and its blocks are as large.
     """
     old, description = before.work, before.description.of(settings)
     kernel, known = old.kernel, old.settings
     with jax.enable_x64(settings.dtype == np.float64):
         maps, report = _maps(settings, kernel)
-        choice = choose_engine(_steps(settings, kernel, maps), find_engines(engine))
-        compiled = compile_run(kernel, choice.on_block)
         starts = _starts(settings)
-    is_alike = settings.noise == known.noise and (maps is None) == (old.maps is None)
+        is_alike = settings.noise == known.noise and (maps is None) == (old.maps is None)
+        compiled, warm, refused, code = old.compiled, old.warm, before.refused, {}
+        if not is_alike:
+            choice = choose_engine(_steps(settings, kernel, maps), find_engines(engine))
+            compiled, warm, refused = compile_run(kernel, choice.on_block), set(), choice.refused
+            code = {"code": choice.name, "by_maps": maps is not None}
     work = Work(
         settings, kernel, compiled, starts, maps, report, old.remember, old.places,
-        ends=old.ends, warm=old.warm if is_alike else set(),
+        ends=old.ends, warm=warm,
     )  # fmt: skip
-    code = {"code": choice.name, "by_maps": maps is not None}
     identity = before.identity | description.record | code
-    return replace(before, work=work, identity=identity, refused=choice.refused)
+    return replace(before, work=work, identity=identity, refused=refused)
 
 
 def _check_room(settings: Settings, observing: Observing, workers: int, ends: bool | None) -> bool:

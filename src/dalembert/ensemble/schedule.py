@@ -13,13 +13,15 @@ class Schedule:
     """How a run of `steps` steps, saved every `save_every`, is cut into units.
 
     Each unit saves first if a save is due, and then takes a chunk of steps, at most `longest_chunk`
-    of them; the last unit only saves. A leg has room for `saves_per_leg` of them.
+    of them; the last unit only saves. A leg has room for `saves_per_leg` of them. With `at_end` the
+    last save is the only one.
     """
 
     steps: int
     save_every: int
     longest_chunk: int
     saves_per_leg: int = SAVES_PER_LEG
+    at_end: bool = False
 
     @property
     def chunk(self) -> int:
@@ -39,18 +41,21 @@ class Schedule:
     @property
     def save_steps(self) -> np.ndarray:
         """Step numbers of the saves: the start, every `save_every` steps, and the end."""
+        if self.at_end:
+            return np.array([self.steps])
         numbers = np.arange(self.saves) * min(self.save_every, self.steps)
         return np.minimum(numbers, self.steps)
 
     @property
     def saves(self) -> int:
         """How many saves there are."""
-        return -(-self.steps // self.save_every) + 1
+        return 1 if self.at_end else -(-self.steps // self.save_every) + 1
 
     def saves_before(self, unit: int) -> int:
         """How many saves the units before this one make."""
-        last = unit == self.units
-        return self.saves if last else -(-unit // self.units_per_save)
+        if unit == self.units:
+            return self.saves
+        return 0 if self.at_end else -(-unit // self.units_per_save)
 
     def steps_before(self, unit: int) -> int:
         """How many steps the units before this one take."""
@@ -64,7 +69,8 @@ class Schedule:
 
     def is_save(self, unit: int) -> bool:
         """Whether a unit begins with a save."""
-        return unit % self.units_per_save == 0 or unit == self.units - 1
+        is_regular = unit % self.units_per_save == 0 and not self.at_end
+        return is_regular or unit == self.units - 1
 
     @property
     def shared_units(self) -> int:
@@ -75,5 +81,5 @@ class Schedule:
     def end_of_leg(self, unit: int, wanted: int) -> int:
         """Where a leg of about so many units that starts here must end for lack of room."""
         room = (self.saves_before(unit) + self.saves_per_leg - 1) * self.units_per_save
-        room = max(room, unit + 1)
+        room = self.units if self.at_end else max(room, unit + 1)
         return min(unit + max(wanted, 1), room, self.units)

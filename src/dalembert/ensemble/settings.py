@@ -69,6 +69,8 @@ class Settings:
     dtype: np.dtype
     block_paths: int
     backend: str
+    at_end: bool = False
+    """Whether statistics are of the end alone."""
 
     @property
     def schedule(self) -> Schedule:
@@ -78,7 +80,7 @@ class Settings:
         saves = SAVES_PER_LEG if self.steps > self.save_every else 1
         room = max(saves * usual // max(numbers, usual), 1)
         chunk = max(self.grain.chunk * usual // max(numbers, usual), 1)
-        return Schedule(self.steps, self.save_every, chunk, room)
+        return Schedule(self.steps, self.save_every, chunk, room, self.at_end)
 
     @property
     def title(self) -> str:

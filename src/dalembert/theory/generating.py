@@ -21,11 +21,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.driven import time_of
 from dalembert.methods import Method, midpoint
 from dalembert.noise import Increments, brownian_path, coarsen
 from dalembert.stepping.step import check_method
 from dalembert.stepping.stepper import StepInfo, make_stepper
 from dalembert.system import System
+from dalembert.theory.in_time import extended_states
 from dalembert.theory.manifold import refuse_constraints
 from dalembert.theory.mixed import check_variational
 from dalembert.theory.paths import take_steps
@@ -79,7 +81,13 @@ class GeneratingOrder:
 
 
 def generating_function(
-    system: System, q_a: Any, p_b: Any, dt: Any, dW: Any, method: Method | None = None
+    system: System,
+    q_a: Any,
+    p_b: Any,
+    dt: Any,
+    dW: Any,
+    method: Method | None = None,
+    t: Any = None,
 ) -> GeneratingFunction:
     """The generating function S(q_a, p_b) and the exact discrete forces F^± of the flow.
 
@@ -96,17 +104,24 @@ def generating_function(
         dt: step of the fine grid, > 0; t_b − t_a = K dt.
         dW: increments over the K steps, shape (K, noises), or an `Increments` record of them.
         method: a tableau that reads ΔW alone; `da.midpoint()` if None.
+        t: t_a, of a driven system.
 
     Returns:
         (S, F_minus, F_plus). Where no path is found, concrete arguments raise a `ValueError` and
         traced ones give NaN. Works under `jax.jit`, `jax.vmap` and `jax.grad`.
     """
-    S, *forces = _shoot(system, q_a, p_b, dt, dW, method, GeneratingFunction._fields)
+    S, *forces = _shoot(system, q_a, p_b, dt, dW, method, t, GeneratingFunction._fields)
     return GeneratingFunction(S, *map(system.shaped, forces))
 
 
 def flow_residual(
-    system: System, q_a: Any, p_b: Any, dt: Any, dW: Any, method: Method | None = None
+    system: System,
+    q_a: Any,
+    p_b: Any,
+    dt: Any,
+    dW: Any,
+    method: Method | None = None,
+    t: Any = None,
 ) -> GeneratingResidual:
     """By how much S and F^± miss the flow: q_b − D₂S + F⁺ and p_a − D₁S + F⁻, each (dim,).
 
@@ -115,7 +130,7 @@ def flow_residual(
     `generating_function`.
     """
     fields = ("q_b", "p_a", "D1", "D2", "F_minus", "F_plus")
-    q_b, p_a, D1, D2, F_minus, F_plus = _shoot(system, q_a, p_b, dt, dW, method, fields)
+    q_b, p_a, D1, D2, F_minus, F_plus = _shoot(system, q_a, p_b, dt, dW, method, t, fields)
     return GeneratingResidual(*map(system.shaped, (q_b - D2 + F_plus, p_a - D1 + F_minus)))
 
 
@@ -129,6 +144,7 @@ def generating_order(
     paths: int = 64,
     substeps: int = 64,
     seed: int = 0,
+    t: Any = None,
 ) -> GeneratingOrder:
     """Measure how fast H_d⁺ and F_d^± of one step approach S and F^± on the same Brownian paths.
 
@@ -143,7 +159,11 @@ def generating_order(
         substeps: steps of the fine grid in one step; S is known up to about 1/substeps of the error
             of a method of strong order one.
         seed: of the Brownian paths; the same normal numbers serve every step size.
+        t: the time at the start of the step, of a driven system.
     """
+    when = time_of(system, t)
+    if when is not None:
+        system, q, p_next = extended_states(system, when, q, p_next)
     refuse_constraints(system, "generating_order")
     check_variational(system, method)
     if len(dts) < 2:
@@ -175,9 +195,13 @@ def _shoot(
     dt: Any,
     dW: Any,
     method: Method | None,
+    t: Any,
     fields: tuple[str, ...],
 ) -> tuple[Any, ...]:
     """The named results of `_exact` for one path."""
+    when = time_of(system, t)
+    if when is not None:
+        system, q_a, p_b = extended_states(system, when, q_a, p_b)
     method = midpoint() if method is None else method
     refuse_constraints(system, "the generating function of the flow")
     check_method(system, method)

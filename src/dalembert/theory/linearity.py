@@ -92,10 +92,34 @@ def refuse_nonlinear(system: System) -> None:
         )
 
 
+def linear_fields_at(system: System, times: Array) -> list[LinearFields]:
+    """The matrices of a linear system that is driven in time, at each of some times."""
+    refuse_constraints(system, "the theory of linear systems")
+    return _evaluated(system, Timed(times, system.params))
+
+
 @kept
 def _linear_fields(system: System, key: Hashable) -> LinearFields:
     refuse_nonlinear(system)
-    size = 2 * system.dim
+    return _evaluated(system, system.params)[0]
+
+
+def _evaluated(system: System, told: Any) -> list[LinearFields]:
+    """The fields, at every time that they are told."""
+    size, n = 2 * system.dim, 2 * system.dim + 1
+    with jax.enable_x64(True):
+        told = cast(told, np.dtype(np.float64))
+        constants, matrices = map(np.asarray, _affine(system, system.key)(np.zeros(size), told))
+    found = np.zeros((len(constants), 1 + system.noises, n, n))
+    found[..., 1:, 0], found[..., 1:, 1:] = constants, matrices
+    return [LinearFields(one[0], one[1:]) for one in found]
+
+
+@kept
+def _affine(system: System, key: Hashable) -> Any:
+    """Constants and matrices of the drift and the noises, first axis times, or one alone."""
+    if system.time:
+        refuse_nonlinear(system)
 
     def fields(z: Any, params: Any) -> Any:
         """The drift and the noises, one below the other."""
@@ -103,10 +127,9 @@ def _linear_fields(system: System, key: Hashable) -> LinearFields:
         drift = jnp.concatenate(system._drift(q, p, params))
         return jnp.vstack([drift[None], jnp.hstack(system._diffusion(q, p, params))])
 
-    with jax.enable_x64(True):
-        at_origin = np.zeros(size), cast(system.params, np.dtype(np.float64))
-        both = jax.jit(lambda z, params: (fields(z, params), jax.jacfwd(fields)(z, params)))
-        constants, matrices = map(np.asarray, both(*at_origin))
-    found = np.zeros((1 + system.noises, size + 1, size + 1))
-    found[:, 1:, 0], found[:, 1:, 1:] = constants, matrices
-    return LinearFields(found[0], found[1:])
+    def both(z: Any, params: Any) -> Any:
+        return fields(z, params), jax.jacfwd(fields)(z, params)
+
+    if system.time:
+        return jax.jit(jax.vmap(both, in_axes=(None, Timed(0, None))))
+    return jax.jit(lambda *given: jax.tree.map(lambda x: x[None], both(*given)))

@@ -26,7 +26,14 @@ from dalembert.precision import check_dt
 from dalembert.stepping.step import check_method
 from dalembert.stepping.stepper import Stepper
 from dalembert.system import NOISE_TERMS, System
-from dalembert.theory.linearity import LinearFields, linear_fields, refuse_nonlinear, term_degrees
+from dalembert.theory.linearity import (
+    LinearFields,
+    linear_fields,
+    linear_fields_at,
+    refuse_nonlinear,
+    term_degrees,
+)
+from dalembert.theory.ordered import ordered_exponential
 from dalembert.theory.paths import call, one_step
 from dalembert.theory.quadrature import Rule, increment_rules
 
@@ -182,16 +189,29 @@ def _has_additive_noise(system: System, key: Hashable) -> bool:
     return all(on <= Degree.CONSTANT for (kind, *_), (on,) in found if kind in NOISE_TERMS)
 
 
-def solution_map(system: System, dt: float) -> MomentMap:
-    """The map of the exact solution over a time dt."""
+def solution_map(system: System, dt: float) -> MomentMap | DrivenMap:
+    """The map of the exact solution over a time dt, of a driven system each in its own way."""
     check_dt(dt)
+    if system.time:
+        _check_dim(system)
+        return DrivenMap(partial(_driven_solution, system, float(dt)), float(dt))
     with jax.enable_x64(True):
         return MomentMap(np.asarray(jax.scipy.linalg.expm(jnp.asarray(dt * generator(system)))))
 
 
 def generator(system: System) -> Array:
     """d/dt of E[w wᵀ] on triangles: A ⊗ 1 + 1 ⊗ A + Σ B_i ⊗ B_i, with Itô's A."""
-    fields = _fields(system)
+    return _rate(_fields(system))
+
+
+def _driven_solution(system: System, dt: float, t: float) -> MomentMap:
+    def rates(times: np.ndarray) -> Array:
+        return np.stack([_rate(fields) for fields in linear_fields_at(system, times)])
+
+    return MomentMap(ordered_exponential(rates, t, dt))
+
+
+def _rate(fields: LinearFields) -> Array:
     A, one = fields.ito_drift, np.eye(len(fields.drift))
     products = np.einsum("ia,jb->ijab", A, one) + np.einsum("ia,jb->ijab", one, A)
     products += np.einsum("kia,kjb->ijab", fields.noises, fields.noises)

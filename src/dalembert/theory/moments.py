@@ -160,7 +160,10 @@ def solution_moments(
     dt: float,
     steps: int | Sequence[int] | np.ndarray,
 ) -> Moments:
-    """The moments of a linear system's exact solution at the times `steps`·`dt`, to compare."""
+    """The moments of a linear system's exact solution at the times `steps`·`dt`, to compare.
+
+    Those of a driven system, from t = 0 on, are solved for to rounding (`ordered.py`).
+    """
     start, numbers = _initial(system, initial), _whole_numbers(steps)
     how = solution_map(system, dt)
     return Moments(system, None, float(dt), 0, EMPTY, EMPTY, how, start).at(numbers)

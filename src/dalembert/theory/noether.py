@@ -25,8 +25,9 @@ import numpy as np
 from dalembert.methods import Method
 from dalembert.precision import with_precision
 from dalembert.system import System
+from dalembert.theory.in_time import extended_generator, extended_states
 from dalembert.theory.mixed import check_variational
-from dalembert.theory.paths import path_increments, walk_path
+from dalembert.theory.paths import path_increments, state, walk_path
 from dalembert.theory.variational import generate_all
 
 Generator = Callable[[Any], Any]
@@ -123,6 +124,16 @@ def flat_generator(system: System, generator: Generator) -> Generator:
     return lambda q: generator(system.shaped(q)).reshape(-1)
 
 
+def _timeless(
+    system: System, start: Any, generator: Generator
+) -> tuple[System, tuple[Any, Any], Generator]:
+    """A system without time, its start and generator: those given, or extended ones at t = 0."""
+    if not system.time:
+        return system, start, generator
+    extended, *states = extended_states(system, 0.0, *state(system, start))
+    return extended, (states[0], states[1]), extended_generator(system, generator)
+
+
 @dataclass(frozen=True, eq=False)
 class MomentumRun:
     """J along one path; `str()` says how far it moved.
@@ -177,8 +188,10 @@ def momentum_along(
         steps: number of steps, if the increments are to be drawn.
         seed: of the drawn increments.
         increments: known ones instead: dW of shape (steps, noises), or an `Increments` record.
+
+    Paths of a driven system begin at t = 0, as those of runs.
     """
-    generator = flat_generator(system, generator)
+    system, start, generator = _timeless(system, start, flat_generator(system, generator))
     record = path_increments(system, method, dt, steps, seed, increments)
     path = walk_path(system, method, start, dt, record)
     momentum = with_precision(jax.jit(jax.vmap(momentum_map(generator))), path.q, path.p)
@@ -241,7 +254,7 @@ def balance_residual(
     Arguments as in `momentum_along`; for one step give increments of shape (1, noises). Methods
     that have no discrete Hamiltonian are refused with the reason.
     """
-    generator = flat_generator(system, generator)
+    system, start, generator = _timeless(system, start, flat_generator(system, generator))
     check_variational(system, method)
     record = path_increments(system, method, dt, steps, seed, increments)
     path = walk_path(system, method, start, dt, record)

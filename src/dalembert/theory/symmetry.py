@@ -25,6 +25,7 @@ import numpy as np
 
 from dalembert.precision import with_precision
 from dalembert.system import System
+from dalembert.theory.in_time import extended_generator
 from dalembert.theory.noether import Generator, cotangent_lift, flat_generator
 from dalembert.theory.paths import sample_points
 from dalembert.theory.sampled import DIRECTIONS, MOST_TERMS
@@ -137,8 +138,13 @@ def check_symmetry(
             of the same shape.
         points: how many standard normal points, or (q, p) of shape (points, dim) each.
         seed: of the points.
+
+    A driven system is looked at as the extended one, whose last position is the time: at normal
+    ones, or at those of `points`, which have shape (points, dim + 1) then.
     """
     field = flat_generator(system, generator)
+    if system.time:
+        system, field = system.extended(), extended_generator(system, field)
     q, p = sample_points(system, points, seed)
     defects = []
     for condition, formula, fun in _conditions(system, field, seed):

@@ -37,12 +37,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.driven import time_of
 from dalembert.methods import Method
 from dalembert.noise import Increments
 from dalembert.precision import check_real, is_traced
 from dalembert.stepping.step import as_increments, beside_dW
 from dalembert.stepping.stepper import StepInfo
 from dalembert.system import System
+from dalembert.theory.in_time import extended_states
 from dalembert.theory.manifold import generate_on_manifold, refuse_constraints
 from dalembert.theory.mixed import MixedStep, check_variational, weights_of
 from dalembert.theory.solving import find_root, relative_size, run_kernel, trusted
@@ -80,7 +82,7 @@ class GeneratingResidual(NamedTuple):
 
 
 def discrete_hamiltonian(
-    system: System, method: Method, q: Any, p_next: Any, dt: Any, dW: Any
+    system: System, method: Method, q: Any, p_next: Any, dt: Any, dW: Any, t: Any = None
 ) -> DiscreteHamiltonian:
     """The discrete Hamiltonian and the discrete forces of one step.
 
@@ -92,34 +94,37 @@ def discrete_hamiltonian(
         p_next: new momenta p_{k+1}, shape (dim,).
         dt: step size, > 0.
         dW: increments as in `da.step`, shape (noises,).
+        t: the time at the start of the step, of a driven system.
 
     Returns:
         (H_d, F_minus, F_plus). The remaining variables of the step are solved for; where that does
         not converge, concrete arguments raise a `ValueError` and traced ones give NaN. Works under
         `jax.jit`, `jax.vmap` and `jax.grad`.
     """
+    shaped, (system, q, p_next) = system.shaped, _timeless(system, t, q, p_next)
     arguments = _step_arguments(system, method, q, p_next, dW, "p_next")
     fields = DiscreteHamiltonian._fields
     H_d, *forces = run_kernel(_generate, system, method, arguments, dt, fields)
-    return DiscreteHamiltonian(H_d, *map(system.shaped, forces))
+    return DiscreteHamiltonian(H_d, *map(shaped, forces))
 
 
 def mixed_step(
-    system: System, method: Method, q: Any, p_next: Any, dt: Any, dW: Any
+    system: System, method: Method, q: Any, p_next: Any, dt: Any, dW: Any, t: Any = None
 ) -> tuple[Any, Any, StepInfo]:
     """The step with the old position and the new momentum given, by its stage equations.
 
     Returns:
         New q, old p, and a `StepInfo`. Arguments and failures as in `discrete_hamiltonian`.
     """
+    shaped, (system, q, p_next) = system.shaped, _timeless(system, t, q, p_next)
     arguments = _step_arguments(system, method, q, p_next, dW, "p_next")
     fields = ("q_next", "p", "info")
     q_next, p, info = run_kernel(_generate, system, method, arguments, dt, fields)
-    return system.shaped(q_next), system.shaped(p), info
+    return shaped(q_next), shaped(p), info
 
 
 def generated_step(
-    system: System, method: Method, q: Any, p: Any, dt: Any, dW: Any
+    system: System, method: Method, q: Any, p: Any, dt: Any, dW: Any, t: Any = None
 ) -> tuple[Any, Any, StepInfo]:
     """The step that H_d⁺ and F_d^± generate: like `da.step`, from the discrete principle alone.
 
@@ -129,13 +134,14 @@ def generated_step(
         New q, new p, and a `StepInfo` on the solve for p. Failures as in `discrete_hamiltonian`.
     """
     refuse_constraints(system, "generated_step")
+    shaped, (system, q, p) = system.shaped, _timeless(system, t, q, p)
     arguments = _step_arguments(system, method, q, p, dW, "p")
     q_next, p_next, info = run_kernel(_generated_step, system, method, arguments, dt)
-    return system.shaped(q_next), system.shaped(p_next), info
+    return shaped(q_next), shaped(p_next), info
 
 
 def generating_residual(
-    system: System, method: Method, q: Any, p: Any, dt: Any, dW: Any
+    system: System, method: Method, q: Any, p: Any, dt: Any, dW: Any, t: Any = None
 ) -> GeneratingResidual:
     """By how much H_d⁺ and F_d^± miss the steps of a path, e.g. of one made by `da.step`.
 
@@ -148,12 +154,14 @@ def generating_residual(
         p: momenta, shape (K + 1, dim).
         dt: step size, > 0.
         dW: increments of the K steps, shape (K, noises), or an `Increments` record of them.
+        t: the time at the start of the path, of a driven system.
     """
+    shaped, (system, q, p) = system.shaped, _timeless(system, t, q, p, dt)
     q, p, _ = path_arguments(system, q, p, dW)
     fields = ("D1", "D2", "F_minus", "F_plus")
     D1, D2, F_minus, F_plus = generate_all(system, method, q[:-1], p[1:], dt, dW, *fields)
     misses = q[1:] - D2 + F_plus, p[:-1] - D1 + F_minus
-    return GeneratingResidual(*map(system.shaped, misses))
+    return GeneratingResidual(*map(shaped, misses))
 
 
 def generate_all(
@@ -221,6 +229,12 @@ def largest_component(*values: Any) -> Any:
     # NumPy, because JAX would round concrete float64 numbers where its float64 mode is off.
     numpy: Any = jnp if is_traced(values) else np
     return numpy.max(numpy.stack([numpy.max(numpy.abs(x)) for x in values]))
+
+
+def _timeless(system: System, t: Any, q: Any, p: Any, dt: Any = None) -> tuple[System, Any, Any]:
+    """A system without time, and states of it: those that were given, or extended ones."""
+    when = time_of(system, t)
+    return (system, q, p) if when is None else extended_states(system, when, q, p, dt)
 
 
 def _step_arguments(
