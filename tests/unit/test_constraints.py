@@ -534,19 +534,45 @@ def test_starts_are_looked_at_in_any_unit_of_length():
     assert np.linalg.norm(moved[1] - moved[0]) == pytest.approx(1e-10, rel=1e-12)
 
 
-def test_coordinates_that_a_constraint_reads_elsewhere_do_not_go_unnoticed():
-    """Blocks are found at a few points: what they miss leaves a residual."""
+def test_coordinates_that_constraints_read_only_in_some_places_are_theirs_everywhere():
+    """Two points on tracks that bend at 2 and, beyond it, lean on each other."""
 
     def track(q):
-        return q[:, 1] - jnp.where(q[:, 0] > 2, (q[:, 0] - 2) ** 2, 0.0)
+        bend = jnp.where(q[:, 0] > 2, (q[:, 0] - 2) ** 2, 0.0)
+        return q[:, 1] - bend - 0.3 * jnp.where(q[1, 0] > 2, q[::-1, 0] - q[:, 0], 0.0)
 
     def H(q, p):
         return jnp.sum(p**2) / 2 + jnp.sum(q[:, 1])
 
-    system = da.System(H, dim=(2, 2), constraints=track)
+    alone = da.System(H, dim=(2, 2), constraints=lambda q: q[:, 1] - jax.nn.relu(q[:, 0] - 2) ** 2)
+    together = da.System(H, dim=(2, 2), constraints=track)
+    assert find_blocks(alone).places.shape == (1, 2)
+    assert find_blocks(together).places.shape == (2, 1)
     start = np.array([[0.0, 0.0], [1.99, 0.0]]), np.array([[0.1, 0.0], [2.0, 0.0]])
-    with pytest.warns(RuntimeWarning, match="1 unconverged"):
-        da.simulate(system, da.rattle(), start, dt=0.02, t_end=0.06, progress=False)
+    run = da.simulate(alone, da.rattle(), start, dt=0.02, t_end=0.2, keep="final", progress=False)
+    assert run.failed == 0 and run.q[0, 1, 0] > 2.1
+    assert np.max(np.abs(alone.constraints(jnp.asarray(run.q[0])))) < 1e-14
+
+
+@pytest.mark.parametrize(
+    ("g", "groups"),
+    [
+        (lambda q: jnp.diff(q[::2]), {(0, 1, 2)}),
+        (lambda q: q[::2] * q[1::2], {(0,), (1,), (2,), (3,)}),
+        (lambda q: np.kron(np.eye(2), [[1.0, 2, 0, 1], [0, 1, 3, 0]]) @ q, {(0, 1), (2, 3)}),
+        (lambda q: q[:3].at[np.array([0, 1, 0])].add(q[np.array([4, 5, 1])]), {(0, 1), (2,)}),
+        (lambda q: jnp.sort(q)[:2], {(0, 1)}),
+        (lambda q: jax.lax.map(jnp.sin, q)[:2], {(0, 1)}),
+        (lambda q: jnp.where(np.arange(4) < 2, q[:4], q[4:]), {(0,), (1,), (2,), (3,)}),
+        (lambda q: jnp.stack([q[0] + 0 * q[7], q[7]]), {(0,), (1,)}),
+        (lambda q: jax.lax.dynamic_slice(q, (jnp.int32(q[0]),), (2,)), {(0, 1)}),
+        (lambda q: jnp.cumsum(q[:2]), {(0, 1)}),
+        (lambda q: jnp.stack([jnp.prod(q[:3]), jnp.max(q[3:5])]), {(0,), (1,)}),
+    ],
+)  # fmt: skip
+def test_blocks_are_found_from_traces(g, groups):
+    found = find_blocks(free(g, 8)).places
+    assert {tuple(sorted(c[c >= 0])) for c in found.T} == groups
 
 
 def test_velocities_that_momenta_of_other_blocks_move_are_tangent():
