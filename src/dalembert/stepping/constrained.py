@@ -80,9 +80,10 @@ class Manifold:
 
     def normal_velocity(self, q: Any, p: Any, params: Any) -> Any:
         """Dg(q) H_p(q, p), shape (c,)."""
-        return self._along(q, self.velocity(q, p, params), params)
+        return self.along(q, self.velocity(q, p, params), params)
 
-    def _along(self, q: Any, v: Any, params: Any) -> Any:
+    def along(self, q: Any, v: Any, params: Any) -> Any:
+        """Dg(q) v, shape (c,)."""
         return jax.jvp(lambda q: self.system.constraint(q, params), (q,), (v,))[1]
 
     def project_momentum(
@@ -94,7 +95,7 @@ class Manifold:
             return self.velocity(q, p + change, params)
 
         def miss(v: Any) -> Any:
-            return self._along(q, v, params)
+            return self.along(q, v, params)
 
         floor = slopes.floor(jnp.max(jnp.abs(self.velocity(q, p, params))))
         way = Way(end, slopes.rows, self.is_straight)
