@@ -121,7 +121,8 @@ def written_out(arrays: ConstrainedStepper) -> ConstrainedStepper:
     except NotScalarError as error:
         return replace(arrays, notice=f"{arrays.notice}: {error}")
     given: dict[str, Any] = {f.name: getattr(arrays, f.name) for f in fields(arrays) if f.init}
-    return ScalarConstrainedStepper(**given | {"notice": ""}, arrays=arrays, programs=programs)
+    given["notice"] = ""
+    return ScalarConstrainedStepper(**given, arrays=arrays, programs=programs)
 
 
 def _all_programs(stepper: ConstrainedStepper) -> tuple[PartPrograms, ...]:
