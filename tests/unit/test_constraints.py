@@ -7,7 +7,9 @@ import pytest
 
 import dalembert as da
 from dalembert.ensemble.identity import describe_functions
+from dalembert.noise import Increments
 from dalembert.stepping import project
+from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.multipliers import Blocks, Way, find_blocks, solve_multipliers
 from dalembert.stepping.residuals import tolerance
 from dalembert.stepping.stepper import make_stepper
@@ -424,6 +426,94 @@ def test_what_has_no_solution_is_reported(safely):
     assert report.residual <= tolerance(np.float64)
 
 
+# Small systems on scalars
+
+
+def driven():
+    """A point on a circle that a field turns, with noise."""
+
+    def H(q, p, t):
+        return p @ p / 2 + q[0] * jnp.cos(3 * t)
+
+    noise = [lambda q, p, t: 0.4 * q[1]]
+    return da.System(H, h=noise, dim=2, constraints=on_circle, time=True)
+
+
+@pytest.mark.parametrize(
+    ("system", "method", "start"),
+    [
+        (SPHERE, da.rattle(), START),
+        pytest.param(SPHERE, da.g_baoab(), START, marks=SLOW),
+        pytest.param(SPHERE, da.projected_midpoint(), START, marks=SLOW),
+        pytest.param(driven(), da.rattle(), ([1.0, 0.0], [0.0, 0.7]), marks=SLOW),
+        pytest.param(
+            da.systems.double_pendulum(gamma=1.0),
+            da.rattle(),
+            double_pendulum_start(),
+            marks=SLOW,
+        ),
+    ],
+    ids=["sphere", "g_baoab", "midpoint", "driven", "pendulum"],
+)
+def test_steps_on_scalars_are_those_on_arrays(system, method, start):
+    rng, ends = np.random.default_rng(0), []
+    q, p = (np.ravel(np.asarray(x, float)) for x in start)
+    dW = 0.2 * rng.standard_normal((2, system.noises))
+    with jax.enable_x64(True):
+        params = jax.tree.map(jnp.asarray, system.params)
+        for stepper in (
+            make_stepper(system, method, np.float64),
+            make_stepper(system, method, np.float64, most=0),
+        ):
+
+            def path(q, p, dW, stepper=stepper, params=params):
+                state, left = system.begin(q, p, 0.3), []
+                state = tuple(map(stepper.enter, state))
+                for row in dW:
+                    given = 0.1, Increments(dW=row), params, Solver.LOOP
+                    *state, info = stepper.advance(*state, *given)
+                    left.append(info.residual)
+                return *map(stepper.leave, state), jnp.stack(left)
+
+            *state, left = jax.jit(path)(jnp.asarray(q), jnp.asarray(p), jnp.asarray(dW))
+            assert np.max(left) < tolerance(np.float64)
+            ends.append(np.concatenate(state))
+            is_scalar = stepper.is_scalar
+            assert is_scalar == (len(ends) == 1)
+    np.testing.assert_allclose(ends[0], ends[1], rtol=0, atol=2e-14)
+
+
+@pytest.mark.slow
+def test_small_systems_take_the_same_steps_under_any_cut():
+    """Also where a step is so large that some paths need the safeguarded solver."""
+
+    def ends(paths, save_every, **more):
+        return da.simulate(
+            SPHERE, da.g_baoab(), START, dt=0.6, t_end=14.4, paths=paths, seed=4,
+            save_every=save_every, keep="final", progress=False, **more,
+        )  # fmt: skip
+
+    whole = ends(300, 24)
+    assert whole.provenance["code"] == "vector code (LLVM)"
+    for paths, save_every in ((300, 5), (37, 1)):
+        np.testing.assert_array_equal(ends(paths, save_every).q, whole.q[:paths])
+    np.testing.assert_allclose(ends(300, 24, engine="XLA").q, whole.q, rtol=0, atol=1e-9)
+
+
+def test_what_has_no_straight_line_form_stays_on_arrays():
+    quartic = da.System(lambda q, p: jnp.sum(p**4) + p @ p, dim=3, constraints=on_circle)
+    stepper = make_stepper(quartic, da.rattle(), np.float64)
+    assert not stepper.is_scalar and "not linear in momenta" in stepper.notice
+    assert not make_stepper(SPHERE, da.g_baoab(5), np.float64).is_scalar
+    # Linear terms make no linear steps where there are constraints.
+    one = da.System(lambda q, p: p @ p / 2, h=[lambda q, p: q[0]], dim=2, constraints=on_circle)
+    start = np.array([1.0, 0.0]), np.array([0.0, 1.0])
+    run = da.simulate(
+        one, da.weak_rattle(), start, dt=0.1, t_end=1.0, paths=8, keep="final", progress=False
+    )
+    assert np.linalg.norm(run.q, axis=1) == pytest.approx(1.0, abs=1e-14)
+
+
 # What is said
 
 
@@ -431,13 +521,14 @@ def test_explanations_name_constraints_and_engines():
     text = da.explain(SPHERE, da.g_baoab(3))
     assert "1 constraint, in 1 block of up to 1" in text
     assert "3 times explicit: q_new; positions are kept on g = 0, velocities tangent" in text
-    assert "not vector code (LLVM): multipliers of constraints" in text
+    assert "regime: scalars, written out" in text
+    many = da.explain(da.systems.triangles(8, density=0.1), da.rattle())
+    assert "constraints are solved for on arrays: 72 components are too many to write" in many
 
 
 def test_explanations_say_what_is_solved_for():
     text = da.explain(SPHERE, da.rattle())
     assert "1 × 1 of positions (Newton), 1 × 1 of momenta (linear)" in text
-    assert "arrays, multipliers by elimination" in text
     assert "none, explicit" not in text
     assert "stage equations in each Newton step" in da.explain(SPHERE, da.projected_midpoint())
     # A system without constraints has none to speak of: a control.
@@ -534,19 +625,45 @@ def test_starts_are_looked_at_in_any_unit_of_length():
     assert np.linalg.norm(moved[1] - moved[0]) == pytest.approx(1e-10, rel=1e-12)
 
 
-def test_coordinates_that_a_constraint_reads_elsewhere_do_not_go_unnoticed():
-    """Blocks are found at a few points: what they miss leaves a residual."""
+def test_coordinates_that_constraints_read_only_in_some_places_are_theirs_everywhere():
+    """Two points on tracks that bend at 2 and, beyond it, lean on each other."""
 
     def track(q):
-        return q[:, 1] - jnp.where(q[:, 0] > 2, (q[:, 0] - 2) ** 2, 0.0)
+        bend = jnp.where(q[:, 0] > 2, (q[:, 0] - 2) ** 2, 0.0)
+        return q[:, 1] - bend - 0.3 * jnp.where(q[1, 0] > 2, q[::-1, 0] - q[:, 0], 0.0)
 
     def H(q, p):
         return jnp.sum(p**2) / 2 + jnp.sum(q[:, 1])
 
-    system = da.System(H, dim=(2, 2), constraints=track)
+    alone = da.System(H, dim=(2, 2), constraints=lambda q: q[:, 1] - jax.nn.relu(q[:, 0] - 2) ** 2)
+    together = da.System(H, dim=(2, 2), constraints=track)
+    assert find_blocks(alone).places.shape == (1, 2)
+    assert find_blocks(together).places.shape == (2, 1)
     start = np.array([[0.0, 0.0], [1.99, 0.0]]), np.array([[0.1, 0.0], [2.0, 0.0]])
-    with pytest.warns(RuntimeWarning, match="1 unconverged"):
-        da.simulate(system, da.rattle(), start, dt=0.02, t_end=0.06, progress=False)
+    run = da.simulate(alone, da.rattle(), start, dt=0.02, t_end=0.2, keep="final", progress=False)
+    assert run.failed == 0 and run.q[0, 1, 0] > 2.1
+    assert np.max(np.abs(alone.constraints(jnp.asarray(run.q[0])))) < 1e-14
+
+
+@pytest.mark.parametrize(
+    ("g", "groups"),
+    [
+        (lambda q: jnp.diff(q[::2]), {(0, 1, 2)}),
+        (lambda q: q[::2] * q[1::2], {(0,), (1,), (2,), (3,)}),
+        (lambda q: np.kron(np.eye(2), [[1.0, 2, 0, 1], [0, 1, 3, 0]]) @ q, {(0, 1), (2, 3)}),
+        (lambda q: q[:3].at[np.array([0, 1, 0])].add(q[np.array([4, 5, 1])]), {(0, 1), (2,)}),
+        (lambda q: jnp.sort(q)[:2], {(0, 1)}),
+        (lambda q: jax.lax.map(jnp.sin, q)[:2], {(0, 1)}),
+        (lambda q: jnp.where(np.arange(4) < 2, q[:4], q[4:]), {(0,), (1,), (2,), (3,)}),
+        (lambda q: jnp.stack([q[0] + 0 * q[7], q[7]]), {(0,), (1,)}),
+        (lambda q: jax.lax.dynamic_slice(q, (jnp.int32(q[0]),), (2,)), {(0, 1)}),
+        (lambda q: jnp.cumsum(q[:2]), {(0, 1)}),
+        (lambda q: jnp.stack([jnp.prod(q[:3]), jnp.max(q[3:5])]), {(0,), (1,)}),
+    ],
+)  # fmt: skip
+def test_blocks_are_found_from_traces(g, groups):
+    found = find_blocks(free(g, 8)).places
+    assert {tuple(sorted(c[c >= 0])) for c in found.T} == groups
 
 
 def test_velocities_that_momenta_of_other_blocks_move_are_tangent():

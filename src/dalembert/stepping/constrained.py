@@ -72,11 +72,6 @@ class Manifold:
         slopes = blocks.for_each(lambda u: pull(u)[0], blocks.colours(q.dtype))
         return Slopes(slopes, blocks.largest(slopes))
 
-    def pulled(self, q: Any, u: Any, params: Any) -> Any:
-        """Dg(q)ᵀu of split multipliers, whatever the blocks are."""
-        _, pull = jax.vjp(lambda q: self.system.constraint(q, params), q)
-        return pull(self.blocks.join(u))[0]
-
     def velocity(self, q: Any, p: Any, params: Any) -> Any:
         """H_p, which is the same at all times."""
         fun = self.system.term(VELOCITY)
@@ -85,9 +80,10 @@ class Manifold:
 
     def normal_velocity(self, q: Any, p: Any, params: Any) -> Any:
         """Dg(q) H_p(q, p), shape (c,)."""
-        return self._along(q, self.velocity(q, p, params), params)
+        return self.along(q, self.velocity(q, p, params), params)
 
-    def _along(self, q: Any, v: Any, params: Any) -> Any:
+    def along(self, q: Any, v: Any, params: Any) -> Any:
+        """Dg(q) v, shape (c,)."""
         return jax.jvp(lambda q: self.system.constraint(q, params), (q,), (v,))[1]
 
     def project_momentum(
@@ -99,13 +95,15 @@ class Manifold:
             return self.velocity(q, p + change, params)
 
         def miss(v: Any) -> Any:
-            return self._along(q, v, params)
+            return self.along(q, v, params)
 
         floor = slopes.floor(jnp.max(jnp.abs(self.velocity(q, p, params))))
         way = Way(end, slopes.rows, self.is_straight)
         u, report = self.solve(way, end, miss, floor, solver, blind=0 if way.is_straight else 1)
-        change = -self.pulled(q, u, params)
-        return p + change, Report(report.iterations, _left(miss(end(change)), floor))
+        change = -self.blocks.spread(slopes.rows, u)
+        # Where velocities are linear, they are what has been looked at.
+        left = report.residual if way.is_straight else _left(miss(end(change)), floor)
+        return p + change, Report(report.iterations, left)
 
     def project_position(self, q: Any, params: Any) -> tuple[Any, Report]:
         """The point q − W Dgᵀλ with g = 0, where W is H_pp: the nearest but for curvature.
@@ -128,7 +126,7 @@ class Manifold:
         floor = slopes.floor(jnp.max(jnp.abs(q)))
         way = Way(end, slopes.rows, self.is_straight)
         u, report = self.solve(way, end, miss, floor + jnp.abs(miss(q)), Solver.SAFE)
-        point = end(-self.pulled(q, u, params))
+        point = end(-self.blocks.spread(slopes.rows, u))
         return point, Report(report.iterations, _left(miss(point), floor))
 
     def solve(
@@ -304,7 +302,7 @@ class ConstrainedStepper(Stepper):
             partial(end, solver),
         )
         u, report = manifold.solve(way, closely, miss, floor, solver, BLIND_STEPS)
-        q, p, info, terms = moved(p - manifold.pulled(q, u, params), solver)
+        q, p, info, terms = moved(p - manifold.blocks.spread(slopes.rows, u), solver)
         solved = Report(info.iterations, info.residual)
         return q, p, _both(Report(report.iterations, _left(miss(q), floor)), solved), terms
 

@@ -15,9 +15,10 @@ import numpy as np
 from jax import lax
 
 from dalembert.caches import kept
-from dalembert.stepping.requirements import known_params
+from dalembert.driven import Timed
 from dalembert.stepping.residuals import Report, goal, worst_if_nan
 from dalembert.stepping.root import implicit_root
+from dalembert.stepping.touched import Pairs, TooManyError, touched
 from dalembert.system import System
 
 __all__ = ["Blocks", "find_blocks", "solve_multipliers"]
@@ -31,8 +32,8 @@ SAFE_STEPS, FRACTIONS = 50, tuple(0.5**k for k in range(8))
 MAX_WRITTEN_OUT = 8
 """Multipliers of a block up to which its rows and its elimination are written out."""
 
-MAX_ENTRIES = 1 << 26
-"""Of Dg as a matrix, from which blocks are found."""
+MAX_MIXED = 1 << 20
+"""Entries of H_pp beside its diagonal from which on it mixes everything."""
 
 MAX_IN_BLOCK = 512
 """Multipliers that are solved with one matrix."""
@@ -306,7 +307,7 @@ def solve_multipliers(
 
 
 def find_blocks(system: System) -> Blocks:
-    """The blocks of the constraints of a system, from where Dg has entries."""
+    """The blocks of the constraints of a system, from where Dg may have entries anywhere."""
     return _find_blocks(system, system.key)
 
 
@@ -315,19 +316,17 @@ def _find_blocks(system: System, key: Hashable) -> Blocks:
     count, dim = system.constraint_count, system.dim
     if count == 1:
         return Blocks(np.zeros((1, 1), int), np.zeros(dim, int))
-    owners, groups = np.zeros(dim, int), [list(range(count))]
-    if count * dim <= MAX_ENTRIES:
-        params, random = known_params(system.params), np.random.default_rng(0)
-        points, vectors = random.uniform(0.5, 1.5, (2, 2, dim))
-        with jax.enable_x64(True), jax.ensure_compile_time_eval():
-            found = [_structure(system)(q, vectors, params) for q in points]
-        touched = np.any([np.asarray(slopes) != 0 for slopes, _ in found], axis=0)
-        diagonals = [np.asarray(products) / vectors for _, products in found]
-        if all(np.allclose(one, other, rtol=1e-13, atol=0) for one, other in diagonals):
-            groups = _connected(touched)
-            owners = np.full(dim, -1)
-            for block, group in enumerate(groups):
-                owners[touched[group].any(axis=0)] = block
+    try:
+        pairs = _structure(system)
+    except TooManyError:
+        groups, owners = [list(range(count))], np.zeros(dim, int)
+    else:
+        groups = _connected(count, pairs)
+        block = np.empty(count, int)
+        for number, group in enumerate(groups):
+            block[group] = number
+        owners = np.full(dim, -1)
+        owners[pairs[1]] = block[pairs[0]]
     largest = max(map(len, groups))
     if largest > MAX_IN_BLOCK:
         raise ValueError(
@@ -340,25 +339,36 @@ def _find_blocks(system: System, key: Hashable) -> Blocks:
     return Blocks(places, owners)
 
 
-def _structure(system: System) -> Callable[..., Any]:
-    """Dg as a matrix, and products of H_pp with some vectors."""
+def _structure(system: System) -> Pairs:
+    """Pairs of constraints and coordinates that they read, or that H_pp Dgᵀ moves for them."""
     velocity = system.term(("H_p", 0))
     assert velocity is not None, "there is a Hamiltonian"
+    z = jax.ShapeDtypeStruct((system.dim,), np.float64)
+    params = jax.tree.map(_type, system.params)
+    now = Timed(jax.ShapeDtypeStruct((), np.float64), params) if system.time else params
+    with jax.enable_x64(True), jax.ensure_compile_time_eval():
+        read = touched(system.constraint, z, params)
+        follows = touched(lambda p, q, now: velocity(q, p, now), z, z, now)
+    moves: dict[int, list[int]] = {}
+    is_other = follows[0] != follows[1]
+    if np.count_nonzero(is_other) > MAX_MIXED:
+        raise TooManyError
+    for position, momentum in zip(*(x[is_other].tolist() for x in follows), strict=True):
+        moves.setdefault(momentum, []).append(position)
+    reads = zip(*(x.tolist() for x in read), strict=True)
+    more = [(i, k) for i, j in reads if j in moves for k in moves[j]]
+    rows, columns = np.array(more, int).reshape(-1, 2).T
+    return np.append(read[0], rows), np.append(read[1], columns)
 
-    def run(q: Any, vectors: Any, params: Any) -> Any:
-        told = system.told(0.0 if system.time else None, params)
 
-        def product(v: Any) -> Any:
-            return jax.jvp(lambda p: velocity(q, p, told), (jnp.ones_like(q),), (v,))[1]
-
-        return jax.jacrev(lambda q: system.constraint(q, params))(q), jax.vmap(product)(vectors)
-
-    return jax.jit(run)
+def _type(x: Any) -> Any:
+    kind = x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype
+    return jax.ShapeDtypeStruct(np.shape(x), kind)
 
 
-def _connected(touched: np.ndarray) -> list[list[int]]:
-    """Rows of a matrix in groups that share no column."""
-    parent = list(range(len(touched)))
+def _connected(count: int, pairs: Pairs) -> list[list[int]]:
+    """Rows of pairs (row, column) in groups that share no column."""
+    parent = list(range(count))
 
     def root(i: int) -> int:
         while parent[i] != i:
@@ -367,9 +377,9 @@ def _connected(touched: np.ndarray) -> list[list[int]]:
         return i
 
     first: dict[int, int] = {}
-    for i, j in np.argwhere(touched).tolist():
+    for i, j in zip(*(x.tolist() for x in pairs), strict=True):
         parent[root(i)] = root(first.setdefault(j, i))
     groups: dict[int, list[int]] = {}
-    for i in range(len(touched)):
+    for i in range(count):
         groups.setdefault(root(i), []).append(i)
     return list(groups.values())

@@ -102,6 +102,8 @@ def make_maps(stepper: Stepper, noise: Noise, dt: Any, params: Any) -> tuple[Map
     system = stepper.system
     if not (isinstance(noise, ThreePoint) and system.noises == 1 and system.dim <= MAX_DIM):
         return None
+    if system.constraint_count:
+        return None
     if system.time:
         return None  # a map for every step would say no less than the step
     if not (stepper.is_scalar and _is_affine(stepper)):

@@ -306,8 +306,10 @@ def _make_stepper(
     method.check_noises(system.fields.noises)
     if method.parts:
         from dalembert.stepping.constrained import constrained_stepper
+        from dalembert.stepping.constrained_scalars import written_out
 
-        return constrained_stepper(system, method, dtype, shortcuts)
+        arrays = constrained_stepper(system, method, dtype, shortcuts)
+        return written_out(arrays) if shortcuts and most == np.inf and arrays.parts else arrays
     return one_stepper(system, method, dtype, shortcuts, most)
 
 
