@@ -15,7 +15,7 @@ from dalembert.captured import Keyed, captured
 from dalembert.dependence import Degree, degree
 from dalembert.digest import traced_key
 from dalembert.ensemble.checkpoint import Checkpoint
-from dalembert.ensemble.identity import arguments_like
+from dalembert.ensemble.identity import run_arguments
 from dalembert.ensemble.job import FailedPathsError
 from dalembert.ensemble.ready import Ready
 from dalembert.ensemble.settings import USUAL_DIM, Settings, make_settings
@@ -268,7 +268,7 @@ def _made_ready(system: System, known: Keyed) -> Ready:
 
 def _known_by(settings: Settings) -> Hashable:
     """All but numbers that a run that is made ready depends on, with what its functions read."""
-    like = arguments_like(settings.system, settings.dtype)
+    like = run_arguments(settings.system, settings.dtype)
     functions = [fun for *_, fun in settings.functions]
     reads = [captured(fun, partial(traced_key, fun, *like)) for fun in functions]
     leaves, tree = jax.tree.flatten(settings.system.params)

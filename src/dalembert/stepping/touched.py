@@ -15,7 +15,7 @@ import numpy as np
 from dalembert.operations import OPERATIONS
 from dalembert.precision import is_traced
 from dalembert.primitives import LOOPS
-from dalembert.traces import Trace, apply, called, compute, evaluate, facts, name_of
+from dalembert.traces import Trace, apply_equation, called, compute, evaluate, facts, name_of
 
 __all__ = ["Pairs", "TooManyError", "touched"]
 
@@ -202,7 +202,7 @@ def _scatter_add(eqn: Any, numbers: list[Any], *_: str) -> list[Sources] | None:
         return None
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
         like, none = jax.ShapeDtypeStruct(updates.aval.shape, np.float64), 0.0 * _places(operand)
-        pull = jax.linear_transpose(lambda u: apply(eqn, [none, numbers[1], u])[0], like)
+        pull = jax.linear_transpose(lambda u: apply_equation(eqn, [none, numbers[1], u])[0], like)
         targets = np.asarray(pull(_places(operand) + 1.0)[0]).astype(int).ravel() - 1
     every, inside = _places(operand).ravel(), targets >= 0
     return [iter([(0, every, every), (2, targets[inside], np.flatnonzero(inside))])]
