@@ -7,8 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["quantile_function", "require_callable"]
-
 
 def require_callable(density: Any, arguments: str) -> None:
     """Refuse a density that is no function."""

@@ -87,6 +87,7 @@ PUSHED = da.System(H=lambda q, p: p @ p / 2, h=[lambda q, p: -0.7 * q[0]], dim=1
 """dq = p dt, dp = 0.7 dW: of second order in dt with ∫W dt, which E1 reads, and symmetric."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", tiered(SOLVERS, fast=["midpoint"]))
 def test_back_in_time_along_the_same_path(name):
     """There and back again; a step that goes forward in a solution that goes back does not."""

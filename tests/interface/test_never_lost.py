@@ -167,6 +167,7 @@ def test_ends_are_kept_where_they_are_small_or_asked_for(tmp_path, monkeypatch, 
         simulate(not_asked)
 
 
+@pytest.mark.slow
 def test_large_systems_go_on_with_the_same_bits(tmp_path, monkeypatch):
     path = partial_checkpoint(tmp_path, monkeypatch, simulate_large)
     whole = simulate_large()
@@ -328,6 +329,7 @@ def test_blocks_of_another_run_are_refused_and_stay(tmp_path):
     assert file.exists() and not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_two_runs_do_not_share_a_checkpoint(tmp_path, undisturbed):
     """The second is refused as long as the first lives, also if it is killed."""
     path = tmp_path / "run.ckpt"

@@ -64,6 +64,7 @@ def test_a_sampler_and_an_array_of_states_can_be_used():
         np.testing.assert_allclose(ours.mean["energy"], theirs.mean["energy"], rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_many_parameters_at_once():
     betas = jnp.array([0.1, 0.5, 0.9])
     run = jax.jit(jax.vmap(lambda beta: simulate({"beta": beta}, da.heun())))(betas)

@@ -34,6 +34,7 @@ def test_both_sizes_have_the_parts_that_theory_knows(studies):
     assert list(quick.claims(Result("plasma", {}))) == []
 
 
+@pytest.mark.slow
 def test_claims_about_waves_have_the_tolerance_of_the_size_and_tell_operators_apart(studies):
     """Of made runs: noise that opposite waves share, and the curve of one operator or another."""
     t, name = np.linspace(0, 4, 9), "dougherty, k = 0.5, ν = 0.5"

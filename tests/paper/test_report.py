@@ -463,6 +463,7 @@ def test_wheel_zooms_only_when_it_is_meant(page):
     assert right - left == pytest.approx(100 * np.exp(-0.4))
 
 
+@pytest.mark.slow
 def test_two_fingers_zoom(page):
     x, y, width, height = place(page)
     fingers = [{"x": x + share * width, "y": y + height / 2} for share in (0.4, 0.6)]
@@ -482,6 +483,7 @@ def test_buttons_zoom(page):
     assert view(page) == [0, 100, 0, 2]
 
 
+@pytest.mark.slow
 def test_pointer_reads_values(page):
     x, y, width, height = place(page)
     page.mouse("moved", x + 0.5 * width, y + 0.95 * height)
@@ -499,6 +501,7 @@ def test_pointer_reads_values(page):
     assert outputs == pytest.approx(exact, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_keyboard_reads_and_zooms(page):
     page.run("document.querySelector('.plot').focus()")
     page.press("End")
@@ -534,6 +537,7 @@ def test_image_is_read_with_the_keyboard(page):
     assert seen == [seen[0], seen[0] + 1, seen[0] + 2]
 
 
+@pytest.mark.slow
 def test_everything_can_be_reached_with_the_tabulator(page):
     kinds = "a[href], button, summary, .plot, main"
     assert page.run(f"[...document.querySelectorAll('{kinds}')].every(e => e.tabIndex >= -1)")

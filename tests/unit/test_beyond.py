@@ -280,6 +280,7 @@ def test_levy_areas_have_their_law():
     assert abs(np.mean(area[:, 0, 1] ** 4) / (5 * h**4 / 16) - 1) < 0.15
 
 
+@pytest.mark.slow
 def test_areas_of_a_fine_path():
     fine = da.brownian_path(1, 0, 1e-3, 64, 2)
     coarse = da.coarsen(fine, 1e-3, 32, areas=True)

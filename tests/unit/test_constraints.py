@@ -193,6 +193,7 @@ def test_constraints_of_different_scales_are_met_alike():
     assert q[2:] @ p[2:] == pytest.approx(0, abs=4e-15)
 
 
+@pytest.mark.slow
 def test_starts_are_looked_at_in_parts(monkeypatch):
     """However many there are, a few at a time; the last part has what is left."""
     monkeypatch.setattr(project, "MOST_NUMBERS", 9)  # three states on a sphere
@@ -325,7 +326,7 @@ def misses(system, q, p):
 
 SLOW = pytest.mark.slow
 PAIRS = [
-    pytest.param(s, m, marks=[] if (s, m) in {("double_pendulum", "rattle")} else SLOW)
+    pytest.param(s, m, marks=[] if (s, m) in {("brownian_sphere", "rattle")} else SLOW)
     for s in da.systems.CONSTRAINED
     for m in METHODS
     if (s, m) != ("spherical_pendulum", "g_baoab")
@@ -580,6 +581,7 @@ def test_diagnoses_say_rank_and_dimension():
     assert found.recommendation[0].method == "rattle"
 
 
+@pytest.mark.slow
 def test_diagnoses_say_where_constraints_are_redundant():
     twice = free(lambda q: jnp.stack([q @ q - 1, 2 * (q @ q) - 2]))
     found = da.diagnose(twice, methods=[])
@@ -614,6 +616,7 @@ def test_a_projection_promises_no_more_than_its_ends_keep():
     assert da.ProjectedMethod(da.srkw1()).convergence == "weak"
 
 
+@pytest.mark.slow
 def test_starts_are_looked_at_in_any_unit_of_length():
     """A bond of 1e-10 that is wrong by a third is no bond."""
     bond = da.constraints.distances([(0, 1)], 1e-10)
@@ -666,6 +669,7 @@ def test_blocks_are_found_from_traces(g, groups):
     assert {tuple(sorted(c[c >= 0])) for c in found.T} == groups
 
 
+@pytest.mark.slow
 def test_velocities_that_momenta_of_other_blocks_move_are_tangent():
     def H(q, p):
         return jnp.sum(p**2) / 2 + 0.3 * jnp.maximum(q[0, 0] - 2, 0) * (p[0] @ p[1])
@@ -677,6 +681,7 @@ def test_velocities_that_momenta_of_other_blocks_move_are_tangent():
     assert info.converged and np.max(np.abs(np.sum(q * v, axis=1))) < 1e-14
 
 
+@pytest.mark.slow
 def test_blocks_that_move_other_coordinates_are_others():
     def g(q, A):
         return (A @ q**2 - 1) / 2
@@ -691,6 +696,7 @@ def test_blocks_that_move_other_coordinates_are_others():
     np.testing.assert_array_equal(found, da.project(other, *state))
 
 
+@pytest.mark.slow
 def test_projections_from_far_away_end_on_the_constraints():
     circle = da.System(
         lambda q, p: p @ p / 2, dim=2, constraints=lambda q: jnp.stack([(q @ q - 1) / 2])

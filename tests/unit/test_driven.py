@@ -335,6 +335,7 @@ def test_theory_takes_systems_without_time(name):
         REFUSING[name](oscillator(), da.midpoint(), ([1.0], [0.0]))
 
 
+@pytest.mark.slow
 def test_discrete_hamiltonians_have_their_time():
     system, method, z, t, dt = non_separable(), da.midpoint(), ([0.7], [0.4]), 0.9, 0.2
     dW = np.array([[0.3], [-0.1]])
@@ -483,6 +484,7 @@ def test_stochastic_resonance():
     assert abs(resonant / expected - 1) < 0.25
 
 
+@pytest.mark.slow
 def test_advice_on_a_failed_path_of_a_system_with_a_shape():
     """Fields are tried where the path began, at its time, in the shape of the system."""
 

@@ -61,6 +61,7 @@ def test_events_have_their_time(engine):
     np.testing.assert_allclose(run.stopped.at_event["t"].mean, run.stopped.mean, rtol=1e-14)
 
 
+@pytest.mark.slow
 def test_an_event_of_time_alone_is_an_alarm_clock():
     ticks = {"stop": lambda q, p, t, c: t - 0.73, "dt": 0.1, "t_end": 1.0, "paths": 3}
     run = da.simulate(oscillator(), da.midpoint(), START, keep="final", progress=False, **ticks)

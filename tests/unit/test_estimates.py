@@ -69,6 +69,7 @@ def test_delta_f_is_for_one_dimension():
         DeltaF(start, start.quiet())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("omega", "gamma"), [(1.4, -0.15), (0.3, 0.02), (5.0, -0.5)])
 def test_waves_are_fitted_with_the_right_error_bars(omega, gamma):
     """Many noisy copies of a wave: nine of ten fits are within 1.64 standard errors."""
@@ -120,6 +121,7 @@ def test_weights_of_a_plasma_with_collisions_are_refused():
         da.plasma.DeltaF(start, state).weights(*state, system.params)
 
 
+@pytest.mark.slow
 def test_weights_of_another_plasma_are_refused_or_not_a_number():
     start, system = da.plasma.Start(8), da.plasma.vlasov_poisson(8)
     state = tuple(map(jnp.asarray, start.quiet()))

@@ -310,6 +310,7 @@ def test_diagnose_recommends_methods_whose_levels_are_cheap():
     assert "dt^4" in advice["da.expect"].reasons[0]
 
 
+@pytest.mark.slow
 def test_without_noise_only_the_bias_is_left():
     system = da.System(H=lambda q, p: (q @ q + p @ p) / 2, dim=1, name="oscillator")
     found = da.expect(
@@ -320,6 +321,7 @@ def test_without_noise_only_the_bias_is_left():
     assert abs(found.alpha - 2) < 0.2
 
 
+@pytest.mark.slow
 def test_a_rare_event_that_has_not_come_up_is_no_answer():
     system = da.systems.langevin(dim=1)
 
@@ -381,6 +383,7 @@ def test_values_that_have_no_error():
         ask(lambda q, p, params: jnp.sqrt(q[0] + 0.9))
 
 
+@pytest.mark.slow
 def test_no_finer_steps_for_want_of_paths():
     """Where the bias is small, paths are added: a finer step would begin anew."""
     for seed in (1, 6):

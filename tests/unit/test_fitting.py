@@ -95,6 +95,7 @@ def test_the_likelihood_of_euler_is_biased_at_large_steps(data):
         assert abs(biased.estimate[name] - value) > 4 * biased.stderr[name]
 
 
+@pytest.mark.slow
 def test_score_and_gradient_are_those_of_the_value(likelihood, found):
     free, at = (("nu", ()), ("sigma", ())), np.asarray([0.4, 0.6])
     scored = likelihood.scored(free, at)
@@ -153,6 +154,7 @@ def test_components_that_no_noise_reaches_do_not_count():
     assert fitting.path_likelihood(_spring(), EULER, *_some_path(2)).components == (2,)
 
 
+@pytest.mark.slow
 def test_what_the_data_do_not_determine_is_said_by_name():
     likelihood = fitting.path_likelihood(_spring(), EULER, *_some_path(2))
     with pytest.raises(ValueError, match="say nothing about idle at"):
@@ -270,6 +272,7 @@ def test_moments_find_what_made_them(kubo_match):
     assert np.isclose(value, scored.value) and np.isclose(slope, scored.score[0], rtol=0.05)
 
 
+@pytest.mark.slow
 def test_noise_of_slopes_is_no_information(kubo_match):
     """Of made-up paths, whose slope is one and noisy: on average they tell of one and no more."""
     rng, paths, found = np.random.default_rng(0), 50, []

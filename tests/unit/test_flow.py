@@ -39,6 +39,7 @@ def test_a_step_is_half_of_the_flow_a_step_of_the_method_and_the_other_half():
     assert np.allclose(q, Q, rtol=0, atol=1e-15) and np.allclose(p, P, rtol=0, atol=1e-15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["stormer_verlet", "srkw1"])
 def test_both_halves_of_the_noise_are_independent_normal_numbers_of_half_the_variance(name):
     """As the map gets them in a run, also with weak methods, whose usual noise has three values."""

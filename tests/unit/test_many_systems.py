@@ -352,6 +352,7 @@ def fluid(N=32, density=0.1, **options):
     return system, jnp.asarray(fcc_lattice(N, density) + 0.3 * q), jnp.asarray(p)
 
 
+@pytest.mark.slow
 def test_derivatives_of_the_fluid_are_those_of_its_energy():
     system, q, p = fluid()
     params = {name: jnp.float64(x) for name, x in system.params.items()}

@@ -171,6 +171,7 @@ def test_blocks_of_paths_change_nothing(coupled, monkeypatch):
     np.testing.assert_array_equal(W, coupled[1])
 
 
+@pytest.mark.slow
 def test_a_path_that_blows_up_is_reported():
     stiff = da.systems.van_der_pol(nu=200.0)
     with pytest.warns(UserWarning, match=r"no order: heun .*steps=\(128, 256, 512\)"):
@@ -202,6 +203,7 @@ def test_enumeration_is_the_weighted_sum_over_all_outcomes(monkeypatch):
 # --- the generator series -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_powers_of_the_generator_are_nested_derivatives():
     system = da.systems.two_noise()
 

@@ -228,6 +228,7 @@ def test_a_path_whose_newton_steps_do_not_shrink_is_left_for_the_safe_way():
     assert da.step(QUARTIC, da.midpoint(), [1e3], [0.0], 0.3, increments.dW[0])[2].converged
 
 
+@pytest.mark.slow
 def test_a_path_that_fails_is_left_for_the_safe_way():
     far = np.full(PATHS, 0.1)
     far[5] = 1e200

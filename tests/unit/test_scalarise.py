@@ -742,6 +742,7 @@ def systems_without_and_with_second_derivatives():
     return [da.System(H=pendulum, F=drag, h=[noise], dim=1) for drag in drags]
 
 
+@pytest.mark.slow
 def test_without_second_derivatives_newtons_method_takes_the_steps():
     own, plain = systems_without_and_with_second_derivatives()
     start, method = (np.array([0.3]), np.array([0.2])), da.midpoint()

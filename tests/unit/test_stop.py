@@ -83,6 +83,7 @@ def test_times_states_and_survival_agree_with_the_kept_paths():
     assert f"{found.count} stopped, {found.censored} did not" in repr(run)
 
 
+@pytest.mark.slow
 def test_paths_before_their_event_are_those_that_do_not_stop():
     stopped, free = escape(keep="all"), escape(None, keep="all")
     until = stopped.stopped.t

@@ -20,6 +20,7 @@ def found():
         )
 
 
+@pytest.mark.slow
 def test_every_method_and_step_size_has_an_error_and_a_time(found):
     assert [(p.method, p.dt) for p in found.points] == [
         (name, dt) for name in ("midpoint", "heun") for dt in (1.0, 0.5, 0.25)

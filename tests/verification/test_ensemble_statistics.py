@@ -145,6 +145,7 @@ def test_a_run_at_another_temperature_is_refused(fine):
     assert checks(hot, *solution(hot.t[1:]))["variance"] is False
 
 
+@pytest.mark.slow
 def test_large_steps_against_the_method_itself():
     """The bias of the method shows: its own moments agree and those of the solution do not."""
     run = simulate(dt=0.5, save_every=12)

@@ -194,6 +194,7 @@ def test_large_systems_are_quasi_symplectic_by_pairs():
     assert "quasi-symplectic is not decided" in str(ends)
 
 
+@pytest.mark.slow
 def test_friction_of_large_systems_is_known_by_its_traces():
     small, large = (da.theory.linear_friction(fput(N, gamma=0.7)) for N in (5, 150))
     assert small.gammas.shape == (6, 5, 5) and large.gammas is None
@@ -310,6 +311,7 @@ def test_theory_takes_and_gives_back_the_shape_of_a_system():
         da.theory.check_symmetry(system, lambda q: q.ravel())
 
 
+@pytest.mark.slow
 def test_symmetries_of_many_noises_are_tried_on_random_sums():
     system = stochastic_wave(80)
     assert da.theory.check_symmetry(system, turn).conserved

@@ -380,6 +380,7 @@ class TestDiscretePrinciple:
         assert np.all(np.abs(found.work) > 0)
         return float(found.largest)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "method",
         tiered(
@@ -409,6 +410,7 @@ class TestDiscretePrinciple:
         np.testing.assert_allclose(moved, action, rtol=1e-14)
         assert self.residual(self.METHOD, q, p) < 1e-14
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "method",
         [da.heun(), pytest.param(cases.spoiled(7), marks=pytest.mark.slow)],
@@ -417,6 +419,7 @@ class TestDiscretePrinciple:
     def test_fails_on_the_path_of_a_method_without_structure(self, method: Any) -> None:
         assert self.residual(method, *self.path(method)) > 1e-6
 
+    @pytest.mark.slow
     def test_action_is_the_sum_of_its_steps(self) -> None:
         system, (q, p) = cases.coupled(1, 1), self.path(self.METHOD)
         H_d = [

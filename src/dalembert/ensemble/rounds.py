@@ -17,8 +17,6 @@ from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.residuals import goal
 from dalembert.stepping.stepper import Stepper
 
-__all__ = ["march_in_rounds"]
-
 ROUND = 8
 """Groups of increments in a round of steps."""
 

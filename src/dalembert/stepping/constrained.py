@@ -142,7 +142,7 @@ class Manifold:
         return solve_multipliers(way, miss, floor, blocks, blind, safely, wanted)
 
 
-class Part(NamedTuple):
+class Substep(NamedTuple):
     """An ordinary step that is taken a number of times, each with projections.
 
     Attributes:
@@ -165,7 +165,7 @@ class ConstrainedStepper(Stepper):
     """One step of a method for constraints; `plan` and `solvers` are those of the last part."""
 
     manifold: Manifold
-    parts: tuple[Part, ...]
+    parts: tuple[Substep, ...]
 
     @property
     def is_implicit(self) -> bool:
@@ -244,7 +244,7 @@ class ConstrainedStepper(Stepper):
 
     def _part(
         self,
-        part: Part,
+        part: Substep,
         clock: tuple[Any, Any],
         dt: Any,
         increments: Increments,
@@ -263,7 +263,7 @@ class ConstrainedStepper(Stepper):
 
     def _moved(
         self,
-        part: Part,
+        part: Substep,
         clock: tuple[Any, Any],
         dt: Any,
         increments: Increments,
@@ -355,7 +355,7 @@ def constrained_stepper(
             begins += repeats * row_time(inner, inner.rows_for(system).q_rows[-1])
     manifold = Manifold(system, find_blocks(system))
     parts = tuple(
-        Part(stepper, repeats, begins, _moves_straight(stepper, manifold.blocks))
+        Substep(stepper, repeats, begins, _moves_straight(stepper, manifold.blocks))
         for stepper, repeats, begins in steppers
         if stepper.plan.blocks
     )

@@ -17,13 +17,11 @@ import numpy as np
 from dalembert.noise import Increments
 from dalembert.stepping import newton, residuals
 from dalembert.stepping.block_solver import Solver
-from dalembert.stepping.constrained import ConstrainedStepper, Part, Slopes
+from dalembert.stepping.constrained import ConstrainedStepper, Slopes, Substep
 from dalembert.stepping.expressions import Program, Shared, components, vector
 from dalembert.stepping.scalarise import NotScalarError, scalarise
 from dalembert.stepping.stepper import MAX_SCALAR_DIM, StepInfo
 from dalembert.system import Term
-
-__all__ = ["written_out"]
 
 MAX_MOVES = 8
 """Moves of positions in a step, each with a Newton loop, that are written out."""
@@ -148,7 +146,7 @@ def _driving(increments: Increments, stepper: ConstrainedStepper) -> tuple[Any, 
     ) else None
 
 
-def _programs(whole: ConstrainedStepper, part: Part) -> PartPrograms:
+def _programs(whole: ConstrainedStepper, part: Substep) -> PartPrograms:
     """The programs of a part; NotScalarError if something in it has no straight-line form."""
     system, manifold, blocks, dtype = (
         whole.system,

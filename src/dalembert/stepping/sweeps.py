@@ -20,8 +20,6 @@ from jax import lax
 from dalembert.stepping.newton import LONG_STEPS
 from dalembert.stepping.residuals import Report, goal, tolerance
 
-__all__ = ["LEAST_GAIN", "swept"]
-
 LEAST_GAIN = 0.5
 """What a correction must make of the residual, at most, to be followed by another."""
 

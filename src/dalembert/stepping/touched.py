@@ -17,8 +17,6 @@ from dalembert.precision import is_traced
 from dalembert.primitives import LOOPS
 from dalembert.traces import Trace, apply_equation, called, compute, evaluate, facts, name_of
 
-__all__ = ["Pairs", "TooManyError", "touched"]
-
 MAX_PAIRS = 1 << 25
 """Of entries and what they read, that are listed."""
 

@@ -14,8 +14,6 @@ import numpy as np
 from dalembert.precision import is_traced
 from dalembert.system import System
 
-__all__ = ["extended_generator", "extended_states"]
-
 
 def extended_states(
     system: System, t: Any, q: Any, p: Any, dt: Any = None

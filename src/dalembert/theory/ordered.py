@@ -12,8 +12,6 @@ import numpy as np
 
 from dalembert.methods.coefficients import Array
 
-__all__ = ["TOGETHER", "ordered_exponential"]
-
 PIECES, HALVINGS = 8, 10
 """Pieces at first and at a time, and how often they are halved before it is given up."""
 

@@ -32,7 +32,7 @@ BLOCK = 2**22
 """Fine increments held at a time: 32 MiB of ΔW and as much of ΔZ."""
 
 
-class Walk(NamedTuple):
+class WalkedPath(NamedTuple):
     """One path of a method.
 
     Attributes:
@@ -132,7 +132,7 @@ def one_step(stepper: Stepper) -> Callable[..., tuple[Any, Any, StepInfo]]:
 
 def take_steps(
     stepper: Stepper, q: Any, p: Any, dt: Any, increments: Increments, params: Any
-) -> Walk:
+) -> WalkedPath:
     """One step per row of the increments; may be compiled and differentiated."""
 
     def advance(state: tuple[Any, Any], increments: Increments) -> tuple[Any, Any]:
@@ -140,10 +140,10 @@ def take_steps(
         return (q, p), (q, p, info)
 
     _, (qs, ps, info) = lax.scan(advance, (q, p), increments)
-    return Walk(jnp.concatenate([q[None], qs]), jnp.concatenate([p[None], ps]), info)
+    return WalkedPath(jnp.concatenate([q[None], qs]), jnp.concatenate([p[None], ps]), info)
 
 
-def walk_path(system: System, method: Method, start: Any, dt: float, increments: Any) -> Walk:
+def walk_path(system: System, method: Method, start: Any, dt: float, increments: Any) -> WalkedPath:
     """Take one step per row of the increments, as in `path_increments`, and keep every state."""
     check_method(system, method)
     check_dt(dt)
