@@ -238,9 +238,10 @@ class Job:
         assert tally is not None, "a run has at least one block"
         seconds, compiling = self._times()
         device = jax.local_devices(backend=settings.backend)[0]
+        name, kind = device.platform, device.device_kind
         path_steps = settings.run_paths * settings.steps
         provenance = self.identity | {
-            "device": f"{device.platform} ({device.device_kind})",
+            "device": name if kind == name else f"{name} ({kind})",
             **self._team(),
             "seconds": seconds,
             "compile_seconds": compiling,
