@@ -54,6 +54,9 @@ format: $(VENV)/.with-dev ## rewrite the sources in the house style
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
+# Pages are executed each in a process of its own: what one has compiled, the others load.
+docs: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/build/programs
+docs: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0
 docs: $(VENV)/.with-docs $(KATEX)/$(KATEX_VERSION) ## build the documentation into site/
 	@$(QUICKLY) -m mkdocs build --strict --site-dir site
 	@echo "The documentation is $(CURDIR)/site/index.html"
