@@ -221,7 +221,9 @@ def reproduce(
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(help="Folder that `reproduce` or `run` wrote.")],
+    folder: Annotated[Path, typer.Argument(help="Folder that `reproduce` or `run` wrote.")] = Path(
+        "results"
+    ),
 ) -> None:
     """Write report.html, one page about the studies in a folder."""
     from dalembert.studies.report import write_report

@@ -84,7 +84,7 @@ def check_function(
         except Exception as error:
             raise TypeError(
                 f"{name} failed when called as {name}{arguments} with q and p of shape "
-                f"{states}: {type(error).__name__}: {_first_line(error)}"
+                f"{states}: {type(error).__name__}: {_first_line(error)}{_hint(error, arguments)}"
             ) from error
         for index, length in _indices_out_of_bounds(trace):
             raise ValueError(
@@ -124,6 +124,11 @@ def arguments_like(
     t = (jax.ShapeDtypeStruct((), dtype),) if time else ()
     w = () if noises is None else (jax.ShapeDtypeStruct(noises, dtype),)
     return z, z, *t, *w, *(() if params is None else (params,))
+
+
+def _hint(error: Exception, arguments: str) -> str:
+    """What to write where a function takes another number of arguments."""
+    return f". Write `lambda {arguments[1:-1]}: …`." if "positional arg" in str(error) else ""
 
 
 def _as_given(shape: tuple[int, ...]) -> Any:

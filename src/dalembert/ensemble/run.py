@@ -322,7 +322,9 @@ class Run:
             f"t = {of['t_end']:g} in steps of {of['dt']:g}, "
             f"{_plural(of['system']['noises'], 'noise')}, seed {of['seed']}"
         )
-        solved = f"largest residual {self.residual:.1e}, at most {self.iterations} iterations"
+        solved = (
+            f"largest residual {self.residual:.1e}, at most {_plural(self.iterations, 'iteration')}"
+        )
         rows = [("failed paths", str(self.failures)), ("stage equations", solved)]
         if self.truncated:
             rows.append(("truncated increments", f"{self.truncated:,}"))
