@@ -703,3 +703,24 @@ def test_projections_from_far_away_end_on_the_constraints():
     )
     q, _ = da.project(circle, np.array([1e7, 3e6]), np.zeros(2))
     assert abs(q @ q - 1) < 1e-14
+
+
+def test_stage_equations_of_steps_on_scalars_are_measured():
+    """Friction of 1000 a step leaves a residual in float32; of 0.1, none."""
+    ends = []
+    for gamma in (1.0, 1e4):
+        system = da.System(
+            lambda q, p: jnp.sum(p**2) / 2,
+            F=lambda q, p, gamma=gamma: -gamma * p,
+            dim=3,
+            constraints=on_circle,
+        )
+        stepper = make_stepper(system, da.rattle(), np.float32)
+        assert stepper.is_scalar
+        q, p = (tuple(map(np.float32, x)) for x in ([0.6, 0.0, 0.8], [0.24, 0.4, -0.18]))
+        given = np.float32(0.1), Increments(dW=np.zeros(0, np.float32)), None, Solver.LOOP
+        with jax.enable_x64(False):
+            ends.append(stepper.advance(q, p, *given)[2])
+    usual, stiff = ends
+    assert usual.converged and not stiff.converged
+    assert stiff.residual > 100 * tolerance(np.float32)

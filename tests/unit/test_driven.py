@@ -495,3 +495,24 @@ def test_advice_on_a_failed_path_of_a_system_with_a_shape():
     rest = (np.zeros((1, 2)), np.zeros((1, 2)))
     with pytest.warns(RuntimeWarning, match="not finite at its initial state"):
         da.simulate(system, da.heun(), rest, dt=0.1, t_end=0.2, paths=1, progress=False)
+
+
+@pytest.mark.slow
+def test_an_energy_of_time_alone_is_no_excuse_for_a_residual():
+    system = da.System(
+        H=lambda q, p, t: p[0] ** 2 / 2 + q[0] ** 4 / 4 + 0.1 * t * q[0] + 1e10 * jnp.cos(t),
+        h=[lambda q, p, t: 0.3 * q[0]],
+        dim=1,
+        time=True,
+    )
+    given = system, da.midpoint(), [0.5], [0.2], 0.3, [0.1]
+    _, p, info = da.theory.generated_step(*given, t=0.4)
+    assert info.converged
+    np.testing.assert_allclose(p, da.step(*given, t=0.4)[1], rtol=1e-14)
+
+
+def test_stationary_laws_of_driven_systems_are_refused():
+    with pytest.raises(TypeError, match="is driven in time"):
+        da.theory.exact_stationary_covariance(
+            da.System(H=lambda q, p, t: p @ p / 2 + jnp.cos(t) * q[0], dim=1, time=True)
+        )

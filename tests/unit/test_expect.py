@@ -389,3 +389,65 @@ def test_no_finer_steps_for_want_of_paths():
     for seed in (1, 6):
         found = ask(estimator="plain", dt=0.25, tolerance=0.01, seed=seed)
         assert found.levels[-1].dt == 0.0625 and found.error <= 0.01
+
+
+def test_what_was_made_ready_is_used_for_its_like_alone():
+    """Numbers that are read from a long list, in all digits; parameters of another type."""
+    many = [1.0] * 3000
+    system = da.System(
+        H=lambda q, p, params: (p @ p + q @ q) / 2,
+        h=[lambda q, p, params: 0.3 * q[0]],
+        dim=1,
+        params={"k": np.ones(2)},
+    )
+
+    def expect(observable):
+        options = dict(t_end=1.0, tolerance=0.05, seed=1, progress=False)
+        return da.expect(system, da.midpoint(), ([1.0], [0.0]), observable, **options).value
+
+    def hidden(q, p, params):
+        return (q[0] * many[7] - q[0]) * 1e9 + q[0]
+
+    before = expect(hidden)
+    many[7] = 1 + 1e-9
+    np.testing.assert_allclose(expect(hidden), 2 * before, rtol=1e-6)
+    np.testing.assert_allclose(expect(lambda q, p, params: params["k"] * q[0]), [before] * 2)
+    system.params["k"] = np.arange(1.0, 4.0)
+    found = expect(lambda q, p, params: params["k"] * q[0])
+    np.testing.assert_allclose(found, before * np.arange(1.0, 4.0))
+
+
+@pytest.mark.slow
+def test_numbers_are_computed_inside_a_jit_that_has_no_part_in_them():
+    system = da.System(H=lambda q, p: (p @ p + q @ q) / 2, h=[lambda q, p: 0.3 * q[0]], dim=1)
+
+    def value():
+        options = dict(t_end=1.0, tolerance=0.05, seed=1, progress=False)
+        return da.expect(
+            system, da.midpoint(), ([1.0], [0.0]), lambda q, p: q[0], **options
+        ).value  # fmt: skip
+
+    outside = value()
+    np.testing.assert_allclose(jax.jit(lambda x: x + float(value()))(1.0), 1 + outside)
+
+
+@pytest.mark.slow
+def test_maps_of_another_form_are_compiled_anew():
+    """A shift that was zero is none."""
+    system = da.System(
+        H=lambda q, p, params: (p @ p + q @ q) / 2 + params["a"] * q[0],
+        h=[lambda q, p, params: 0.15 * q[0] ** 2],
+        dim=1,
+        params={"a": np.array(0.0)},
+    )
+
+    def expect():
+        options = dict(t_end=1.0, tolerance=0.05, seed=1, progress=False)
+        return da.expect(
+            system, da.srkw1(), ([1.0], [0.0]), lambda q, p, params: q[0], **options
+        ).value  # fmt: skip
+
+    before = expect()
+    system.params["a"][...] = 1.0
+    # The centre of the oscillation has moved by -1.
+    np.testing.assert_allclose(expect(), before - (1 - np.cos(1.0)), atol=0.05)

@@ -267,6 +267,9 @@ def test_functions_that_are_not_linear_in_w_are_refused():
             system(f=lambda q, p, w, bent=bent: p * bent(w[0]))
     with pytest.raises(ValueError, match="that it is cannot be seen"):
         system(h=lambda q, p, w: jnp.sum(jnp.log(-(q[:2] ** 2)) * w**2))
+    # One entry among others that are larger by far.
+    with pytest.raises(ValueError, match="f must be linear in w"):
+        system(f=lambda q, p, w: jnp.stack([1e10 * w[0], jnp.abs(w[1]), w[1]]))
     system(h=lambda q, p, w: jnp.sum(jnp.log(-(q[:2] ** 2)) * w))
     with pytest.raises(TypeError, match="there is one function"):
         system(h=[lambda q, p: q[0]])
@@ -274,6 +277,18 @@ def test_functions_that_are_not_linear_in_w_are_refused():
         system()
     with pytest.raises(ValueError, match="noises must be a positive integer"):
         da.System(H=lambda q, p: jnp.sum(p**2), h=lambda q, p, w: w[0], dim=3, noises=0)
+
+
+def test_linearity_is_that_of_the_function_as_it_is_now():
+    power = [1]
+
+    def f(q, p, w):
+        return w ** power[0]
+
+    da.System(H=lambda q, p: jnp.sum(p**2), f=f, dim=2, noises=2)
+    power[0] = 2
+    with pytest.raises(ValueError, match="f must be linear in w"):
+        da.System(H=lambda q, p: jnp.sum(p**2), f=f, dim=2, noises=2)
 
 
 def test_entries_of_a_joint_function_are_the_single_ones():

@@ -103,3 +103,22 @@ def test_single_steps_report_what_is_true(name):
     states = np.stack([[0.3], q]), np.stack([[0.9], p])
     assert info.converged
     assert true_residuals(friction, *states) < 8 * residuals.tolerance(np.float64)
+
+
+def test_a_residual_that_is_not_a_number_is_not_forgotten_by_the_steps_after_it():
+    """Twelve degrees of freedom, on arrays: a force that is there beyond |q| = 0.1 only."""
+
+    def H(q, p):
+        springs = jnp.sum(0.05 * (q - jnp.roll(q, 1)) ** 2)
+        return jnp.sum(p**2) / 2 + springs + jnp.sum(0.3 * jnp.sqrt(q**2 - 0.01))
+
+    system = da.System(H=H, f=lambda q, p, w: 0.001 * w, dim=12, noises=12)
+    for save_every in (1, 4):
+        with pytest.warns(RuntimeWarning, match="1 of 1 paths failed"):
+            run = da.simulate(
+                system, da.midpoint(), (np.full(12, 0.62), np.full(12, -1.0)), dt=0.4, t_end=1.6,
+                save_every=save_every, progress=False,
+            )  # fmt: skip
+        assert run.failed == 1 and run.residual == np.inf
+    *_, info = da.step(system, da.dirk(), np.full(12, 0.05), np.full(12, -1.0), 0.4, np.zeros(12))
+    assert not info.converged and info.residual == np.inf

@@ -631,3 +631,16 @@ def test_wrong_arguments(change, error, message):
     }
     with pytest.raises(error, match=message):
         exact_moments(**arguments)
+
+
+def test_parameters_that_were_changed_in_place_count():
+    system = da.System(
+        H=lambda q, p, params: p @ p / 2 + params["k"] * q @ q / 2,
+        F=lambda q, p, params: -p,
+        h=[lambda q, p, params: 0.3 * q[0]],
+        dim=1,
+        params={"k": np.array(1.0)},
+    )
+    np.testing.assert_allclose(exact_stationary_covariance(system)[0, 0], 0.045)
+    system.params["k"][...] = 4.0
+    np.testing.assert_allclose(exact_stationary_covariance(system)[0, 0], 0.045 / 4)

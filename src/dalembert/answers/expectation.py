@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from math import prod
 from pathlib import Path
 from statistics import NormalDist
@@ -12,7 +12,7 @@ import numpy as np
 
 from dalembert.answers.orders import Exponents, expected_exponents, measured_exponents
 from dalembert.answers.result import Expectation, ToleranceError
-from dalembert.answers.sampling import Sampler
+from dalembert.answers.sampling import Sampler, types_of
 from dalembert.answers.schemes import LEAST_HALVINGS, SCHEMES
 from dalembert.answers.search import Goal, Search, StoppedError
 from dalembert.caches import kept
@@ -196,7 +196,7 @@ def _observables(
             )
         named[name] = one if isinstance(one, Mean) else Mean(one)
         fun = named[name].of
-        shape = _shape(system, name, Keyed(fun, captured(fun)))
+        shape = _shape(system, name, Keyed(fun, captured(fun)), types_of(system.params))
         if 0 in shape:
             raise ValueError(f"the observable {name!r} of shape {shape} has no entries.")
         shapes.append((name if isinstance(given, Mapping) else None, shape))
@@ -204,8 +204,8 @@ def _observables(
 
 
 @kept
-def _shape(system: System, name: str, fun: Keyed) -> tuple[int, ...]:
-    """The shape of what a function observes; one that is none is refused."""
+def _shape(system: System, name: str, fun: Keyed, types: Hashable) -> tuple[int, ...]:
+    """The shape of what a function observes, by the types of parameters; none is refused."""
     like = system.shape, system.params, None
     return check_function(f"observable {name!r}", fun.value, *like, time=system.time).shape
 

@@ -266,13 +266,20 @@ def _made_ready(system: System, known: Keyed) -> Ready:
     return prepare(settings, None, "raise", **options).ready
 
 
+def types_of(params: Any) -> Hashable:
+    """Shapes and types of parameters, and the tree that they form."""
+    leaves, tree = jax.tree.flatten(params)
+    return tuple((np.shape(x), np.result_type(x)) for x in leaves), tree
+
+
 def _known_by(settings: Settings) -> Hashable:
     """All but numbers that a run that is made ready depends on, with what its functions read."""
-    like = run_arguments(settings.system, settings.dtype)
     functions = [fun for *_, fun in settings.functions]
-    reads = [captured(fun, partial(traced_key, fun, *like)) for fun in functions]
-    leaves, tree = jax.tree.flatten(settings.system.params)
-    types = tuple((np.shape(x), np.result_type(x)) for x in leaves), tree
+    # As runs trace them: rounded numbers would be the same where they are not.
+    with jax.enable_x64(settings.dtype == np.float64):
+        like = run_arguments(settings.system, settings.dtype)
+        reads = [captured(fun, partial(traced_key, fun, *like)) for fun in functions]
+    types = types_of(settings.system.params)
     parts = settings.method, settings.statistics, settings.noise, settings.at_end
     return settings.system.key, *reads, types, *parts, settings.block_paths, settings.backend
 

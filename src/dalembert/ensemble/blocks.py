@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from dalembert.ensemble.blame import Leg, SearchStopped, failed_at, failed_leg, picked
@@ -23,7 +24,7 @@ from dalembert.ensemble.retake import retaken
 from dalembert.ensemble.settings import Settings
 from dalembert.ensemble.tally import Tally, tally_of_block
 from dalembert.noise import seed_words
-from dalembert.precision import cast
+from dalembert.precision import cast, is_traced
 from dalembert.statistics.observing import on_host
 from dalembert.stepping.project import BadStartError
 from dalembert.stepping.propagator import Maps
@@ -186,7 +187,9 @@ def _is_short(work: Work) -> bool:
     """Whether a run has but one block, of few steps, whose code is there."""
     settings = work.settings
     is_small = settings.blocks == 1 and settings.block_paths * settings.steps <= FIRST_LEG
-    return is_small and (work.places[0], settings.block_paths) in work.warm
+    is_warm = (work.places[0], settings.block_paths) in work.warm
+    # Inside someone's jit only another thread computes with numbers.
+    return is_small and is_warm and not is_traced(jnp.zeros(()))
 
 
 def _run_block(work: Work, number: int, place: Place) -> BlockResult | None:

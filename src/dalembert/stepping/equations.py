@@ -16,6 +16,7 @@ from dalembert.methods.stages import Entry, Increment, Row
 from dalembert.noise import Increments
 from dalembert.stepping.expressions import vector
 from dalembert.stepping.plan import Dependence, EquationBlock, Node, Plan
+from dalembert.stepping.residuals import worst_if_nan
 from dalembert.system import System, Term
 
 __all__ = [
@@ -208,7 +209,7 @@ class RowEquations:
     def relative(self, block: EquationBlock, residual: Any, floor: Any) -> Any:
         """The largest residual of the q rows and of the p rows, relative to their floors."""
         worst, scale = self._largest_of_kinds(block, residual, floor)
-        return jnp.max(worst / scale)
+        return worst_if_nan(jnp.max(worst / scale))
 
     def worst(self, block: EquationBlock, x: Any) -> Any:
         """The largest entry of the q rows and of the p rows, as far as there are any."""

@@ -72,7 +72,8 @@ def solve(
         u, report = _iterate(correction, residual, measure, guess, 1 if affine else LONG_STEPS)
     else:
         u, report = swept(residual, measure, closely if products else None, guess, goes_on)
-    return u, _checked(residual, closely, u, report) if look else report
+    report = _checked(residual, closely, u, report) if look else report
+    return u, report._replace(residual=worst_if_nan(report.residual))
 
 
 def _iterate(

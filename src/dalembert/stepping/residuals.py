@@ -46,5 +46,5 @@ def worst_if_nan(residual: Any) -> Any:
 
 
 def worse(residual: Any, other: Any) -> Any:
-    """The larger residual; none of them is NaN, or else the second one is the worst."""
+    """The larger residual; the first is never NaN (`worst_if_nan`), the second may be the worst."""
     return jnp.where(other <= residual, residual, other)

@@ -107,7 +107,8 @@ def _pair(residual: Residual, u: Any, w: Any) -> tuple[Any, Any]:
     along = (first - second) / w
     found = jnp.vdot(first, along) / jnp.vdot(along, along)
     is_usual = (found >= LEAST_RELAXATION) & (found <= MOST_RELAXATION)
-    w = jnp.where(is_usual, found, jnp.ones_like(found))
+    # No part of the solution: the derivative of a quotient of roundings says nothing.
+    w = lax.stop_gradient(jnp.where(is_usual, found, jnp.ones_like(found)))
     return u - w * second, w
 
 

@@ -161,7 +161,7 @@ def generating_order(
         seed: of the Brownian paths; the same normal numbers serve every step size.
         t: the time at the start of the step, of a driven system.
     """
-    when = time_of(system, t)
+    when, dim = time_of(system, t), system.dim  # without time and its momentum
     if when is not None:
         system, q, p_next = extended_states(system, when, q, p_next)
     refuse_constraints(system, "generating_order")
@@ -180,7 +180,8 @@ def generating_order(
         static = (midpoint(), GeneratingFunction._fields)
         exact = run_kernel(_exact_rows, system, midpoint(), (q, p_next, dW), fine, *static)
         found = generate_all(system, method, q, p_next, dt, coarsen(path, fine, substeps), *names)
-        misses = [np.asarray(x) - np.asarray(y) for x, y in zip(found, exact, strict=True)]
+        pairs = zip(found, exact, strict=True)
+        misses = [(np.asarray(x) - np.asarray(y)).reshape(paths, -1)[:, :dim] for x, y in pairs]
         rows.append([sqrt(np.sum(miss**2) / paths) for miss in misses])
     errors = dict(zip(names, np.array(rows).T, strict=True))
     sizes = np.asarray(dts, np.float64)

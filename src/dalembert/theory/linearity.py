@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.caches import kept
+from dalembert.captured import captured
 from dalembert.dependence import Degree, degrees
 from dalembert.driven import Timed
 from dalembert.methods.coefficients import Array
@@ -75,10 +76,15 @@ def term_name(term: Term) -> str:
     return f"∂{function}/∂{kind[-1]}" if "_" in kind else function
 
 
+def value_key(system: System) -> Hashable:
+    """What a verdict on terms depends on: the functions, and parameters by their values."""
+    return system.key, captured(system.params)
+
+
 def linear_fields(system: System) -> LinearFields:
     """The matrices of a linear system; a nonlinear one is refused with the terms to blame."""
     refuse_constraints(system, "the theory of linear systems")
-    return _linear_fields(system, system.key)
+    return _linear_fields(system, value_key(system))
 
 
 def refuse_nonlinear(system: System) -> None:
@@ -109,7 +115,9 @@ def _evaluated(system: System, told: Any) -> list[LinearFields]:
     size, n = 2 * system.dim, 2 * system.dim + 1
     with jax.enable_x64(True):
         told = cast(told, np.dtype(np.float64))
-        constants, matrices = map(np.asarray, _affine(system, system.key)(np.zeros(size), told))
+        constants, matrices = map(
+            np.asarray, _affine(system, value_key(system))(np.zeros(size), told)
+        )
     found = np.zeros((len(constants), 1 + system.noises, n, n))
     found[..., 1:, 0], found[..., 1:, 1:] = constants, matrices
     return [LinearFields(one[0], one[1:]) for one in found]

@@ -32,6 +32,7 @@ from dalembert.theory.linearity import (
     linear_fields_at,
     refuse_nonlinear,
     term_degrees,
+    value_key,
 )
 from dalembert.theory.ordered import ordered_exponential
 from dalembert.theory.paths import call, one_step
@@ -156,17 +157,17 @@ def method_map(
         f"E[M ⊗ M] of {method.name} on {system.name!r} with dt={dt} does not settle: it still "
         f"changes by {change:.1e} with {nodes} nodes. The step is rational in the increments and "
         "may have a pole near a real one, where Gaussian second moments are infinite. "
-        + _remedies(system, method, dt, law)
+        + _remedies(system, method, dt, law, t)
     )
 
 
-def _remedies(system: System, method: Method, dt: float, law: Noise) -> str:
+def _remedies(system: System, method: Method, dt: float, law: Noise, t: float | None) -> str:
     """What to do about a pole: truncation too where it is harmless and ends before the pole."""
     k = harmless_truncation(dt) if law == Gaussian() else None
     usual = "a smaller dt, a weak or an explicit method"
     if k and method.needs_for(system) == {"dW"}:
         try:
-            method_map(system, method, dt, Gaussian(truncation=k))
+            method_map(system, method, dt, Gaussian(truncation=k), t)
         except ValueError:
             return f"Use {usual}."
         return f"Use noise=da.Gaussian(truncation={k}), {usual}."
@@ -178,7 +179,7 @@ def _is_additive(system: System) -> bool:
     if not system.time:
         return not np.any(_fields(system).noises[:, :, 1:])
     _check_dim(system)
-    return _has_additive_noise(system, system.key)
+    return _has_additive_noise(system, value_key(system))
 
 
 @kept
@@ -221,6 +222,8 @@ def _rate(fields: LinearFields) -> Array:
 def _fields(system: System) -> LinearFields:
     if not isinstance(system, System):
         raise TypeError(f"system must be a da.System, not {type(system).__name__}.")
+    if system.time:
+        raise refusal(system)
     fields = linear_fields(system)
     _check_dim(system)
     return fields
@@ -250,7 +253,7 @@ def _expected_products(
             raise ValueError(
                 f"{method.name} on {system.name!r} with dt={dt} has no solution for some "
                 "increments: its stage equations are singular there. "
-                + _remedies(system, method, dt, law)
+                + _remedies(system, method, dt, law, t)
             )
         flat = matrices.reshape(len(weights), n * n)
         products += (weights[:, None] * flat).T @ flat

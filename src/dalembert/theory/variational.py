@@ -134,9 +134,10 @@ def generated_step(
         New q, new p, and a `StepInfo` on the solve for p. Failures as in `discrete_hamiltonian`.
     """
     refuse_constraints(system, "generated_step")
-    shaped, (system, q, p) = system.shaped, _timeless(system, t, q, p)
+    shaped, dim = system.shaped, system.dim
+    system, q, p = _timeless(system, t, q, p)
     arguments = _step_arguments(system, method, q, p, dW, "p")
-    q_next, p_next, info = run_kernel(_generated_step, system, method, arguments, dt)
+    q_next, p_next, info = run_kernel(_generated_step, system, method, arguments, dt, dim)
     return shaped(q_next), shaped(p_next), info
 
 
@@ -202,7 +203,7 @@ def _generate_rows(system: System, fields: Any, *shared_and_rows: Any) -> Any:
 
 
 def _generated_step(
-    system: System, params: Any, dt: Any, weights: Any, q: Any, p: Any, increments: Any
+    system: System, dim: int, params: Any, dt: Any, weights: Any, q: Any, p: Any, increments: Any
 ) -> Any:
     equations = MixedStep(system, params, dt, weights, increments)
 
@@ -217,7 +218,8 @@ def _generated_step(
         return found.D1 - found.F_minus - p
 
     def size(value: Any, change: Any) -> Any:
-        return relative_size(value, p, change)
+        # Of driven systems the momentum of time is an energy: a large one is no excuse.
+        return relative_size(value[:dim], p[:dim], change[:dim])
 
     p_next, info = find_root(residual, size, p, linearise)
     found = equations.generate(q, p_next)
