@@ -21,7 +21,7 @@ from dalembert.caches import kept
 from dalembert.ensemble.kernel_code import IN_TRITON, evaluate_expanded, operations
 from dalembert.ensemble.march import Block, Fast, Moving, PathState, Stretch, moving
 from dalembert.ensemble.one_path import draw_scalars, is_unrolled, step_scalars
-from dalembert.ensemble.words import gather, row, rows_of, unpack
+from dalembert.ensemble.words import bits_of, gather, row, rows_of, unpack
 from dalembert.noise import Group, Noise, pick
 from dalembert.stepping.expressions import vector
 from dalembert.stepping.scalarise import NotScalarError
@@ -56,7 +56,7 @@ def march_in_registers(stepper: Fast, state: PathState, block: Block, stretch: S
     start = moving(state)
     lanes = jax.tree.leaves((block.path, start.q, start.p))
     paths, types = len(lanes[0]), [x.dtype for x in lanes]
-    word = np.dtype(f"uint{8 * np.dtype(stepper.dtype).itemsize}")
+    word = bits_of(stepper.dtype)
     trace, tile = _traced(stepper, block.noise, stretch.needs, block.params, paths)
     shared = [*jax.tree.leaves(block.params), block.seed, block.dt]
     shared.append(jnp.stack([stretch.first, stretch.count]))

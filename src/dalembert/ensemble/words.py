@@ -52,13 +52,13 @@ def _room(rows: int) -> int:
 
 
 def _to_word(x: Any, word: np.dtype) -> Any:
-    return lax.bitcast_convert_type(x, _bits(x.dtype)).astype(word)
+    return lax.bitcast_convert_type(x, bits_of(x.dtype)).astype(word)
 
 
 def _from_word(x: Any, dtype: np.dtype) -> Any:
-    return lax.bitcast_convert_type(x.astype(_bits(dtype)), dtype)
+    return lax.bitcast_convert_type(x.astype(bits_of(dtype)), dtype)
 
 
-def _bits(dtype: np.dtype) -> np.dtype:
+def bits_of(dtype: np.dtype) -> np.dtype:
     """Unsigned integers that are as wide as the numbers of a type."""
     return np.dtype(f"uint{8 * np.dtype(dtype).itemsize}")
