@@ -7,11 +7,20 @@ float32 in the caller's next operation, so concrete results are then handed out 
 
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import jax
 import numpy as np
 from jax.core import Tracer
+
+CONTEXTS = (
+    "default_matmul_precision",
+    "numpy_dtype_promotion",
+    "numpy_rank_promotion",
+    "threefry_partitionable",
+)
+"""Contexts of JAX that numbers depend on, and that a thread has to be told of."""
 
 
 def is_traced(*trees: Any) -> bool:
@@ -134,3 +143,18 @@ def with_precision(fun: Callable[..., Any], *args: Any, dtype: Any = np.float64)
 
 def _to_numpy(leaf: Any) -> Any:
     return np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf
+
+
+def as_told_here(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """`fun` for other threads, with the contexts of JAX that this one is in."""
+    told = {name: getattr(jax.config, f"jax_{name}") for name in CONTEXTS}
+
+    def call(*args: Any) -> Any:
+        with ExitStack() as contexts:
+            for name, value in told.items():
+                # A context that changes nothing would yet compile all anew.
+                if getattr(jax.config, f"jax_{name}") != value:
+                    contexts.enter_context(getattr(jax, name)(value))
+            return fun(*args)
+
+    return call

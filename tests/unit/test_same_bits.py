@@ -27,9 +27,9 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(settings, "CPU_GRAIN", settings.CPU_GRAIN._replace(block_paths=64))
 
 
-def simulate(system=QUARTIC, method=None, **options):
+def simulate(system=QUARTIC, method=None, sampler=START, **options):
     given = {"keep": "final", "progress": False} | HARD | options
-    return da.simulate(system, method or da.midpoint(), START, **given)
+    return da.simulate(system, method or da.midpoint(), sampler, **given)
 
 
 def bits(run):
@@ -210,6 +210,23 @@ def test_what_was_done_before_changes_nothing():
     jax.jit(lambda q: da.step(traced, da.midpoint(), q, q, 0.1, jnp.array([0.2]))[0])(np.ones(1))
     first = bits(simulate(untouched, t_end=100.0))
     assert first == bits(simulate(stepped, t_end=100.0)) == bits(simulate(traced, t_end=100.0))
+
+
+def test_contexts_of_the_caller_reach_all_runs():
+    """Runs of new code have threads of their own; those of code that is there have none."""
+    system = da.systems.langevin()
+
+    def final():
+        def sampler(key):
+            return jax.random.normal(key, (1,)), jnp.ones(1)
+
+        return simulate(system, sampler=sampler, t_end=1.0, paths=4).q
+
+    usual, other = final(), not jax.config.jax_threefry_partitionable
+    with jax.threefry_partitionable(other):
+        np.testing.assert_array_equal(final(), final())
+        assert not np.array_equal(final(), usual)
+    np.testing.assert_array_equal(final(), usual)
 
 
 def test_saves_do_not_depend_on_how_often_they_are_made():

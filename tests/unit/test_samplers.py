@@ -12,6 +12,7 @@ import pytest
 from scipy import stats
 
 import dalembert as da
+from dalembert import quantiles
 from dalembert.ensemble.initial import initial_states
 from tiers import tiered
 
@@ -149,16 +150,19 @@ def test_inverse_cdf_sampling_of_a_step_and_of_a_narrow_peak():
     assert follows(p, PEAK_CDF)
 
 
-def test_coarse_tables_of_an_inverse_cdf_sampler():
-    """A control: four intervals do not resolve the peak, for which the default is enough.
+def test_tables_of_an_inverse_cdf_sampler_are_as_fine_as_the_density_needs(monkeypatch):
+    """Four intervals do not resolve the peak, which the control without finer ones shows.
 
     The mass of an interval is right even so: of x³ on [0, 1], 1/16 lies below 1/2, while the
     trapezium rule would say 1/10. Five standard errors are a false alarm in 1 of 1.7 million.
     """
+    fine = da.inverse_cdf_sampler(peak, -1.0, 1.0, points=4)
+    monkeypatch.setattr(quantiles, "SETTLED", np.inf)
+    monkeypatch.setattr(quantiles, "NARROW", np.inf)
     coarse = da.inverse_cdf_sampler(peak, -1.0, 1.0, points=4)
     cube = da.inverse_cdf_sampler(lambda x: x**3, 0.0, 1.0, points=2)
     q, p = starts(pair(coarse, cube))
-    assert not follows(q, PEAK_CDF)
+    assert not follows(q, PEAK_CDF) and follows(starts(pair(fine, cube))[0], PEAK_CDF)
     share, stderr = np.mean(p < 0.5), np.sqrt(15 / 256 / PATHS)
     assert abs(share - 1 / 16) < 5 * stderr < abs(share - 1 / 10)
 
@@ -341,6 +345,7 @@ def test_bad_boxes_are_refused(arguments, message):
         ((lambda x: 1 / x, 0.0, 1.0), "density must be a finite scalar ≥ 0 everywhere"),
         ((lambda x: jnp.stack([x, x]), 0.0, 1.0), "density must be a finite scalar ≥ 0"),
         ((lambda x: 0 * x, 0.0, 1.0), "density is zero everywhere in the interval"),
+        ((lambda x: jnp.exp(-(x**2) * 1e14), -1.0, 1.0), "density is too narrow for the interval"),
     ],
 )
 def test_bad_intervals_are_refused(arguments, message):

@@ -24,7 +24,7 @@ from dalembert.ensemble.retake import retaken
 from dalembert.ensemble.settings import Settings
 from dalembert.ensemble.tally import Tally, tally_of_block
 from dalembert.noise import seed_words
-from dalembert.precision import cast, is_traced
+from dalembert.precision import as_told_here, cast, is_traced
 from dalembert.statistics.observing import on_host
 from dalembert.stepping.project import BadStartError
 from dalembert.stepping.propagator import Maps
@@ -155,13 +155,14 @@ def run_blocks(
             yield number, result
         return
     running: deque[tuple[int, Future[BlockResult | None]]] = deque()
+    run_block = as_told_here(_run_block)
     with ThreadPoolExecutor(workers, thread_name_prefix="dalembert") as pool:
 
         def submit() -> None:
             number = next(remaining, None)
             if number is not None:
                 place = work.places[number % len(work.places)]
-                running.append((number, pool.submit(_run_block, work, number, place)))
+                running.append((number, pool.submit(run_block, work, number, place)))
 
         try:
             # Of blocks that several processes compute together none is begun by some of them alone.

@@ -213,13 +213,14 @@ def inverse_cdf_sampler(
 
     The distribution function is tabulated by Simpson's rule and inverted; between the points the
     density is taken to be linear, so the error of the sampled density is of second order in their
-    distance.
+    distance. There are more points where they change the variance, and a density that is too narrow
+    for the interval is refused.
 
     Args:
         density: function of one number with a scalar result ≥ 0.
         low: lower end of the interval.
         high: upper end.
-        points: number of intervals of the table.
+        points: number of intervals of the table at least.
 
     Returns:
         `draw(key) -> x`, to be used inside a sampler `key -> (q, p)`.

@@ -22,8 +22,8 @@ __all__ = ["Start", "even_points"]
 SOBOL = ((0, (1,)), (1, (1, 3)), (1, (1, 3, 1)))
 """Sobol's second to fourth coordinate by Joe and Kuo: the bits between the first and the last one
 of a primitive polynomial, and direction numbers to begin with."""
-NEGLIGIBLE = 1e-4
-"""Of the largest density, at the ends of an interval that is all of it."""
+NEGLIGIBLE = 1e-3
+"""Of the energy of all velocities, beyond an interval that is to be all of them."""
 HALVINGS = 54
 """Of an interval no longer than 4, after which it is below rounding."""
 
@@ -169,11 +169,13 @@ def _any_velocity(u: Any, density: Callable[[Any], Any], reach: float) -> Any:
     """Velocities of which a share u of any density is slower."""
     quantile = quantile_function(density, -reach, reach)
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
-        values = np.asarray(jax.vmap(density)(jnp.linspace(-reach, reach, 1025)))
-    if max(values[0], values[-1]) > NEGLIGIBLE * np.max(values):
+        v = np.linspace(-reach, reach, 1025)
+        energies = v * v * np.asarray(jax.vmap(density)(jnp.asarray(v)))
+    # Of what lies beyond ±reach there would be energy of about the height at the ends times reach.
+    if reach * max(energies[0], energies[-1]) > NEGLIGIBLE * np.trapezoid(energies, v):
         raise ValueError(
-            f"the density of velocities does not vanish at ±{reach:g}: give a larger reach, or "
-            "what is beyond would be left out."
+            f"the density of velocities does not vanish at ±{reach:g}, nor does the energy of what "
+            "is beyond: give a larger reach, or make it zero there yourself."
         )
     return quantile(u)
 
