@@ -88,10 +88,14 @@ class Noise(Protocol):
 
 
 class Kind:
-    """One step as one of a group."""
+    """One step as one of a group, at any step size."""
 
     draw_together: Callable[..., Group]
     together = 4
+
+    def check(self, dt: float, steps: int = 1, paths: int = 1, noises: int = 1) -> None:
+        """Refuse a step size or a size of run for which this noise is not defined."""
+        check_run(dt, steps, paths, noises)
 
     def draw(
         self, seed: Integer, path: Integer, step: Integer, dt: Any, noises: int, dtype: Any

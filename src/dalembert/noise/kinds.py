@@ -30,7 +30,6 @@ from dalembert.noise.increments import (
     Increments,
     Kind,
     Noise,
-    check_run,
     real_increments,
     usable,
 )
@@ -140,7 +139,7 @@ class Gaussian(Kind):
 
     def check(self, dt: float, steps: int = 1, paths: int = 1, noises: int = 1) -> None:
         """Refuse a step size or a size of run for which this noise is not defined."""
-        check_run(dt, steps, paths, noises)
+        super().check(dt, steps, paths, noises)
         if self.truncation is not None and dt >= 1:
             raise ValueError(
                 f"dt={dt} with truncation={self.truncation}: the bound sqrt(2 k dt |ln dt|) needs "
@@ -183,10 +182,6 @@ class ThreePoint(Kind):
     """
 
     together = 8
-
-    def check(self, dt: float, steps: int = 1, paths: int = 1, noises: int = 1) -> None:
-        """Refuse a step size or a size of run for which this noise is not defined."""
-        check_run(dt, steps, paths, noises)
 
     @property
     def offers(self) -> frozenset[str]:
@@ -233,10 +228,6 @@ class Signs(ThreePoint):
 @dataclass(frozen=True)
 class Zero(Kind):
     """No noise: a method's step becomes its deterministic limit."""
-
-    def check(self, dt: float, steps: int = 1, paths: int = 1, noises: int = 1) -> None:
-        """Refuse a step size or a size of run for which this noise is not defined."""
-        check_run(dt, steps, paths, noises)
 
     @property
     def offers(self) -> frozenset[str]:
@@ -299,7 +290,9 @@ class Recorded(Kind):
         first = np.uint32(self.together) * jnp.asarray(step_word(number), jnp.uint32)
         return tuple(one(first + np.uint32(k)) for k in range(self.together))
 
-    def check(self, steps: int, paths: int, noises: int, dt: float | None = None) -> None:
+    def check(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, steps: int, paths: int, noises: int, dt: float | None = None
+    ) -> None:
         """Refuse a run that asks for more than was recorded."""
         self._check_shapes(noises)
         shape = np.shape(self.increments.dW)

@@ -18,7 +18,7 @@ higher degree. Where increments are squares of the noise, or higher powers, ther
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from math import pi, sqrt
 
@@ -29,6 +29,7 @@ from dalembert.methods import Method
 from dalembert.methods.conditions import Array
 from dalembert.methods.stages import Entry, Increment, StageSystem
 from dalembert.noise import Increments
+from dalembert.noise.kinds import mixed_increments
 from dalembert.system import BRACKET_TERMS, DRIFT_TERMS, NOISE_TERMS, Bracket, Term
 
 #: A rooted tree: the index of the channel at its root, and its subtrees in ascending order.
@@ -38,6 +39,9 @@ Mixed = Callable[[Array, Array], Array]
 
 _GAUSS = ((-sqrt(3), 1 / 6), (0.0, 2 / 3), (sqrt(3), 1 / 6))
 _COIN = ((-1.0, 1 / 2), (1.0, 1 / 2))
+
+MIXED = partial(mixed_increments, numpy=np)
+"""Rößler's I_kl of all outcomes, (outcomes, m, m)."""
 
 
 @dataclass(frozen=True)
@@ -91,12 +95,6 @@ class Expansion:
         return self._memory[subtrees]
 
 
-def mixed_variables(I: Array, I_tilde: Array) -> Array:
-    """Rößler's I_kl, (outcomes, m, m): I_k Ĩ_l for l < k and, antisymmetric, −I_l Ĩ_k for l > k."""
-    lower = np.tril(I[:, :, None] * I_tilde[:, None, :], -1)
-    return lower - lower.swapaxes(1, 2)
-
-
 def is_series(method: Method, noises: int, additive: bool = False) -> bool:
     """Whether the step is a B-series: rows are sums of fields at stages, with powers of noise."""
     rows = method.rows(noises)
@@ -113,9 +111,7 @@ def treats_all_alike(method: Method) -> bool:
     return is_series(method, 1) and len(expand(method, 1).channels) == 2
 
 
-def expand(
-    method: Method, noises: int, mixed: Mixed = mixed_variables, additive: bool = False
-) -> Expansion:
+def expand(method: Method, noises: int, mixed: Mixed = MIXED, additive: bool = False) -> Expansion:
     """Write one step of ``method`` with ``noises`` noises and h = 1 as an ``Expansion``."""
     rows = _entries(method.rows(noises), additive)
     entries = [(i, e) for i, row in enumerate(rows) for e in row]
