@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dalembert.methods import METHODS, Method
-from dalembert.methods.coefficients import number_text
-from dalembert.stepping.explain import counted
+from dalembert.methods.coefficients import counted, number_text
 from dalembert.theory.moment_map import MAX_DIM
 from dalembert.theory.sampled import MOST_TERMS
 from dalembert.theory.text import table
