@@ -21,30 +21,14 @@ from dalembert.captured import Keyed, captured
 from dalembert.dependence import Degree
 from dalembert.digest import ORDERS, traced_key
 from dalembert.driven import Timed, at_time, degree_in_time, extended, refusal, time_of
-from dalembert.fields import (
-    ALL,
-    BRACKET_TERMS,
-    DRIFT_TERMS,
-    NOISE_TERMS,
-    Bracket,
-    Fields,
-    Term,
-)
+from dalembert.fields import ALL, BRACKET_TERMS, DRIFT_TERMS, NOISE_TERMS, Bracket, Fields, Term
 from dalembert.flow import Flow
 from dalembert.functions import check_function, check_linear
 from dalembert.joint import Joint, joint_terms
 from dalembert.precision import array_of_shape, is_traced
 from dalembert.sizes import Size, functions_by_name, noise_lists, size_of
 
-__all__ = [
-    "ALL",
-    "BRACKET_TERMS",
-    "DRIFT_TERMS",
-    "NOISE_TERMS",
-    "Bracket",
-    "System",
-    "Term",
-]
+__all__ = ["ALL", "BRACKET_TERMS", "DRIFT_TERMS", "NOISE_TERMS", "Bracket", "System", "Term"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

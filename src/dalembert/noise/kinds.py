@@ -25,14 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.noise.areas import MAX_AREA_TERMS, levy_areas, numbers_of_areas
-from dalembert.noise.increments import (
-    Group,
-    Increments,
-    Kind,
-    Noise,
-    real_increments,
-    usable,
-)
+from dalembert.noise.increments import Group, Increments, Kind, Noise, real_increments, usable
 from dalembert.noise.philox import (
     Integer,
     Stream,

@@ -17,11 +17,7 @@ def _H(q: Any, p: Any, params: Params) -> Any:
 
 
 def brownian_sphere(
-    field: Any = 2.0,
-    gamma: Any = 1.0,
-    temperature: Any = 1.0,
-    length: Any = 1.0,
-    mass: Any = 1.0,
+    field: Any = 2.0, gamma: Any = 1.0, temperature: Any = 1.0, length: Any = 1.0, mass: Any = 1.0
 ) -> System:
     """Brownian motion with inertia on a sphere, in a uniform field.
 

@@ -24,11 +24,7 @@ def _H(q: Any, p: Any, params: Params) -> Any:
 
 
 def double_pendulum(
-    gravity: Any = 1.0,
-    length: Any = 1.0,
-    mass: Any = 1.0,
-    gamma: Any = 0.0,
-    temperature: Any = 1.0,
+    gravity: Any = 1.0, length: Any = 1.0, mass: Any = 1.0, gamma: Any = 0.0, temperature: Any = 1.0
 ) -> System:
     """Double pendulum with equal rods and masses, in Cartesian coordinates, q of shape (2, 2).
 

@@ -65,15 +65,8 @@ def heat_chain(
     Source: `RiederLebowitzLieb1967`.
     """
     _check(N, T_left, T_right, gamma, k, mass)
-    return System(
-        H=_H,
-        F=_F,
-        h=_h,
-        dim=N,
-        noises=2,
-        params=parameters(T_left=T_left, T_right=T_right, gamma=gamma, k=k, mass=mass),
-        name="heat_chain",
-    )
+    params = parameters(T_left=T_left, T_right=T_right, gamma=gamma, k=k, mass=mass)
+    return System(H=_H, F=_F, h=_h, dim=N, noises=2, params=params, name="heat_chain")
 
 
 def heat_current(q: Any, p: Any, params: Params) -> Any:

@@ -82,19 +82,10 @@ def langevin(
             f"temperature must be one number, not of shape {np.shape(temperature)}: baths of "
             "several temperatures have no law exp(-H/T); da.systems.heat_chain is one."
         )
-    return System(
-        H=_hamiltonian(potential),
-        F=friction,
-        h=kicks,
-        dim=dim,
-        noises=dim,
-        params=parameters(
-            gamma=_stretched("gamma", gamma, dim),
-            temperature=temperature,
-            mass=_stretched("mass", mass, dim),
-        ),
-        name="langevin",
-    )
+    gamma, mass = _stretched("gamma", gamma, dim), _stretched("mass", mass, dim)
+    params = parameters(gamma=gamma, temperature=temperature, mass=mass)
+    H = _hamiltonian(potential)
+    return System(H=H, F=friction, h=kicks, dim=dim, noises=dim, params=params, name="langevin")
 
 
 def _stretched(name: str, value: Any, dim: Any) -> Any:
@@ -118,11 +109,7 @@ def _stretched(name: str, value: Any, dim: Any) -> Any:
 
 
 def gibbs_weight(
-    q: Any,
-    p: Any,
-    potential: Potential = harmonic,
-    temperature: Any = 1.0,
-    mass: Any = 1.0,
+    q: Any, p: Any, potential: Potential = harmonic, temperature: Any = 1.0, mass: Any = 1.0
 ) -> Any:
     """The stationary density up to its normalisation, exp(−H(q, p)/T), at one point (q, p)."""
     above_zero("the weight is exp(-H/T)", temperature=temperature)

@@ -66,14 +66,8 @@ def lenard_bernstein(nu: Any = 0.01, mu: Any = 1.0, D: Any = ROOT_TWO, E0: Any =
     Source: `KrausTyranowski2021`, section 4.3.1; `LenardBernstein1958`.
     """
     at_least_zero("it is a collision rate", nu=nu)
-    return System(
-        H=_H,
-        F=_F,
-        h=[_h],
-        dim=1,
-        params=parameters(nu=nu, mu=mu, D=D, E0=E0),
-        name="lenard_bernstein",
-    )
+    params = parameters(nu=nu, mu=mu, D=D, E0=E0)
+    return System(H=_H, F=_F, h=[_h], dim=1, params=params, name="lenard_bernstein")
 
 
 def gibbs_density(x: Any, v: Any, mu: Any = 1.0, D: Any = ROOT_TWO, E0: Any = 3.0) -> Any:

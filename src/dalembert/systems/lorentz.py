@@ -47,14 +47,8 @@ def lorentz(nu: Any = 0.005, E0: Any = 3.0) -> System:
     Source: `KrausTyranowski2021`, section 4.3.2, with the forcing corrected.
     """
     at_least_zero("it is a collision rate", nu=nu)
-    return System(
-        H=_H,
-        f=[_f],
-        dim=2,
-        params=parameters(nu=nu, E0=E0),
-        name="lorentz",
-        invariants={"energy": _H},
-    )
+    params = parameters(nu=nu, E0=E0)
+    return System(H=_H, f=[_f], dim=2, params=params, name="lorentz", invariants={"energy": _H})
 
 
 def initial_density(

@@ -22,11 +22,7 @@ def _H(q: Any, p: Any, params: Params) -> Any:
 
 
 def spherical_pendulum(
-    gravity: Any = 1.0,
-    length: Any = 1.0,
-    mass: Any = 1.0,
-    gamma: Any = 0.0,
-    temperature: Any = 1.0,
+    gravity: Any = 1.0, length: Any = 1.0, mass: Any = 1.0, gamma: Any = 0.0, temperature: Any = 1.0
 ) -> System:
     """Spherical pendulum in Cartesian coordinates: a point on a sphere around the origin.
 

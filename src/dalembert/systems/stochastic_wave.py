@@ -31,11 +31,7 @@ def _charge(q: Any, p: Any, params: Params) -> Any:
 
 
 def stochastic_wave(
-    N: int = 32,
-    beta: Any = 0.3,
-    dx: Any = 0.5,
-    mass_squared: Any = 1.0,
-    coupling: Any = 1.0,
+    N: int = 32, beta: Any = 0.3, dx: Any = 0.5, mass_squared: Any = 1.0, coupling: Any = 1.0
 ) -> System:
     """Complex nonlinear Klein–Gordon equation on a ring in a fluctuating potential.
 
@@ -65,12 +61,13 @@ def stochastic_wave(
     require("N", N, "3 or more", lambda v: v >= 3, "neighbours on both sides differ")
     above_zero("it is the distance of grid points", dx=dx)
     at_least_zero("the energy has a minimum", coupling=coupling)
+    params = parameters(beta=beta, dx=dx, mass_squared=mass_squared, coupling=coupling)
     return System(
         H=_H,
         h=_h,
         dim=(N, 2),
         noises=N,
-        params=parameters(beta=beta, dx=dx, mass_squared=mass_squared, coupling=coupling),
+        params=params,
         name="stochastic_wave",
         invariants={"charge": _charge},
     )

@@ -45,14 +45,8 @@ def van_der_pol(nu: Any = 0.001, sigma: Any = 0.05) -> System:
     `averaged_energy` for other small ν and σ. The paper starts from q = p = 1.
     Source: `KrausTyranowski2021`, section 4.2; `MilsteinTretyakov2007`.
     """
-    return System(
-        H=_H,
-        F=_F,
-        h=[_h],
-        dim=1,
-        params=parameters(nu=nu, sigma=sigma),
-        name="van_der_pol",
-    )
+    params = parameters(nu=nu, sigma=sigma)
+    return System(H=_H, F=_F, h=[_h], dim=1, params=params, name="van_der_pol")
 
 
 def averaged_energy(nu: float = 0.001, sigma: float = 0.05) -> float:

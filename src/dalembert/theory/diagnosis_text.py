@@ -40,11 +40,7 @@ def page(d: "Diagnosis") -> list[str]:
     tried += f", tested in {d.directions} random directions" if d.directions else ""
     tried += " and random sums of noises" if _sums(d) else ""
     tried += ", with time as the last position" if d.system.time else ""
-    lines = [
-        f"Diagnosis of {d.system.name} ({size}): {_kind(d)}",
-        f"  {tried}",
-        "",
-    ]
+    lines = [f"Diagnosis of {d.system.name} ({size}): {_kind(d)}", f"  {tried}", ""]
     lines += ["Structure", *table(_structure(d)), ""]
     lines += ["Invariants", *table(_invariants(d)), ""]
     lines += _flow(d)

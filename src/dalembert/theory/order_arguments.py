@@ -37,10 +37,7 @@ def check_task(
 
 
 def step_counts(
-    t_end: float,
-    dts: Sequence[float] | None,
-    steps: Sequence[int] | None,
-    default: Sequence[int],
+    t_end: float, dts: Sequence[float] | None, steps: Sequence[int] | None, default: Sequence[int]
 ) -> tuple[int, ...]:
     """Numbers of steps in ascending order, from step sizes or given as they are."""
     if dts is not None and steps is not None:
