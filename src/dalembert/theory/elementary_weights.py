@@ -37,8 +37,11 @@ Tree = tuple[int, tuple["Tree", ...]]
 Forest = tuple[Tree, ...]
 Mixed = Callable[[Array, Array], Array]
 
+Law = Sequence[tuple[float, float]]
+"""Values of a random variable and their probabilities."""
+
 _GAUSS = ((-sqrt(3), 1 / 6), (0.0, 2 / 3), (sqrt(3), 1 / 6))
-_COIN = ((-1.0, 1 / 2), (1.0, 1 / 2))
+COIN = ((-1.0, 1 / 2), (1.0, 1 / 2))
 
 MIXED = partial(mixed_increments, numpy=np)
 """Rößler's I_kl of all outcomes, (outcomes, m, m)."""
@@ -192,17 +195,23 @@ def _increments(method: Method, noises: int, mixed: Mixed, degree: int) -> tuple
     needs = method.needs(noises)
     nothing = ((0.0, 1.0),)
     gauss = _GAUSS if degree < 2 or method.convergence == "weak" else _gauss(5 * degree)
-    second = _COIN if "mixed" in needs else gauss if "dZ" in needs else nothing
-    coins = _COIN if "coin" in needs else nothing
-    pairs = list(product(*[gauss] * noises, *[second] * noises, coins))
-    outcomes = np.array(pairs).reshape(len(pairs), 2 * noises + 1, 2)
-    first, other, coin = np.split(outcomes[..., 0], [noises, 2 * noises], axis=1)
+    second = COIN if "mixed" in needs else gauss if "dZ" in needs else nothing
+    coins = COIN if "coin" in needs else nothing
+    outcomes, probabilities = outcomes_of([*[gauss] * noises, *[second] * noises, coins])
+    first, other, coin = np.split(outcomes, [noises, 2 * noises], axis=1)
     dZ = (first + other / sqrt(3)).T / 2
     noise = Increments(first.T, dZ, np.moveaxis(mixed(first, other), 0, -1), coin=coin[:, 0])
-    return noise, outcomes[..., 1].prod(axis=1)
+    return noise, probabilities
 
 
-def _gauss(degree: int) -> list[tuple[float, float]]:
+def outcomes_of(laws: Sequence[Law]) -> tuple[Array, Array]:
+    """All outcomes of independent variables, (outcomes, variables), and their probabilities."""
+    found = list(product(*laws))
+    pairs = np.array(found).reshape(len(found), len(laws), 2)
+    return pairs[..., 0], pairs[..., 1].prod(axis=1)
+
+
+def _gauss(degree: int) -> Law:
     """Nodes and weights that integrate polynomials up to a degree against the normal density."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(degree // 2 + 1)
     return list(zip(nodes.tolist(), (weights / sqrt(2 * pi)).tolist(), strict=True))
