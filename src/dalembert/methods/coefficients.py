@@ -100,12 +100,13 @@ class Tableau(Method):
     alpha: Vector
     convergence: ClassVar[Convergence]
     # The s x s matrices, the weight vectors, and the sums that consistency asks of the weights.
-    # Every family has the vector alpha; its length is the number of stages.
-    _matrices: ClassVar[tuple[str, ...]]
-    _vectors: ClassVar[tuple[str, ...]]
-    _sums: ClassVar[dict[str, float]]
+    # Every family has the vector alpha; its length is the number of stages. As it is here, a family
+    # has one matrix.
+    _matrices: ClassVar[tuple[str, ...]] = ("a",)
+    _vectors: ClassVar[tuple[str, ...]] = ("alpha",)
+    _sums: ClassVar[dict[str, float]] = {"alpha": 1.0}
     # Rows of the printed tableau: pairs (matrix, weights below it), None where nothing is printed.
-    _layout: ClassVar[tuple[tuple[tuple[str | None, str | None], ...], ...]]
+    _layout: ClassVar[tuple[tuple[tuple[str | None, str | None], ...], ...]] = ((("a", "alpha"),),)
     _explicit: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -157,9 +158,6 @@ class Tableau(Method):
     def _key(self) -> tuple[Any, ...]:
         others = {k: value for k, value in vars(self).items() if k not in self.coefficients}
         return (type(self), *others.values(), *(a.tobytes() for a in self.coefficients.values()))
-
-    def _who(self) -> str:
-        return f"{type(self).__name__} {self.name!r}"
 
     def _coerce(self, key: str, value: Any) -> Array:
         try:

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.noise.areas import MAX_AREA_TERMS, levy_areas, numbers_of_areas
-from dalembert.noise.increments import Group, Increments, Kind, Noise, real_increments, usable
+from dalembert.noise.increments import Group, Increments, Noise, real_increments, usable
 from dalembert.noise.philox import (
     Integer,
     Stream,
@@ -58,7 +58,7 @@ def mixed_increments(three: Any, two: Any, numpy: Any = jnp) -> Any:
 
 
 @dataclass(frozen=True)
-class Gaussian(Kind):
+class Gaussian(Noise):
     """ΔW = √h χ and ΔZ = h^{3/2}/2 (χ + η/√3) with χ, η independent N(0, 1).
 
     truncation=k (k ≥ 1, off by default) replaces ΔW outside [−A, A] by ±A, A = √(2 k h |ln h|), for
@@ -164,7 +164,7 @@ def _without_die(word: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class ThreePoint(Kind):
+class ThreePoint(Noise):
     """Î_k = ±√(3h) with probability 1/6 each, else 0; mixed I_kl from Ĩ_k = ±√h.
 
         I_kl = Î_k Ĩ_l for l < k,  −Î_l Ĩ_k for l > k,  0 for l = k
@@ -219,7 +219,7 @@ class Signs(ThreePoint):
 
 
 @dataclass(frozen=True)
-class Zero(Kind):
+class Zero(Noise):
     """No noise: a method's step becomes its deterministic limit."""
 
     @property
@@ -240,7 +240,7 @@ class Zero(Kind):
 
 
 @dataclass(frozen=True, eq=False)
-class Recorded(Kind):
+class Recorded(Noise):
     """Increments given as arrays: dW of shape (steps, m) for all paths, or (paths, steps, m).
 
     The other fields have the same leading axes. Inside a compiled run an index past the end cannot
