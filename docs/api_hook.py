@@ -26,6 +26,7 @@ SECTIONS = (
             "Fields",
             "simulate",
             "Run",
+            "RunStatistics",
             "TracedRun",
             "Failures",
             "load",

@@ -56,6 +56,16 @@ def kept(fun: Function) -> Function:
     return remembered  # pyright: ignore[reportReturnType]
 
 
+def kept_by(key: Callable[[Any], Hashable]) -> Callable[[Function], Function]:
+    """`kept`, but made anew where a key of the first argument is another one now."""
+
+    def decorate(fun: Any) -> Any:
+        known = kept(lambda owner, key, *args: fun(owner, *args))
+        return wraps(fun)(lambda owner, *args: known(owner, key(owner), *args))
+
+    return decorate
+
+
 def shared(owner: Any, key: Hashable, make: Callable[[], Any]) -> Any:
     """What stands for all objects with this key; it lives at least as long as its owners."""
     known = owner._kept.shared

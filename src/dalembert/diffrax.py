@@ -12,8 +12,8 @@ the shape that was given as `noises`; methods that read ∫W dt, such as E1, nee
 Needs diffrax: `pip install '.[diffrax]'` in a copy of the source.
 """
 
-from collections.abc import Hashable
 from functools import partial
+from operator import attrgetter
 from typing import Any, ClassVar
 
 import jax
@@ -29,7 +29,7 @@ except ImportError as error:
     ) from error
 
 from dalembert import methods
-from dalembert.caches import kept
+from dalembert.caches import kept_by
 from dalembert.noise import Increments
 from dalembert.stepping.step import check_method, step
 from dalembert.system import ALL, NOISE_TERMS, System
@@ -126,7 +126,7 @@ class MethodSolver(diffrax.AbstractStratonovichSolver):
     def strong_order(self, terms: Any) -> float | None:
         """The mean-square order to expect on the system, as `da.diagnose` says."""
         system = self._system(terms, None)
-        return _strong_order(system, system.key, self.method)
+        return _strong_order(system, self.method)
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: State, args: Any) -> None:
         self._system(terms, args)
@@ -168,8 +168,8 @@ class MethodSolver(diffrax.AbstractStratonovichSolver):
         return system
 
 
-@kept
-def _strong_order(system: System, key: Hashable, method: methods.Method) -> float | None:
+@kept_by(attrgetter("key"))
+def _strong_order(system: System, method: methods.Method) -> float | None:
     # Diffrax may ask for it while it is traced.
     with jax.ensure_compile_time_eval():
         (verdict,) = diagnose(system, methods=[method]).methods

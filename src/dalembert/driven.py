@@ -6,14 +6,14 @@ positions says, and what a method keeps it keeps at every time. Steps use no mor
 (`stepping/clocks.py`); `extended` is the whole system, for theorems about systems without time.
 """
 
-from collections.abc import Hashable
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.caches import kept
+from dalembert.caches import kept_by
 from dalembert.dependence import Degree, degree
 from dalembert.joint import Joint
 from dalembert.precision import is_traced
@@ -93,6 +93,7 @@ def at_time(system: Any, t: Any) -> Any:
     return _made_of(system, frozen, frozen, dim=system.shape, name=name, **rest)
 
 
+@kept_by(attrgetter("key"))  # made once, so that what is compiled for it serves again
 def extended(system: Any) -> Any:
     """The system without time that has it as one more position, after the others.
 
@@ -100,12 +101,6 @@ def extended(system: Any) -> Any:
     Positions and momenta have shape (dim + 1,).
     """
     time_of(system, 0.0)
-    return _extended(system, system.key)
-
-
-@kept
-def _extended(system: Any, key: Hashable) -> Any:
-    """The same, made once, so that what is compiled for it serves again."""
     dim, shape = int(system.dim), system.shape
 
     def scalar(fun: Any) -> Any:

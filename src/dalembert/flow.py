@@ -10,6 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from dalembert.sizes import size_of
+
 
 @dataclass(frozen=True)
 class Flow:
@@ -33,13 +35,8 @@ class Flow:
     keeps: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        shape = tuple(self.noises) if isinstance(self.noises, list | tuple) else (self.noises,)
-        if not shape or not all(isinstance(n, int | np.integer) and n > 0 for n in shape):
-            raise ValueError(
-                f"noises of the flow {self.name!r} must be a positive integer, or a shape of such, "
-                f"not {self.noises!r}."
-            )
-        object.__setattr__(self, "noises", tuple(map(int, shape)))
+        name = f"noises of the flow {self.name!r}"
+        object.__setattr__(self, "noises", size_of(name, "Wiener processes", self.noises).shape)
         object.__setattr__(self, "keeps", dict(self.keeps))
 
     def arguments(self, state: Any, params: Any) -> tuple[Any, ...]:

@@ -21,30 +21,14 @@ from dalembert.captured import Keyed, captured
 from dalembert.dependence import Degree
 from dalembert.digest import ORDERS, traced_key
 from dalembert.driven import Timed, at_time, degree_in_time, extended, refusal, time_of
-from dalembert.fields import (
-    ALL,
-    BRACKET_TERMS,
-    DRIFT_TERMS,
-    NOISE_TERMS,
-    Bracket,
-    Fields,
-    Term,
-)
+from dalembert.fields import ALL, BRACKET_TERMS, DRIFT_TERMS, NOISE_TERMS, Bracket, Fields, Term
 from dalembert.flow import Flow
 from dalembert.functions import check_function, check_linear
 from dalembert.joint import Joint, joint_terms
 from dalembert.precision import array_of_shape, is_traced
 from dalembert.sizes import Size, functions_by_name, noise_lists, size_of
 
-__all__ = [
-    "ALL",
-    "BRACKET_TERMS",
-    "DRIFT_TERMS",
-    "NOISE_TERMS",
-    "Bracket",
-    "System",
-    "Term",
-]
+__all__ = ["ALL", "BRACKET_TERMS", "DRIFT_TERMS", "NOISE_TERMS", "Bracket", "System", "Term"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -140,24 +124,18 @@ class System(Fields):
 
     def _checked(self) -> list[str]:
         """The names of functions with rules for reverse mode; anything wrong is an error."""
-        scalars = {"H": self.H} | {f"invariants[{k!r}]": fun for k, fun in self.invariants.items()}
-        vectors = {"F": self.F}
-        if self.noise_shape is None:
-            scalars |= {f"h[{i}]": h_i for i, h_i in enumerate(self.h)}
-            vectors |= {f"f[{i}]": f_i for i, f_i in enumerate(self.f)}
-        found = {
-            name: check_function(name, fun, self.shape, self.params, shape, time=self.time)
-            for shape, functions in (((), scalars), (self.shape, vectors))
-            for name, fun in functions.items()
-            if fun is not None or name == "H"
-        }
-        if self.noise_shape is not None:
-            for name, terms, shape in (("h", self.h, ()), ("f", self.f, self.shape)):
-                if terms.fun is not None:
-                    like = self.shape, self.params, shape, self.noise_shape, self.time
-                    found[name] = check_function(name, terms.fun, *like)
-                    check_linear(name, terms.fun, *like[:2], *like[3:])
-        reads = [c.reads_time for name, c in found.items() if not name.startswith("invariants")]
+        invariants = {f"invariants[{k!r}]": fun for k, fun in self.invariants.items()}
+        found = {}
+        for name, fun in {"H": self.H, **invariants, **self.functions}.items():
+            if fun is None and name != "H":
+                continue
+            shape = self.shape if name[0] in "Ff" else ()
+            noises = self.noise_shape if name in ("h", "f") else None
+            like = self.shape, self.params
+            found[name] = check_function(name, fun, *like, shape, noises, self.time)
+            if noises:
+                check_linear(name, fun, *like, noises, self.time)
+        reads = [c.reads_time for name, c in found.items() if name not in invariants]
         if self.time and not any(reads):
             raise ValueError(
                 f"time=True, but none of the functions of {self.name!r} depends on t: leave "
@@ -207,10 +185,18 @@ class System(Fields):
         return self.noise_shape is not None
 
     @property
+    def functions(self) -> dict[str, Any]:
+        """H, F, h and f by name, None where they are zero: of every noise, or of all together."""
+        named = {"H": self.H, "F": self.F}
+        if self.is_joint:
+            return named | {"h": self.h.fun, "f": self.f.fun}
+        noises = (("h", self.h), ("f", self.f))
+        return named | {f"{x}[{i}]": fun for x, all_ in noises for i, fun in enumerate(all_)}
+
+    @property
     def key(self) -> tuple[Any, ...]:
         """What a compiled step depends on: functions and what they read, not the parameters."""
-        functions = (self.H, self.F, self.constraints)
-        functions += (self.h.fun, self.f.fun) if self.is_joint else (*self.h, *self.f)
+        functions = (*self.functions.values(), self.constraints)
         functions += () if self.flow is None else (self.flow.map,)
         keys = (self.known(fun).key for fun in functions)
         return (*keys, self.shape, self.noise_shape, self.params is not None, self.time)

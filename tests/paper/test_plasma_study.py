@@ -1,13 +1,12 @@
 """The study of plasmas: what it runs, and that its claims can fail."""
 
-from importlib import import_module
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from dalembert.plasma import linear
-from dalembert.studies import OTHER_STUDIES, Result
+from dalembert.studies import OTHER_STUDIES, Result, plasma_study
 from dalembert.studies.plasma_claims import OPPOSITE, anisotropy_left, beam_slope
 from dalembert.studies.reproduce import override, reproduce
 
@@ -17,10 +16,9 @@ plasma = OTHER_STUDIES["plasma"]
 @pytest.fixture(scope="module")
 def studies():
     """Both sizes with few particles, for what does not depend on their number."""
-    module = import_module("dalembert.studies.plasma")
-    few = {size: dict.fromkeys(numbers, 2**10) for size, numbers in module.SIZES.items()}
+    few = {size: dict.fromkeys(numbers, 2**10) for size, numbers in plasma_study.SIZES.items()}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "SIZES", few)
+        patch.setattr(plasma_study, "SIZES", few)
         return {size: plasma(size) for size in few}
 
 

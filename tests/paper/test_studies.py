@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -26,9 +25,11 @@ from dalembert.studies import (
     Result,
     Study,
 )
+from dalembert.studies import lenard_bernstein_claims as lb_claims
+from dalembert.studies import lenard_bernstein_study as lb
 from dalembert.studies.claims import FIELDS, read_claims, unexplained, write_claims
 from dalembert.studies.curves import density_distance, expected_distance
-from dalembert.studies.lorentz import _change
+from dalembert.studies.lorentz_study import _change
 from dalembert.studies.report import write_report
 from dalembert.studies.reproduce import override, reproduce
 from dalembert.studies.statements import (
@@ -47,9 +48,6 @@ METHODS = {
     "lenard-bernstein": ["midpoint", "rs1"],
     "lorentz": ["heun", "rs2"],
 }
-
-lb = import_module("dalembert.studies.lenard_bernstein")
-lb_claims = import_module("dalembert.studies.lenard_bernstein_claims")
 
 NOTES = {"reference", "stationary"}
 """Claims that hold and have something else to say."""
@@ -380,7 +378,7 @@ def test_a_step_that_misses_the_save_times_is_refused():
 
 def test_cases_take_the_names_of_all_methods():
     assert Case("baoab", 0.1).tableau == da.baoab()
-    with pytest.raises(ValueError, match=r"no method 'hoin'; there are midpoint, .* baoab"):
+    with pytest.raises(ValueError, match=r"no method 'hoin': there are midpoint, .* baoab"):
         _ = Case("hoin", 0.1).tableau
 
 

@@ -18,6 +18,7 @@ import pytest
 import dalembert as da
 from dalembert.ensemble import blocks, progress
 from dalembert.ensemble.progress import ProgressBar, telling
+from dalembert.methods.coefficients import text_width
 
 KUBO = da.systems.damped_kubo()
 START = ([2.0], [0.0])
@@ -320,7 +321,7 @@ def test_wide_combining_and_control_letters_in_a_title(clock, terminal, monkeypa
     line = terminal.getvalue().removeprefix("\r")
     assert line.isprintable() or "\u0301" in line
     assert "\n" not in line and "\x1b" not in line
-    assert progress._width(line.partition(" |")[0]) == width and progress._width(line) < 90
+    assert text_width(line.partition(" |")[0]) == width and text_width(line) < 90
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])

@@ -170,7 +170,7 @@ def write(path: Any, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
     replace(path, lambda stream: encode(stream, header, arrays))
 
 
-def replace(path: Any, fill: Callable[[IO[bytes]], None]) -> None:
+def replace(path: Any, fill: Callable[[IO[bytes]], Any]) -> None:
     """Write a file of any kind by a function, likewise."""
     target = real_path(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
@@ -183,7 +183,7 @@ def replace(path: Any, fill: Callable[[IO[bytes]], None]) -> None:
             raise
 
 
-def write_directly(path: Path, fill: Callable[[IO[bytes]], None], named: Path) -> None:
+def write_directly(path: Path, fill: Callable[[IO[bytes]], Any], named: Path) -> None:
     """Write a file in its place and onto the disk; on an error nothing of it is left.
 
     Args:

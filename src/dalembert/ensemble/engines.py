@@ -23,14 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.caches import kept
-from dalembert.ensemble.march import (
-    Block,
-    Fast,
-    PathState,
-    Stretch,
-    accepted,
-    march_fast,
-)
+from dalembert.ensemble.march import Block, Fast, PathState, Stretch, accepted, march_fast
 from dalembert.ensemble.places import to_host
 from dalembert.ensemble.rounds import march_in_rounds
 from dalembert.noise import Noise

@@ -188,21 +188,15 @@ def describe_functions(
     def described(name: str, fun: Any, like: tuple[Any, ...]) -> str | None:
         return None if fun is None else _traced(unknown, name, fun, *like, orders=orders)
 
-    named = {"H": system.H, "F": system.F}
-    if not system.is_joint:
-        named |= {f"h[{i}]": fun for i, fun in enumerate(system.h)}
-        named |= {f"f[{i}]": fun for i, fun in enumerate(system.f)}
-    found = {name: described(name, fun, arguments) for name, fun in named.items()}
+    w = jax.ShapeDtypeStruct(system.noise_shape or (), dtype)
+    with_noises = (*arguments[: 2 + system.time], w, *params)
+    found = {
+        name: described(name, fun, with_noises if name in ("h", "f") else arguments)
+        for name, fun in system.functions.items()
+    }
     if system.constraints is not None:
         of_positions = (*arguments[:1], *params)
         found["constraints"] = described("constraints", system.constraints, of_positions)
-    if system.is_joint:
-        w = jax.ShapeDtypeStruct(system.noise_shape, dtype)
-        with_noises = (*arguments[: 2 + system.time], w, *params)
-        found |= {
-            name: described(name, terms.fun, with_noises)
-            for name, terms in (("h", system.h), ("f", system.f))
-        }
     if system.flow is not None:
         like = system.flow.arguments(arguments[0], *params or (None,))
         found["flow"] = _traced(unknown, "flow", system.flow.map, *like)

@@ -1,11 +1,11 @@
 """What was asked for in a run and what was collected for it, also as files have it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dalembert.statistics import Axis, Histogram, Mean, SampleMean, Statistic
+from dalembert.statistics import Axis, Binned, Histogram, Mean, SampleMean, Statistic
 from dalembert.statistics.statistic import Data, not_saved, restored
 
 AXIS_FIELDS = ("low", "high", "bins", "periodic")
@@ -16,6 +16,65 @@ class Observed(NamedTuple):
 
     statistic: Statistic
     data: Data
+
+
+class RunStatistics:
+    """What came of the statistics of a `Run`, or of a `TracedRun`, by the names of observables."""
+
+    def _results(self, door: str) -> dict[str, Any]:
+        """The results of the statistics that came through one argument of `simulate`."""
+        raise NotImplementedError
+
+    def _of_observables(
+        self, name: str, least: int, formula: Callable[[SampleMean], Any]
+    ) -> Mapping[str, Any]:
+        """One number of every observable, which takes at least so many paths."""
+        raise NotImplementedError
+
+    @property
+    def moments(self) -> dict[str, SampleMean]:
+        """Count, mean, sum of squared deviations, minimum and maximum per observable."""
+        return self._results("observe")
+
+    @property
+    def histograms(self) -> dict[str, Binned]:
+        """The histograms by name, with counts, edges and densities."""
+        return self._results("histograms")
+
+    @property
+    def statistics(self) -> dict[str, Any]:
+        """What came of the statistics that were asked for by `statistics=`."""
+        return self._results("statistics")
+
+    @property
+    def count(self) -> Any:
+        """Paths in the statistics at each time, shape (times,)."""
+        return next(iter(self.moments.values())).count.astype(int)
+
+    @property
+    def mean(self) -> Mapping[str, Any]:
+        """Sample means, shape (times, …) for each observable."""
+        return self._of_observables("the mean", 1, lambda m: m.mean)
+
+    @property
+    def variance(self) -> Mapping[str, Any]:
+        """Unbiased sample variances."""
+        return self._of_observables("the variance", 2, lambda m: m.variance)
+
+    @property
+    def stderr(self) -> Mapping[str, Any]:
+        """Standard errors of the means."""
+        return self._of_observables("the standard error", 2, lambda m: m.stderr)
+
+    @property
+    def minimum(self) -> Mapping[str, Any]:
+        """Smallest values."""
+        return self._of_observables("the minimum", 1, lambda m: m.minimum)
+
+    @property
+    def maximum(self) -> Mapping[str, Any]:
+        """Largest values."""
+        return self._of_observables("the maximum", 1, lambda m: m.maximum)
 
 
 def observed_from(provenance: Mapping[str, Any], by_key: Mapping[str, Data]) -> dict[str, Observed]:

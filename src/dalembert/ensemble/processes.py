@@ -12,12 +12,7 @@ import jax
 import numpy as np
 
 from dalembert.ensemble import archive
-from dalembert.ensemble.blocks import (
-    BlockResult,
-    Work,
-    pending_from_record,
-    pending_to_record,
-)
+from dalembert.ensemble.blocks import BlockResult, Work, pending_from_record, pending_to_record
 from dalembert.ensemble.tally import Tally
 
 __all__ = [

@@ -4,9 +4,10 @@ import os
 import sys
 import threading
 import time
-import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from dalembert.methods.coefficients import counted, text_width
 
 DELAY = 1.0
 """Seconds before the line appears: short runs need none."""
@@ -59,7 +60,7 @@ class ProgressBar:
         # A line that wraps could not be drawn over; the last column stays free for the cursor.
         columns = _columns() - 1
         line = self._line(now - self._started, columns)
-        width = _width(line)
+        width = text_width(line)
         # Ctrl-C can come before the line is written and after: what is to be wiped is known before.
         self._width = max(self._width, width)
         self._write("\r" + line + " " * (min(self._width, columns) - width))
@@ -82,18 +83,18 @@ class ProgressBar:
     def _line(self, seconds: float, columns: int) -> str:
         if self.busy:
             text = f"{self._title}: {self.busy}, {seconds:.0f} s"
-            return next((line for line in (_shown(text), self.busy) if _width(line) <= columns), "")
+            lines = (_shown(text), self.busy, "")
+            return next(line for line in lines if text_width(line) <= max(columns, 0))
         share = self.share
         rate = (self._done - self._at_start) / seconds
         left = _duration((self._total - self._done) / rate) if rate else "?"
         failed = f", {self.failed:,} failed" if self.failed else ""
-        number = self.workers
-        team = "" if number is None else f", {number:,} worker{'s' if number != 1 else ''}"
+        team = "" if self.workers is None else f", {counted(self.workers, 'worker')}"
         more = failed + team
         text = f"{share:4.0%} of {self._total:.3g} path-steps, {rate:.2e}/s, {left} left{more}"
         block = "█" if _shown("█") == "█" else "#"
         for title in (_shown(self._title + " "), ""):
-            room = min(columns - _width(title) - len(text) - 3, WIDTH)
+            room = min(columns - text_width(title) - len(text) - 3, WIDTH)
             if room >= LEAST_WIDTH:
                 return f"{title}|{block * int(share * room):<{room}}| {text}"
         short = f"{share:.0%}, {left} left"
@@ -128,12 +129,6 @@ def _shown(text: str) -> str:
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
     known = text.encode(encoding, "replace").decode(encoding)
     return "".join(letter if letter.isprintable() else "?" for letter in known)
-
-
-def _width(text: str) -> int:
-    """Columns that a text takes: two for a wide letter, none for an accent of its own."""
-    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
-    return len(text) + wide - sum(unicodedata.combining(letter) > 0 for letter in text)
 
 
 def _duration(seconds: float) -> str:

@@ -123,13 +123,7 @@ def make_payload(ready: Ready, workers: int | None, engine: Any, shard: bool) ->
 
 
 def _parts(settings: Settings, engine: Any) -> Iterator[tuple[str, Any]]:
-    system = settings.system
-    yield from (("H", system.H), ("F", system.F), ("params", system.params))
-    for name, terms in (("h", system.h), ("f", system.f)):
-        if system.is_joint:
-            yield name, terms
-        else:
-            yield from ((f"{name}[{i}]", fun) for i, fun in enumerate(terms))
+    yield from (*settings.system.functions.items(), ("params", settings.system.params))
     yield from ((in_words(key), statistic) for key, statistic in settings.statistics)
     what = "the sampler" if callable(settings.initial) else "the initial state"
     yield from ((what, settings.initial), ("the method", settings.method))

@@ -21,12 +21,7 @@ WAITING = np.int32(-1)
 
 
 def retaken(
-    compiled: Compiled,
-    state: PathState,
-    hard: np.ndarray,
-    block: Block,
-    steps: range,
-    group: int,
+    compiled: Compiled, state: PathState, hard: np.ndarray, block: Block, steps: range, group: int
 ) -> PathState:
     """All paths, after the hard ones, still before these steps, have taken them.
 

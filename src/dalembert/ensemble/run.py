@@ -1,6 +1,6 @@
 """The result of a simulation: statistics with standard errors, failures and provenance."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -10,8 +10,9 @@ import numpy as np
 
 from dalembert.ensemble import archive
 from dalembert.ensemble.failures import Failures
-from dalembert.ensemble.observed import Observed, observed_before, observed_from
-from dalembert.statistics import Binned, SampleMean
+from dalembert.ensemble.observed import Observed, RunStatistics, observed_before, observed_from
+from dalembert.methods.coefficients import counted
+from dalembert.statistics import SampleMean
 from dalembert.statistics.observing import at_door, data_from_record, data_to_record
 from dalembert.statistics.stop_times import Stopped
 from dalembert.system import System
@@ -52,7 +53,7 @@ class _OfObservables(Mapping[str, np.ndarray]):
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class Run(RunStatistics):
     """What came out of `simulate`.
 
     Attributes:
@@ -87,14 +88,13 @@ class Run:
     stop_times: np.ndarray | None = None
 
     def _results(self, door: str) -> dict[str, Any]:
-        """The results of the statistics that came through one argument of `simulate`."""
         found = at_door(door, self.observed)
         return {name: s.result(data, self.t) for name, (s, data) in found.items()}
 
-    @property
-    def statistics(self) -> dict[str, Any]:
-        """What came of the statistics that were asked for by `statistics=`."""
-        return self._results("statistics")
+    def _of_observables(
+        self, name: str, least: int, formula: Callable[[SampleMean], np.ndarray]
+    ) -> Mapping[str, np.ndarray]:
+        return _OfObservables(self, name, least, formula)
 
     @property
     def stopped(self) -> Stopped:
@@ -103,11 +103,6 @@ class Run:
         if not isinstance(found, Stopped):
             raise AttributeError("no path of this run stops: give simulate(…, stop=event).")
         return found._replace(t=self.stop_times)
-
-    @property
-    def moments(self) -> dict[str, SampleMean]:
-        """Count, mean, sum of squared deviations, minimum and maximum per observable."""
-        return self._results("observe")
 
     @property
     def counts(self) -> dict[str, np.ndarray]:
@@ -120,44 +115,9 @@ class Run:
         }
 
     @property
-    def count(self) -> np.ndarray:
-        """Paths in the statistics at each time, shape (times,)."""
-        return next(iter(self.moments.values())).count.astype(int)
-
-    @property
     def failed(self) -> int:
         """Number of paths that left the statistics before the end."""
         return self.failures.total
-
-    @property
-    def mean(self) -> Mapping[str, np.ndarray]:
-        """Sample means, shape (times, …) for each observable."""
-        return _OfObservables(self, "the mean", 1, lambda m: m.mean)
-
-    @property
-    def variance(self) -> Mapping[str, np.ndarray]:
-        """Unbiased sample variances."""
-        return _OfObservables(self, "the variance", 2, lambda m: m.variance)
-
-    @property
-    def stderr(self) -> Mapping[str, np.ndarray]:
-        """Standard errors of the means."""
-        return _OfObservables(self, "the standard error", 2, lambda m: m.stderr)
-
-    @property
-    def minimum(self) -> Mapping[str, np.ndarray]:
-        """Smallest values."""
-        return _OfObservables(self, "the minimum", 1, lambda m: m.minimum)
-
-    @property
-    def maximum(self) -> Mapping[str, np.ndarray]:
-        """Largest values."""
-        return _OfObservables(self, "the maximum", 1, lambda m: m.maximum)
-
-    @property
-    def histograms(self) -> dict[str, Binned]:
-        """The histograms by name, with counts, edges and densities."""
-        return self._results("histograms")
 
     def save(self, path: Any) -> None:
         """Write the run to one `.npz` file, replacing an existing one when it is complete.
@@ -318,12 +278,12 @@ class Run:
         of = self.provenance
         title = (
             f"Run of {of['system']['name']} with {of['method']['name']}: "
-            f"{_plural(of['paths'] if of['only'] is None else len(of['only']), 'path')} to "
+            f"{counted(of['paths'] if of['only'] is None else len(of['only']), 'path')} to "
             f"t = {of['t_end']:g} in steps of {of['dt']:g}, "
-            f"{_plural(of['system']['noises'], 'noise')}, seed {of['seed']}"
+            f"{counted(of['system']['noises'], 'noise')}, seed {of['seed']}"
         )
         solved = (
-            f"largest residual {self.residual:.1e}, at most {_plural(self.iterations, 'iteration')}"
+            f"largest residual {self.residual:.1e}, at most {counted(self.iterations, 'iteration')}"
         )
         rows = [("failed paths", str(self.failures)), ("stage equations", solved)]
         if self.truncated:
@@ -336,10 +296,6 @@ class Run:
         apart = f" ({compiling:.3g} s of it to compile)" if compiling else ""
         speed = f"{rate:.3g} path-steps/s on {of['device']}, {of['code']}"
         return title, [*rows, ("time", f"{of['seconds']:.3g} s{apart}, {speed}")]
-
-
-def _plural(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def load(path: Any) -> Run:

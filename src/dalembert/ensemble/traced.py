@@ -18,10 +18,10 @@ from jax import lax
 
 from dalembert.ensemble.identity import describe_functions
 from dalembert.ensemble.initial import check_state_shape, number_words, sampled_state
+from dalembert.ensemble.observed import RunStatistics
 from dalembert.ensemble.settings import Settings
 from dalembert.noise import initial_key, seed_words
 from dalembert.precision import cast
-from dalembert.statistics import Binned, SampleMean
 from dalembert.statistics.observing import Observing, at_door
 from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.stepper import make_stepper
@@ -33,7 +33,7 @@ from dalembert.stepping.stepper import make_stepper
     meta_fields=[],
 )
 @dataclass(frozen=True)
-class TracedRun:
+class TracedRun(RunStatistics):
     """What comes out of `simulate` inside jit, vmap or grad: the numbers of a `Run`, as JAX arrays.
 
     It can be returned from a transformed function. Statistics of too few paths are NaN instead of
@@ -59,50 +59,11 @@ class TracedRun:
     q: Any
     p: Any
 
-    @property
-    def moments(self) -> dict[str, SampleMean]:
-        """Count, mean, sum of squared deviations, minimum and maximum per observable."""
-        return at_door("observe", self.results)
+    def _results(self, door: str) -> dict[str, Any]:
+        return at_door(door, self.results)
 
-    @property
-    def histograms(self) -> dict[str, Binned]:
-        """The histograms by name, with counts, edges and densities."""
-        return at_door("histograms", self.results)
-
-    @property
-    def statistics(self) -> dict[str, Any]:
-        """What came of the statistics that were asked for by `statistics=`."""
-        return at_door("statistics", self.results)
-
-    @property
-    def count(self) -> Any:
-        """Paths in the statistics at each time, shape (times,)."""
-        return next(iter(self.moments.values())).count.astype(int)
-
-    @property
-    def mean(self) -> dict[str, Any]:
-        """Sample means, shape (times, …) for each observable."""
-        return {name: m.mean for name, m in self.moments.items()}
-
-    @property
-    def variance(self) -> dict[str, Any]:
-        """Unbiased sample variances."""
-        return {name: m.variance for name, m in self.moments.items()}
-
-    @property
-    def stderr(self) -> dict[str, Any]:
-        """Standard errors of the means."""
-        return {name: m.stderr for name, m in self.moments.items()}
-
-    @property
-    def minimum(self) -> dict[str, Any]:
-        """Smallest values."""
-        return {name: m.minimum for name, m in self.moments.items()}
-
-    @property
-    def maximum(self) -> dict[str, Any]:
-        """Largest values."""
-        return {name: m.maximum for name, m in self.moments.items()}
+    def _of_observables(self, name: str, least: int, formula: Any) -> dict[str, Any]:
+        return {name: formula(m) for name, m in self.moments.items()}
 
 
 class _Paths(NamedTuple):

@@ -39,6 +39,16 @@ METHODS: dict[str, Callable[[], Method]] = {
     )
 }
 
+
+def method_of(given: Method | str) -> Method:
+    """A method as it is, or the one of a name."""
+    if not isinstance(given, str):
+        return given
+    if given not in METHODS:
+        raise ValueError(f"there is no method {given!r}: there are {', '.join(METHODS)}.")
+    return METHODS[given]()
+
+
 __all__ = [
     "METHODS",
     "AdditiveTableau",

@@ -56,9 +56,7 @@ class AdditiveTableau(Tableau):
     shares_stages = True
     convergence: ClassVar[Convergence] = "mean-square"
     requires: ClassVar[frozenset[str]] = frozenset({"additive noise"})
-    _matrices = ("a",)
     _vectors = ("alpha", "omega", "zeta")
-    _sums: ClassVar = {"alpha": 1.0}
     _layout = ((("a", "alpha"),), ((None, "omega"), (None, "zeta")))
 
     def rows(self, noises: int) -> StageSystem:

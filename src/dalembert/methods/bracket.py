@@ -78,10 +78,6 @@ class BracketTableau(Tableau):
 
     family = "Runge–Kutta along brackets"
     convergence: ClassVar[Convergence] = "mean-square"
-    _matrices = ("a",)
-    _vectors = ("alpha",)
-    _sums: ClassVar = {"alpha": 1.0}
-    _layout = ((("a", "alpha"),),)
 
     def __post_init__(self) -> None:
         super().__post_init__()

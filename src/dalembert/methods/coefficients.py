@@ -60,6 +60,11 @@ def number_text(x: float) -> str:
     return f"{x:.6g}"
 
 
+def counted(n: int, noun: str) -> str:
+    """A number and what it counts, in the plural if need be."""
+    return f"{n:,} {noun}" + ("" if n == 1 else "s")
+
+
 def parameter(name: str, value: Any) -> float:
     """A free parameter of a family of methods, as a float."""
     try:
@@ -74,8 +79,9 @@ def parameter(name: str, value: Any) -> float:
 
 
 def text_width(text: str) -> int:
-    """Width of ``text`` on a terminal: the bar of b̄ takes no column of its own."""
-    return sum(not unicodedata.combining(character) for character in text)
+    """Columns of ``text`` on a terminal: two for a wide letter, none for the bar of b̄."""
+    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
+    return wide + sum(not unicodedata.combining(letter) for letter in text)
 
 
 def gauss_coefficients() -> list[list[Number]]:
@@ -94,12 +100,13 @@ class Tableau(Method):
     alpha: Vector
     convergence: ClassVar[Convergence]
     # The s x s matrices, the weight vectors, and the sums that consistency asks of the weights.
-    # Every family has the vector alpha; its length is the number of stages.
-    _matrices: ClassVar[tuple[str, ...]]
-    _vectors: ClassVar[tuple[str, ...]]
-    _sums: ClassVar[dict[str, float]]
+    # Every family has the vector alpha; its length is the number of stages. As it is here, a family
+    # has one matrix.
+    _matrices: ClassVar[tuple[str, ...]] = ("a",)
+    _vectors: ClassVar[tuple[str, ...]] = ("alpha",)
+    _sums: ClassVar[dict[str, float]] = {"alpha": 1.0}
     # Rows of the printed tableau: pairs (matrix, weights below it), None where nothing is printed.
-    _layout: ClassVar[tuple[tuple[tuple[str | None, str | None], ...], ...]]
+    _layout: ClassVar[tuple[tuple[tuple[str | None, str | None], ...], ...]] = ((("a", "alpha"),),)
     _explicit: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -143,8 +150,7 @@ class Tableau(Method):
         return f"{type(self).__name__}(name={self.name!r}, stages={self.stages})"
 
     def __str__(self) -> str:
-        stages = "1 stage" if self.stages == 1 else f"{self.stages} stages"
-        lines = [f"{self.name}: {self.family}, {stages}"]
+        lines = [f"{self.name}: {self.family}, {counted(self.stages, 'stage')}"]
         for row in self._layout:
             lines += ["", *self._draw(row)]
         return "\n".join(lines)
@@ -152,9 +158,6 @@ class Tableau(Method):
     def _key(self) -> tuple[Any, ...]:
         others = {k: value for k, value in vars(self).items() if k not in self.coefficients}
         return (type(self), *others.values(), *(a.tobytes() for a in self.coefficients.values()))
-
-    def _who(self) -> str:
-        return f"{type(self).__name__} {self.name!r}"
 
     def _coerce(self, key: str, value: Any) -> Array:
         try:

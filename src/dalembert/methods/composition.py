@@ -51,10 +51,6 @@ class NinomiyaVictoirTableau(Tableau):
 
     family = "Ninomiya–Victoir composition"
     convergence: ClassVar[Convergence] = "weak"
-    _matrices = ("a",)
-    _vectors = ("alpha",)
-    _sums: ClassVar = {"alpha": 1.0}
-    _layout = ((("a", "alpha"),),)
 
     def rows(self, noises: int) -> StageSystem:
         """The stages of flow after flow; what earlier flows have done is in all later stages."""

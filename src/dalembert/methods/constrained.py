@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 from dalembert.methods.langevin import FlowOfLetter, LangevinSplitting, rows_of_flows
 from dalembert.methods.mean_square import midpoint, stormer_verlet
@@ -41,21 +41,17 @@ class ProjectedMethod(Method):
     def __post_init__(self) -> None:
         if not isinstance(self.inner, Method) or self.inner.parts:
             raise TypeError(
-                f"ProjectedMethod {self.name!r}: inner must be a method without projections, such "
+                f"{self._who()}: inner must be a method without projections, such "
                 f"as da.stormer_verlet(), not {self.inner!r}"
             )
         if self.inner.requires:
             raise ValueError(
-                f"ProjectedMethod {self.name!r}: {self.inner.name} asks for more than constraints "
+                f"{self._who()}: {self.inner.name} asks for more than constraints "
                 "leave of a system; take a mean-square or weak tableau, or da.g_baoab()"
             )
         if self.convergence is None:
             object.__setattr__(self, "convergence", self.inner.convergence)
-        if self.convergence not in get_args(Convergence):
-            raise ValueError(
-                f"ProjectedMethod {self.name!r}: convergence must be one of "
-                f"{get_args(Convergence)}, not {self.convergence!r}"
-            )
+        self._check_convergence()
 
     @property
     def shares_stages(self) -> bool:
@@ -139,8 +135,7 @@ class GeodesicSplitting(Method):
         steps = self.geodesic_steps
         if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
             raise ValueError(
-                f"GeodesicSplitting {self.name!r}: geodesic_steps must be a whole number, at "
-                f"least 1, not {steps!r}"
+                f"{self._who()}: geodesic_steps must be a whole number, at least 1, not {steps!r}"
             )
         _ = self.unconstrained
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any, ClassVar, NamedTuple, get_args
+from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 
@@ -182,14 +182,10 @@ class LangevinSplitting(Method):
             set(counts) == set("ACD") and counts["C"] == 1
         ):
             raise ValueError(
-                f"LangevinSplitting {self.name!r}: the word {self.word!r} must be made of A, B and "
+                f"{self._who()}: the word {self.word!r} must be made of A, B and "
                 "one or two O, or of A, D and one C, for example 'BAOAB' or 'DACAD'"
             )
-        if self.convergence not in get_args(Convergence):
-            raise ValueError(
-                f"LangevinSplitting {self.name!r}: convergence must be one of "
-                f"{get_args(Convergence)}, not {self.convergence!r}"
-            )
+        self._check_convergence()
 
     @property
     def is_symmetric(self) -> bool:

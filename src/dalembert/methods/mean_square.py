@@ -13,13 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dalembert.methods.coefficients import Matrix, Number, Tableau, Vector, parameter
-from dalembert.methods.conditions import (
-    Residuals,
-    conjugacy_residual,
-    failing,
-    residual,
-    row_sums,
-)
+from dalembert.methods.conditions import Residuals, conjugacy_residual, failing, residual, row_sums
 from dalembert.methods.method import LAGRANGE_DALEMBERT, Convergence, Promises, orders
 from dalembert.methods.stages import DT, DW, FieldTerm, StageSystem, along, along_noises, assemble
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from dalembert.methods.conditions import Residuals
 from dalembert.methods.stages import StageSystem
@@ -147,6 +147,16 @@ class Method(ABC):
 
     def __str__(self) -> str:
         return f"{self.name}: {self.family}"
+
+    def _who(self) -> str:
+        return f"{type(self).__name__} {self.name!r}"
+
+    def _check_convergence(self) -> None:
+        if self.convergence not in get_args(Convergence):
+            raise ValueError(
+                f"{self._who()}: convergence must be one of {get_args(Convergence)}, not "
+                f"{self.convergence!r}"
+            )
 
 
 @lru_cache(maxsize=256)

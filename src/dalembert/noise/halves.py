@@ -6,13 +6,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from dalembert.noise.increments import Group, Increments, Kind, Noise
+from dalembert.noise.increments import Group, Increments, Noise
 from dalembert.noise.kinds import Gaussian
 from dalembert.noise.philox import Integer
 
 
 @dataclass(frozen=True)
-class Halves(Kind):
+class Halves(Noise):
     """The increments of both halves of a step, and those of the whole step from them.
 
     Every field of the increments has an axis of three in front: first half, second half, whole,
@@ -25,7 +25,7 @@ class Halves(Kind):
     of: Noise = field(default_factory=Gaussian)
 
     @property
-    def together(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def together(self) -> int:
         return self.of.together // 2
 
     @property

@@ -1,8 +1,7 @@
 """What a step is given of the noise, and what every kind of noise has to know."""
 
-from collections.abc import Callable
 from math import isfinite
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -64,34 +63,32 @@ def real_increments(given: Increments) -> Increments:
     return Increments(**{name: real(name, value) for name, value in given._asdict().items()})
 
 
-class Noise(Protocol):
-    """A kind of noise. `check` takes the keywords dt, steps, paths and noises in every kind."""
+class Noise:
+    """A kind of noise: a frozen record that says what it offers, draws it, and describes itself.
 
-    @property
-    def offers(self) -> frozenset[str]: ...
+    `check` takes the keywords dt, steps, paths and noises in every kind.
 
-    @property
-    def together(self) -> int: ...
+    Attributes:
+        offers: the fields of `Increments` that a method may ask for.
+        together: how many consecutive steps share random words.
+    """
 
-    @property
-    def check(self) -> Callable[..., None]: ...
-
-    def draw(
-        self, seed: Integer, path: Integer, step: Integer, dt: Any, noises: int, dtype: Any
-    ) -> Increments: ...
+    offers: Any
+    together: Any = 4
 
     def draw_together(
         self, seed: Integer, path: Integer, number: Integer, dt: Any, noises: int, dtype: Any
-    ) -> Group: ...
+    ) -> Group:
+        """The increments of one path over the n-th group of steps."""
+        raise NotImplementedError
 
-    def describe(self) -> str: ...
+    def describe(self) -> str:
+        """One line of provenance."""
+        raise NotImplementedError
 
-
-class Kind:
-    """One step as one of a group."""
-
-    draw_together: Callable[..., Group]
-    together = 4
+    def check(self, dt: float, steps: int = 1, paths: int = 1, noises: int = 1) -> None:
+        """Refuse a step size or a size of run for which this noise is not defined."""
+        check_run(dt, steps, paths, noises)
 
     def draw(
         self, seed: Integer, path: Integer, step: Integer, dt: Any, noises: int, dtype: Any

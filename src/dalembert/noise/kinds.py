@@ -25,15 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.noise.areas import MAX_AREA_TERMS, levy_areas, numbers_of_areas
-from dalembert.noise.increments import (
-    Group,
-    Increments,
-    Kind,
-    Noise,
-    check_run,
-    real_increments,
-    usable,
-)
+from dalembert.noise.increments import Group, Increments, Noise, real_increments, usable
 from dalembert.noise.philox import (
     Integer,
     Stream,
@@ -66,7 +58,7 @@ def mixed_increments(three: Any, two: Any, numpy: Any = jnp) -> Any:
 
 
 @dataclass(frozen=True)
-class Gaussian(Kind):
+class Gaussian(Noise):
     """ΔW = √h χ and ΔZ = h^{3/2}/2 (χ + η/√3) with χ, η independent N(0, 1).
 
     truncation=k (k ≥ 1, off by default) replaces ΔW outside [−A, A] by ±A, A = √(2 k h |ln h|), for
@@ -140,7 +132,7 @@ class Gaussian(Kind):
 
     def check(self, dt: float, steps: int = 1, paths: int = 1, noises: int = 1) -> None:
         """Refuse a step size or a size of run for which this noise is not defined."""
-        check_run(dt, steps, paths, noises)
+        super().check(dt, steps, paths, noises)
         if self.truncation is not None and dt >= 1:
             raise ValueError(
                 f"dt={dt} with truncation={self.truncation}: the bound sqrt(2 k dt |ln dt|) needs "
@@ -172,7 +164,7 @@ def _without_die(word: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class ThreePoint(Kind):
+class ThreePoint(Noise):
     """Î_k = ±√(3h) with probability 1/6 each, else 0; mixed I_kl from Ĩ_k = ±√h.
 
         I_kl = Î_k Ĩ_l for l < k,  −Î_l Ĩ_k for l > k,  0 for l = k
@@ -183,10 +175,6 @@ class ThreePoint(Kind):
     """
 
     together = 8
-
-    def check(self, dt: float, steps: int = 1, paths: int = 1, noises: int = 1) -> None:
-        """Refuse a step size or a size of run for which this noise is not defined."""
-        check_run(dt, steps, paths, noises)
 
     @property
     def offers(self) -> frozenset[str]:
@@ -231,12 +219,8 @@ class Signs(ThreePoint):
 
 
 @dataclass(frozen=True)
-class Zero(Kind):
+class Zero(Noise):
     """No noise: a method's step becomes its deterministic limit."""
-
-    def check(self, dt: float, steps: int = 1, paths: int = 1, noises: int = 1) -> None:
-        """Refuse a step size or a size of run for which this noise is not defined."""
-        check_run(dt, steps, paths, noises)
 
     @property
     def offers(self) -> frozenset[str]:
@@ -256,7 +240,7 @@ class Zero(Kind):
 
 
 @dataclass(frozen=True, eq=False)
-class Recorded(Kind):
+class Recorded(Noise):
     """Increments given as arrays: dW of shape (steps, m) for all paths, or (paths, steps, m).
 
     The other fields have the same leading axes. Inside a compiled run an index past the end cannot
@@ -299,7 +283,9 @@ class Recorded(Kind):
         first = np.uint32(self.together) * jnp.asarray(step_word(number), jnp.uint32)
         return tuple(one(first + np.uint32(k)) for k in range(self.together))
 
-    def check(self, steps: int, paths: int, noises: int, dt: float | None = None) -> None:
+    def check(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, steps: int, paths: int, noises: int, dt: float | None = None
+    ) -> None:
         """Refuse a run that asks for more than was recorded."""
         self._check_shapes(noises)
         shape = np.shape(self.increments.dW)

@@ -23,11 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from dalembert.elementary import (
-    cos_of_quarter,
-    rough_log,
-    sin_of_quarter,
-)
+from dalembert.elementary import cos_of_quarter, rough_log, sin_of_quarter
 
 Array: TypeAlias = jax.Array | np.ndarray
 Integer: TypeAlias = int | np.integer | Array | tuple[Array, Array]

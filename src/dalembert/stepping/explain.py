@@ -7,6 +7,7 @@ import jax
 
 from dalembert.dependence import Degree
 from dalembert.driven import degree_in_time
+from dalembert.methods.coefficients import counted
 from dalembert.stepping.block_solver import BlockSolver
 from dalembert.stepping.constrained import ConstrainedStepper
 from dalembert.stepping.plan import Node
@@ -177,8 +178,3 @@ def _regime(stepper: Stepper) -> str:
         if all(s.width for s in stepper.solvers if s.block.unknowns):
             how = "Newton, entry by entry or particle by particle"
     return f"arrays, {how} ({stepper.notice})"
-
-
-def counted(n: int, noun: str) -> str:
-    """A number and what it counts, in the plural if need be."""
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

@@ -1,14 +1,15 @@
 """What some methods ask of a system: additive noise, or the form of a Langevin equation."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.caches import kept
+from dalembert.caches import kept_by
 from dalembert.dependence import Degree, degrees
 from dalembert.driven import degree_in_time
 from dalembert.methods import Method
@@ -70,12 +71,11 @@ def why_not_additive(system: System) -> str:
 def _find_out(system: System, requirement: str) -> str:
     if requirement == "constraints" and not system.constraint_count:
         return "it has no constraints"
-    fields = system.fields
-    return _why_not(fields, fields.key, requirement)
+    return _why_not(system.fields, requirement)
 
 
-@kept
-def _why_not(system: System, key: Hashable, requirement: str) -> str:
+@kept_by(attrgetter("key"))
+def _why_not(system: System, requirement: str) -> str:
     z = jax.ShapeDtypeStruct((system.dim,), np.float64)
     with jax.enable_x64(True):
         dependence = find_dependence(system, z)

@@ -6,12 +6,12 @@ of the same records.
 
 from dalembert.studies.claims import Claim, ClaimList
 from dalembert.studies.figures import Figure, Image, Line, Panel
-from dalembert.studies.kubo import kubo
-from dalembert.studies.lenard_bernstein import lenard_bernstein
-from dalembert.studies.lorentz import lorentz
-from dalembert.studies.plasma import plasma
+from dalembert.studies.kubo_study import kubo
+from dalembert.studies.lenard_bernstein_study import lenard_bernstein
+from dalembert.studies.lorentz_study import lorentz
+from dalembert.studies.plasma_study import plasma
 from dalembert.studies.study import Case, Part, Result, Study
-from dalembert.studies.van_der_pol import van_der_pol
+from dalembert.studies.van_der_pol_study import van_der_pol
 
 __all__ = [
     "OTHER_STUDIES",

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from dalembert.ensemble import archive
+
 FIELDS = ("id", "experiment", "statement", "measured", "expected", "tolerance", "holds", "note")
 
 
@@ -134,10 +136,8 @@ def write_claims(path: Any, claims: Iterable[Claim]) -> None:
         for name, value in row.items():
             if isinstance(value, float) and not abs(value) < float("inf"):
                 row[name] = None
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.partial")
-    partial.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    partial.replace(target)
+    text = json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
+    archive.replace(path, lambda stream: stream.write(text.encode()))
 
 
 def read_claims(path: Any) -> list[Claim]:

@@ -23,7 +23,7 @@ from dalembert.ensemble.run import Run
 from dalembert.ensemble.settings import make_settings
 from dalembert.ensemble.sigterm import Terminated, ending_on_sigterm
 from dalembert.ensemble.simulate import prepare
-from dalembert.methods import METHODS, Method
+from dalembert.methods import Method, method_of
 from dalembert.noise import Noise
 from dalembert.statistics import Histogram
 from dalembert.studies.claims import Claim
@@ -51,11 +51,7 @@ class Case:
 
     @property
     def tableau(self) -> Method:
-        if not isinstance(self.method, str):
-            return self.method
-        if self.method not in METHODS:
-            raise ValueError(f"no method {self.method!r}; there are {', '.join(METHODS)}")
-        return METHODS[self.method]()
+        return method_of(self.method)
 
     @property
     def family(self) -> str:

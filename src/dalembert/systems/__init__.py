@@ -58,36 +58,22 @@ __all__ = [
     "van_der_pol",
 ]
 
-FEW: dict[str, Callable[..., System]] = {
-    "damped_kubo": damped_kubo,
-    "van_der_pol": van_der_pol,
-    "lenard_bernstein": lenard_bernstein,
-    "lorentz": lorentz,
-    "langevin": langevin,
-    "pendulum": pendulum,
-    "two_noise": two_noise,
-    "planar": planar,
-}
+
+def _by_name(*systems: Callable[..., System]) -> dict[str, Callable[..., System]]:
+    return {make.__name__: make for make in systems}
+
+
+FEW = _by_name(
+    *(damped_kubo, van_der_pol, lenard_bernstein, lorentz, langevin, pendulum, two_noise, planar)
+)
 """Ready-made systems of few degrees of freedom by name."""
 
-MANY: dict[str, Callable[..., System]] = {
-    "heat_chain": heat_chain,
-    "fput": fput,
-    "phi4": phi4,
-    "lennard_jones": lennard_jones,
-    "polymer": polymer,
-    "stochastic_wave": stochastic_wave,
-}
+MANY = _by_name(heat_chain, fput, phi4, lennard_jones, polymer, stochastic_wave)
 """Ready-made systems of many degrees of freedom by name; each has one function for all noises."""
 
-CONSTRAINED: dict[str, Callable[..., System]] = {
-    "spherical_pendulum": spherical_pendulum,
-    "brownian_sphere": brownian_sphere,
-    "double_pendulum": double_pendulum,
-    "ring": ring,
-    "jointed_chain": jointed_chain,
-    "triangles": triangles,
-}
+CONSTRAINED = _by_name(
+    *(spherical_pendulum, brownian_sphere, double_pendulum, ring, jointed_chain, triangles)
+)
 """Ready-made systems with constraints by name; only methods for constraints take them."""
 
 SYSTEMS = FEW | MANY | CONSTRAINED

@@ -9,7 +9,7 @@ import numpy as np
 
 from dalembert.precision import is_traced, with_precision
 
-__all__ = ["Params", "exact", "parameters", "require"]
+__all__ = ["Params", "above_zero", "at_least_zero", "exact", "parameters", "require"]
 
 Params = Mapping[str, Any]
 """The parameters of a system by name, as its functions receive them."""
@@ -33,6 +33,19 @@ def require(name: str, value: Any, need: str, holds: Callable[[Any], Any], advic
     """Refuse a parameter that is out of range; a traced one has no value yet and passes."""
     if not is_traced(value) and not np.all(holds(np.asarray(value, np.float64))):
         raise ValueError(f"{name} is {value}, but must be {need}: {advice}.")
+
+
+def above_zero(advice: str, **values: Any) -> dict[str, Any]:
+    """Refuse parameters that are not above 0; gives them back by name."""
+    for name, value in values.items():
+        require(name, value, "above 0", lambda v: v > 0, advice)
+    return values
+
+
+def at_least_zero(advice: str, **values: Any) -> None:
+    """Refuse parameters below 0."""
+    for name, value in values.items():
+        require(name, value, "at least 0", lambda v: v >= 0, advice)
 
 
 def exact(fun: Callable[..., Any], *args: Any) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 
 from dalembert.precision import is_traced
 from dalembert.system import System
-from dalembert.systems._parameters import Params, parameters, require
+from dalembert.systems._parameters import Params, at_least_zero, parameters
 
 __all__ = ["friction", "grid", "kicks", "with_thermostat"]
 
@@ -36,8 +36,8 @@ def with_thermostat(
     **values: Any,
 ) -> System:
     """A Langevin equation for H; for γ = 0 the Hamiltonian system alone, without γ and T."""
-    require("gamma", gamma, "at least 0", lambda v: v >= 0, "it is a friction rate")
-    require("temperature", temperature, "at least 0", lambda v: v >= 0, "the noise is √(2γmT)")
+    at_least_zero("it is a friction rate", gamma=gamma)
+    at_least_zero("the noise is √(2γmT)", temperature=temperature)
     if not is_traced(gamma) and np.all(np.asarray(gamma) == 0):
         params = parameters(**values)
         told = {"invariants": {"energy": H}, "constraints": constraints}

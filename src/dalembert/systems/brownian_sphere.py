@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from dalembert.system import System
-from dalembert.systems._parameters import Params, exact, require
+from dalembert.systems._parameters import Params, above_zero, exact
 from dalembert.systems._thermal import with_thermostat
 from dalembert.systems.spherical_pendulum import on_sphere
 
@@ -17,11 +17,7 @@ def _H(q: Any, p: Any, params: Params) -> Any:
 
 
 def brownian_sphere(
-    field: Any = 2.0,
-    gamma: Any = 1.0,
-    temperature: Any = 1.0,
-    length: Any = 1.0,
-    mass: Any = 1.0,
+    field: Any = 2.0, gamma: Any = 1.0, temperature: Any = 1.0, length: Any = 1.0, mass: Any = 1.0
 ) -> System:
     """Brownian motion with inertia on a sphere, in a uniform field.
 
@@ -43,15 +39,13 @@ def brownian_sphere(
     that ⟨z⟩ = −l (coth(al/T) − T/(al)), see `mean_height`, and ⟨|p|²⟩ = 2mT.
     Source: `LeimkuhlerMatthews2016`.
     """
-    for name, value in (("length", length), ("mass", mass)):
-        require(name, value, "above 0", lambda v: v > 0, "the constraint is |q| = length")
-    numbers = {"field": field, "length": length, "mass": mass}
+    numbers = {"field": field, **above_zero("it is a length or a mass", length=length, mass=mass)}
     return with_thermostat(_H, 3, "brownian_sphere", gamma, temperature, on_sphere, **numbers)
 
 
 def mean_height(field: Any = 2.0, temperature: Any = 1.0, length: Any = 1.0) -> Any:
     """The stationary mean of z, −l (coth x − 1/x) with x = al/T."""
-    require("temperature", temperature, "above 0", lambda v: v > 0, "the density is exp(-H/T)")
+    above_zero("the density is exp(-H/T)", temperature=temperature)
 
     def value(a: Any, T: Any, l: Any) -> Any:
         x = a * l / T

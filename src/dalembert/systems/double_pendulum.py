@@ -7,7 +7,7 @@ import numpy as np
 
 from dalembert.constraints import missed_length
 from dalembert.system import System
-from dalembert.systems._parameters import Params, require
+from dalembert.systems._parameters import Params, above_zero
 from dalembert.systems._thermal import with_thermostat
 
 __all__ = ["angle_density", "double_pendulum", "double_pendulum_start", "fold"]
@@ -24,11 +24,7 @@ def _H(q: Any, p: Any, params: Params) -> Any:
 
 
 def double_pendulum(
-    gravity: Any = 1.0,
-    length: Any = 1.0,
-    mass: Any = 1.0,
-    gamma: Any = 0.0,
-    temperature: Any = 1.0,
+    gravity: Any = 1.0, length: Any = 1.0, mass: Any = 1.0, gamma: Any = 0.0, temperature: Any = 1.0
 ) -> System:
     """Double pendulum with equal rods and masses, in Cartesian coordinates, q of shape (2, 2).
 
@@ -52,9 +48,10 @@ def double_pendulum(
     metric, and stiff springs in the place of rods would have no such factor.
     Source: `HairerLubichWanner2006`, section VII.1; `FrenkelSmit2002`, chapter 15.
     """
-    for name, value in (("length", length), ("mass", mass)):
-        require(name, value, "above 0", lambda v: v > 0, "the rods have this length")
-    numbers = {"gravity": gravity, "length": length, "mass": mass}
+    numbers = {
+        "gravity": gravity,
+        **above_zero("it is a length or a mass", length=length, mass=mass),
+    }
     name = "double_pendulum"
     return with_thermostat(_H, (2, 2), name, gamma, temperature, _rods, **numbers)
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.system import System
-from dalembert.systems._parameters import Params, require
+from dalembert.systems._parameters import Params, above_zero, at_least_zero
 from dalembert.systems._thermal import grid, with_thermostat
 
 __all__ = ["fput", "fput_energy", "fput_frequencies", "fput_mode_energies", "fput_modes"]
@@ -48,7 +48,7 @@ def fput(
     equilibrium, `fput_energy`; ⟨q_i ∂H/∂q_j⟩ = ⟨p_i p_j⟩ = T δ_ij.
     Source: `FermiPastaUlam1955`.
     """
-    require("beta", beta, "at least 0", lambda v: v >= 0, "the springs must hold")
+    at_least_zero("the springs must hold", beta=beta)
     return with_thermostat(_H, N, "fput", gamma, temperature, alpha=alpha, beta=beta)
 
 
@@ -80,7 +80,7 @@ def fput_energy(N: int, temperature: float = 1.0, alpha: float = 0.0, beta: floa
     The stretches of the N + 1 springs are independent but for their sum, which is zero. So the
     mean of φ is that of a sum over one spring times the Fourier transform of the others.
     """
-    require("temperature", temperature, "above 0", lambda v: v > 0, "the density is exp(-H/T)")
+    above_zero("the density is exp(-H/T)", temperature=temperature)
     T, springs = float(temperature), N + 1
     r = grid(lambda r: _spring(r, alpha, beta), T)
     energy = _spring(r, alpha, beta)

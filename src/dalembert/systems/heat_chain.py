@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.system import System
-from dalembert.systems._parameters import Params, parameters, require
+from dalembert.systems._parameters import Params, above_zero, at_least_zero, parameters, require
 
 __all__ = ["HeatChainStationary", "heat_chain", "heat_chain_stationary", "heat_current"]
 
@@ -65,15 +65,8 @@ def heat_chain(
     Source: `RiederLebowitzLieb1967`.
     """
     _check(N, T_left, T_right, gamma, k, mass)
-    return System(
-        H=_H,
-        F=_F,
-        h=_h,
-        dim=N,
-        noises=2,
-        params=parameters(T_left=T_left, T_right=T_right, gamma=gamma, k=k, mass=mass),
-        name="heat_chain",
-    )
+    params = parameters(T_left=T_left, T_right=T_right, gamma=gamma, k=k, mass=mass)
+    return System(H=_H, F=_F, h=_h, dim=N, noises=2, params=params, name="heat_chain")
 
 
 def heat_current(q: Any, p: Any, params: Params) -> Any:
@@ -109,7 +102,7 @@ def heat_chain_stationary(
 ) -> HeatChainStationary:
     """The stationary state of `heat_chain`, from A C + C Aᵀ + B Bᵀ = 0 with dz = A z dt + B dW."""
     _check(N, T_left, T_right, gamma, k, mass)
-    require("gamma", gamma, "above 0", lambda v: v > 0, "nothing is stationary without friction")
+    above_zero("nothing is stationary without friction", gamma=gamma)
     ends = np.zeros((N, 2))
     ends[0, 0] = ends[-1, 1] = 1
     springs = k * (2 * np.eye(N) - np.eye(N, k=1) - np.eye(N, k=-1))
@@ -145,8 +138,7 @@ def _lyapunov(A: np.ndarray, noise: np.ndarray, shift: float) -> np.ndarray:
 
 def _check(N: Any, T_left: Any, T_right: Any, gamma: Any, k: Any, mass: Any) -> None:
     require("N", N, "2 or more", lambda v: v >= 2, "each bath has an end site of its own")
-    for name, T in (("T_left", T_left), ("T_right", T_right)):
-        require(name, T, "at least 0", lambda v: v >= 0, "the noise is √(2γmT)")
-    require("gamma", gamma, "at least 0", lambda v: v >= 0, "it is a friction rate")
-    require("k", k, "above 0", lambda v: v > 0, "it is the stiffness of the springs")
-    require("mass", mass, "above 0", lambda v: v > 0, "the velocity is p/mass")
+    at_least_zero("the noise is √(2γmT)", T_left=T_left, T_right=T_right)
+    at_least_zero("it is a friction rate", gamma=gamma)
+    above_zero("it is the stiffness of the springs", k=k)
+    above_zero("the velocity is p/mass", mass=mass)

@@ -7,7 +7,7 @@ import numpy as np
 
 from dalembert.constraints import missed_length
 from dalembert.system import System
-from dalembert.systems._parameters import Params, require
+from dalembert.systems._parameters import Params, above_zero, require
 from dalembert.systems._thermal import with_thermostat
 from dalembert.systems.polymer import end_to_end_squared
 
@@ -49,9 +49,7 @@ def jointed_chain(
     Source: `FrenkelSmit2002`, chapter 15.
     """
     require("N", N, "2 or more", lambda v: v >= 2, "a chain has a rod")
-    for name, value in (("length", length), ("mass", mass)):
-        require(name, value, "above 0", lambda v: v > 0, "the rods have this length")
-    numbers = {"length": length, "mass": mass}
+    numbers = above_zero("it is a length or a mass", length=length, mass=mass)
     shape, name = (N, 3), "jointed_chain"
     return with_thermostat(free_beads, shape, name, gamma, temperature, _rods, **numbers)
 

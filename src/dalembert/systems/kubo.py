@@ -43,15 +43,8 @@ def damped_kubo(beta: Any = 0.5, nu: Any = 0.001) -> System:
     The paper starts from q = 2, p = 0.
     Source: `KrausTyranowski2021`, section 4.1.
     """
-    return System(
-        H=_H,
-        F=_F,
-        h=[_h],
-        f=[_f],
-        dim=1,
-        params=parameters(beta=beta, nu=nu),
-        name="damped_kubo",
-    )
+    params = parameters(beta=beta, nu=nu)
+    return System(H=_H, F=_F, h=[_h], f=[_f], dim=1, params=params, name="damped_kubo")
 
 
 def kubo_path(

@@ -9,7 +9,7 @@ import numpy as np
 from dalembert.caches import bounded
 from dalembert.precision import is_traced
 from dalembert.system import System
-from dalembert.systems._parameters import Params, exact, parameters, require
+from dalembert.systems._parameters import Params, above_zero, at_least_zero, exact, parameters
 from dalembert.systems._thermal import friction, kicks
 
 __all__ = ["gibbs_weight", "harmonic", "langevin"]
@@ -74,27 +74,18 @@ def langevin(
             f"potential must be a function U(q) -> scalar, not {potential!r}: "
             "write for example lambda q: jnp.sum(q**4) / 4."
         )
-    require("gamma", gamma, "at least 0", lambda v: v >= 0, "it is a friction rate")
-    require("temperature", temperature, "at least 0", lambda v: v >= 0, "the noise is √(2γmT)")
-    require("mass", mass, "above 0", lambda v: v > 0, "the velocity is p/mass")
+    at_least_zero("it is a friction rate", gamma=gamma)
+    at_least_zero("the noise is √(2γmT)", temperature=temperature)
+    above_zero("the velocity is p/mass", mass=mass)
     if np.ndim(temperature):
         raise ValueError(
             f"temperature must be one number, not of shape {np.shape(temperature)}: baths of "
             "several temperatures have no law exp(-H/T); da.systems.heat_chain is one."
         )
-    return System(
-        H=_hamiltonian(potential),
-        F=friction,
-        h=kicks,
-        dim=dim,
-        noises=dim,
-        params=parameters(
-            gamma=_stretched("gamma", gamma, dim),
-            temperature=temperature,
-            mass=_stretched("mass", mass, dim),
-        ),
-        name="langevin",
-    )
+    gamma, mass = _stretched("gamma", gamma, dim), _stretched("mass", mass, dim)
+    params = parameters(gamma=gamma, temperature=temperature, mass=mass)
+    H = _hamiltonian(potential)
+    return System(H=H, F=friction, h=kicks, dim=dim, noises=dim, params=params, name="langevin")
 
 
 def _stretched(name: str, value: Any, dim: Any) -> Any:
@@ -118,14 +109,10 @@ def _stretched(name: str, value: Any, dim: Any) -> Any:
 
 
 def gibbs_weight(
-    q: Any,
-    p: Any,
-    potential: Potential = harmonic,
-    temperature: Any = 1.0,
-    mass: Any = 1.0,
+    q: Any, p: Any, potential: Potential = harmonic, temperature: Any = 1.0, mass: Any = 1.0
 ) -> Any:
     """The stationary density up to its normalisation, exp(−H(q, p)/T), at one point (q, p)."""
-    require("temperature", temperature, "above 0", lambda v: v > 0, "the weight is exp(-H/T)")
-    require("mass", mass, "above 0", lambda v: v > 0, "the velocity is p/mass")
+    above_zero("the weight is exp(-H/T)", temperature=temperature)
+    above_zero("the velocity is p/mass", mass=mass)
     H = _hamiltonian(potential)
     return exact(lambda q, p, T, m: jnp.exp(-H(q, p, {"mass": m}) / T), q, p, temperature, mass)

@@ -7,7 +7,14 @@ import jax.numpy as jnp
 from jax.scipy.special import i0e, i1e
 
 from dalembert.system import System
-from dalembert.systems._parameters import Params, exact, parameters, require
+from dalembert.systems._parameters import (
+    Params,
+    above_zero,
+    at_least_zero,
+    exact,
+    parameters,
+    require,
+)
 
 __all__ = [
     "bump_on_tail",
@@ -58,15 +65,9 @@ def lenard_bernstein(nu: Any = 0.01, mu: Any = 1.0, D: Any = ROOT_TWO, E0: Any =
     paper's initial density `bump_on_tail` and its mean energy `initial_energy`.
     Source: `KrausTyranowski2021`, section 4.3.1; `LenardBernstein1958`.
     """
-    require("nu", nu, "at least 0", lambda v: v >= 0, "it is a collision rate")
-    return System(
-        H=_H,
-        F=_F,
-        h=[_h],
-        dim=1,
-        params=parameters(nu=nu, mu=mu, D=D, E0=E0),
-        name="lenard_bernstein",
-    )
+    at_least_zero("it is a collision rate", nu=nu)
+    params = parameters(nu=nu, mu=mu, D=D, E0=E0)
+    return System(H=_H, F=_F, h=[_h], dim=1, params=params, name="lenard_bernstein")
 
 
 def gibbs_density(x: Any, v: Any, mu: Any = 1.0, D: Any = ROOT_TWO, E0: Any = 3.0) -> Any:
@@ -171,11 +172,10 @@ def _normal(v: Any, deviation: Any) -> Any:
 
 
 def _require_temperature(mu: Any, D: Any) -> None:
-    for name, value in (("mu", mu), ("D", D)):
-        require(name, value, "above 0", lambda v: v > 0, "the temperature is D²/(2 mu)")
+    above_zero("the temperature is D²/(2 mu)", mu=mu, D=D)
 
 
 def _require_bump(epsilon: Any = 0.0, a: Any = 0.0, sigma: Any = 1.0) -> None:
     require("epsilon", epsilon, "in -1 <= epsilon <= 1", lambda v: abs(v) <= 1, "ρ is positive")
-    require("a", a, "at least 0", lambda v: v >= 0, "it is the weight of the bump")
-    require("sigma", sigma, "above 0", lambda v: v > 0, "it is the width of the bump")
+    at_least_zero("it is the weight of the bump", a=a)
+    above_zero("it is the width of the bump", sigma=sigma)

@@ -9,7 +9,7 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
 from dalembert.system import System
-from dalembert.systems._parameters import Params, require
+from dalembert.systems._parameters import Params, above_zero, require
 from dalembert.systems._thermal import with_thermostat
 
 __all__ = [
@@ -169,11 +169,9 @@ def lennard_jones(
     """
     require("N", N, "2 or more", lambda v: v >= 2, "particles act on each other")
     numbers = {"density": density, "epsilon": epsilon, "sigma": sigma, "mass": mass}
-    for name, value in (*numbers.items(), ("cutoff", cutoff)):
-        require(name, value, "above 0", lambda v: v > 0, "it is a length, an energy or a mass")
-    system = with_thermostat(
-        _H, (N, 3), "lennard_jones", gamma, temperature, **numbers, cutoff=cutoff
-    )
+    numbers |= {"cutoff": cutoff}
+    above_zero("it is a length, an energy or a mass", **numbers)
+    system = with_thermostat(_H, (N, 3), "lennard_jones", gamma, temperature, **numbers)
     try:
         reach, half = float(cutoff * sigma), float(np.cbrt(N / density) / 2)
     except jax.errors.ConcretizationTypeError:

@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from dalembert.system import System
-from dalembert.systems._parameters import Params, exact, parameters, require
+from dalembert.systems._parameters import Params, at_least_zero, exact, parameters, require
 
 __all__ = ["INITIAL_ENERGY", "initial_density", "lorentz"]
 
@@ -46,15 +46,9 @@ def lorentz(nu: Any = 0.005, E0: Any = 3.0) -> System:
     Exact results: E(H) = `INITIAL_ENERGY` = 1 from the paper's `initial_density`.
     Source: `KrausTyranowski2021`, section 4.3.2, with the forcing corrected.
     """
-    require("nu", nu, "at least 0", lambda v: v >= 0, "it is a collision rate")
-    return System(
-        H=_H,
-        f=[_f],
-        dim=2,
-        params=parameters(nu=nu, E0=E0),
-        name="lorentz",
-        invariants={"energy": _H},
-    )
+    at_least_zero("it is a collision rate", nu=nu)
+    params = parameters(nu=nu, E0=E0)
+    return System(H=_H, f=[_f], dim=2, params=params, name="lorentz", invariants={"energy": _H})
 
 
 def initial_density(

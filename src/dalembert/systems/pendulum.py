@@ -48,12 +48,5 @@ def pendulum(nu: Any = 0.1, sigma: Any = 0.3, kappa: Any = 0.2) -> System:
     Exact results: none.
     Source: made for order measurements, in the setting of `KrausTyranowski2021`, section 2.
     """
-    return System(
-        H=_H,
-        F=_F,
-        h=[_h],
-        f=[_f],
-        dim=1,
-        params=parameters(nu=nu, sigma=sigma, kappa=kappa),
-        name="pendulum",
-    )
+    params = parameters(nu=nu, sigma=sigma, kappa=kappa)
+    return System(H=_H, F=_F, h=[_h], f=[_f], dim=1, params=params, name="pendulum")

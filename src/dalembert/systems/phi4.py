@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.system import System
-from dalembert.systems._parameters import Params, require
+from dalembert.systems._parameters import Params, above_zero, at_least_zero, require
 from dalembert.systems._thermal import grid, with_thermostat
 
 __all__ = ["RingMoments", "free_field_spectrum", "phi4", "phi4_ring_moments"]
@@ -57,7 +57,7 @@ def phi4(
     if len(sizes) not in (1, 2):
         raise ValueError(f"shape must be a number of sites or a pair of them, not {shape!r}.")
     require("shape", sizes, "3 or more", lambda v: v >= 3, "neighbours on both sides differ")
-    require("coupling", coupling, "at least 0", lambda v: v >= 0, "the energy has a minimum")
+    at_least_zero("the energy has a minimum", coupling=coupling)
     values = {"mass_squared": mass_squared, "coupling": coupling}
     return with_thermostat(_H, sizes, "phi4", gamma, temperature, **values)
 
@@ -78,7 +78,7 @@ def phi4_ring_moments(
     The density of the field is a product of one kernel K(q_x, q_{x+1}) per bond, so that means are
     traces of powers of K, whose eigenvalues are found on a grid.
     """
-    require("temperature", temperature, "above 0", lambda v: v > 0, "the density is exp(-H/T)")
+    above_zero("the density is exp(-H/T)", temperature=temperature)
     T = float(temperature)
     q = grid(lambda q: _site(q, mass_squared, coupling), T)
     V = _site(q, mass_squared, coupling)
@@ -100,7 +100,7 @@ def free_field_spectrum(
 
     It is T/(m² + Σ 4 sin²(k_e/2)), k_e = 2πn_e/N_e; its mean over all k is ⟨q_x²⟩.
     """
-    require("mass_squared", mass_squared, "above 0", lambda v: v > 0, "the mean field diffuses")
+    above_zero("the mean field diffuses", mass_squared=mass_squared)
     sizes = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
     axes = (4 * np.sin(np.pi * np.arange(n) / n) ** 2 for n in sizes)
     return temperature / (mass_squared + np.sum(np.meshgrid(*axes, indexing="ij"), axis=0))

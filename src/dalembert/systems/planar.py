@@ -60,13 +60,14 @@ def planar(nu: Any = 0.1, delta: Any = 1.0, beta: Any = 0.3, kappa: Any = 0.1) -
     Exact results: none beyond the invariant.
     Source: made for momentum maps, in the setting of `KrausTyranowski2021`, section 2.3.
     """
+    params = parameters(nu=nu, delta=delta, beta=beta, kappa=kappa)
     return System(
         H=_H,
         F=_F,
         h=[_h],
         f=[_f],
         dim=2,
-        params=parameters(nu=nu, delta=delta, beta=beta, kappa=kappa),
+        params=params,
         name="planar",
         invariants={"angular_momentum": _angular_momentum},
     )

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.system import System
-from dalembert.systems._parameters import Params, require
+from dalembert.systems._parameters import Params, above_zero, require
 from dalembert.systems._thermal import with_thermostat
 
 __all__ = [
@@ -99,5 +99,5 @@ def polymer_sampler(
 
 def _check(N: Any, k: Any, mass: Any) -> None:
     require("N", N, "2 or more", lambda v: v >= 2, "a chain has a bond")
-    require("k", k, "above 0", lambda v: v > 0, "it is the stiffness of the bonds")
-    require("mass", mass, "above 0", lambda v: v > 0, "the velocity is p/mass")
+    above_zero("it is the stiffness of the bonds", k=k)
+    above_zero("the velocity is p/mass", mass=mass)

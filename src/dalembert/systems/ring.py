@@ -7,7 +7,7 @@ import numpy as np
 
 from dalembert.constraints import missed_length
 from dalembert.system import System
-from dalembert.systems._parameters import Params, require
+from dalembert.systems._parameters import Params, above_zero, require
 from dalembert.systems._thermal import with_thermostat
 from dalembert.systems.jointed_chain import free_beads
 
@@ -42,9 +42,7 @@ def ring(
     Source: `FrenkelSmit2002`, chapter 15.
     """
     require("N", N, "4 or more", lambda v: v >= 4, "three rods make a rigid body")
-    for name, value in (("length", length), ("mass", mass)):
-        require(name, value, "above 0", lambda v: v > 0, "the rods have this length")
-    numbers = {"length": length, "mass": mass}
+    numbers = above_zero("it is a length or a mass", length=length, mass=mass)
     return with_thermostat(free_beads, (N, 3), "ring", gamma, temperature, _rods, **numbers)
 
 

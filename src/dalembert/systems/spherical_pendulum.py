@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from dalembert.constraints import missed_length
 from dalembert.system import System
-from dalembert.systems._parameters import Params, require
+from dalembert.systems._parameters import Params, above_zero
 from dalembert.systems._thermal import with_thermostat
 
 __all__ = ["on_sphere", "spherical_pendulum"]
@@ -22,11 +22,7 @@ def _H(q: Any, p: Any, params: Params) -> Any:
 
 
 def spherical_pendulum(
-    gravity: Any = 1.0,
-    length: Any = 1.0,
-    mass: Any = 1.0,
-    gamma: Any = 0.0,
-    temperature: Any = 1.0,
+    gravity: Any = 1.0, length: Any = 1.0, mass: Any = 1.0, gamma: Any = 0.0, temperature: Any = 1.0
 ) -> System:
     """Spherical pendulum in Cartesian coordinates: a point on a sphere around the origin.
 
@@ -48,8 +44,9 @@ def spherical_pendulum(
     p_y = m l sin θ √(g/(l cos θ)).
     Source: `HairerLubichWanner2006`, section VII.1.
     """
-    for name, value in (("length", length), ("mass", mass)):
-        require(name, value, "above 0", lambda v: v > 0, "the constraint is |q| = length")
-    numbers = {"gravity": gravity, "length": length, "mass": mass}
+    numbers = {
+        "gravity": gravity,
+        **above_zero("it is a length or a mass", length=length, mass=mass),
+    }
     name = "spherical_pendulum"
     return with_thermostat(_H, 3, name, gamma, temperature, on_sphere, **numbers)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.system import System
-from dalembert.systems._parameters import Params, parameters, require
+from dalembert.systems._parameters import Params, above_zero, at_least_zero, parameters, require
 
 __all__ = ["mean_wave", "stochastic_wave"]
 
@@ -31,11 +31,7 @@ def _charge(q: Any, p: Any, params: Params) -> Any:
 
 
 def stochastic_wave(
-    N: int = 32,
-    beta: Any = 0.3,
-    dx: Any = 0.5,
-    mass_squared: Any = 1.0,
-    coupling: Any = 1.0,
+    N: int = 32, beta: Any = 0.3, dx: Any = 0.5, mass_squared: Any = 1.0, coupling: Any = 1.0
 ) -> System:
     """Complex nonlinear Klein–Gordon equation on a ring in a fluctuating potential.
 
@@ -63,14 +59,15 @@ def stochastic_wave(
     `KrausTyranowski2021`, section 2.
     """
     require("N", N, "3 or more", lambda v: v >= 3, "neighbours on both sides differ")
-    require("dx", dx, "above 0", lambda v: v > 0, "it is the distance of grid points")
-    require("coupling", coupling, "at least 0", lambda v: v >= 0, "the energy has a minimum")
+    above_zero("it is the distance of grid points", dx=dx)
+    at_least_zero("the energy has a minimum", coupling=coupling)
+    params = parameters(beta=beta, dx=dx, mass_squared=mass_squared, coupling=coupling)
     return System(
         H=_H,
         h=_h,
         dim=(N, 2),
         noises=N,
-        params=parameters(beta=beta, dx=dx, mass_squared=mass_squared, coupling=coupling),
+        params=params,
         name="stochastic_wave",
         invariants={"charge": _charge},
     )
@@ -84,7 +81,7 @@ def mean_wave(
     They are the solution without noise times e^{−β²t/2}: the Itô correction of a random turn is
     −β²/2 on q and on p alike.
     """
-    require("mass_squared", mass_squared, "above 0", lambda v: v > 0, "frequencies are above 0")
+    above_zero("frequencies are above 0", mass_squared=mass_squared)
     q, p = (np.fft.fft(np.asarray(x, np.float64), axis=0) for x in (q0, p0))
     k = np.fft.fftfreq(len(q))[:, None]
     omega = np.sqrt(mass_squared + (2 * np.sin(np.pi * k) / dx) ** 2)

@@ -7,7 +7,7 @@ import numpy as np
 
 from dalembert.constraints import between, missed_length
 from dalembert.system import System
-from dalembert.systems._parameters import Params, require
+from dalembert.systems._parameters import Params, above_zero, require
 from dalembert.systems._thermal import with_thermostat
 from dalembert.systems.lennard_jones import lennard_jones_potential
 
@@ -68,8 +68,7 @@ def triangles(
     """
     require("N", N, "2 or more", lambda v: v >= 2, "triangles act on each other")
     numbers = {"density": density, "epsilon": epsilon, "sigma": sigma, "cutoff": cutoff}
-    for name, value in numbers.items():
-        require(name, value, "above 0", lambda v: v > 0, "it is a length, an energy or a density")
+    above_zero("it is a length, an energy or a density", **numbers)
     shape, name, masses = (N, 3, 3), "triangles", {"mass": MASSES}
     return with_thermostat(_H, shape, name, gamma, temperature, _sides, **numbers, **masses)
 

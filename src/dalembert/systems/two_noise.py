@@ -57,12 +57,5 @@ def two_noise(nu: Any = 0.1, beta1: Any = 0.5, beta2: Any = 0.5, kappa: Any = 0.
     Source: made for order measurements with the commutation conditions of
     `KrausTyranowski2021`, section 3.3.2.
     """
-    return System(
-        H=_H,
-        F=_F,
-        h=[_h1, _h2],
-        f=[None, _f2],
-        dim=1,
-        params=parameters(nu=nu, beta1=beta1, beta2=beta2, kappa=kappa),
-        name="two_noise",
-    )
+    params = parameters(nu=nu, beta1=beta1, beta2=beta2, kappa=kappa)
+    return System(H=_H, F=_F, h=[_h1, _h2], f=[None, _f2], dim=1, params=params, name="two_noise")

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from dalembert.system import System
-from dalembert.systems._parameters import Params, parameters, require
+from dalembert.systems._parameters import Params, above_zero, parameters
 
 __all__ = ["STATIONARY_ENERGY", "averaged_energy", "van_der_pol"]
 
@@ -45,14 +45,8 @@ def van_der_pol(nu: Any = 0.001, sigma: Any = 0.05) -> System:
     `averaged_energy` for other small ν and σ. The paper starts from q = p = 1.
     Source: `KrausTyranowski2021`, section 4.2; `MilsteinTretyakov2007`.
     """
-    return System(
-        H=_H,
-        F=_F,
-        h=[_h],
-        dim=1,
-        params=parameters(nu=nu, sigma=sigma),
-        name="van_der_pol",
-    )
+    params = parameters(nu=nu, sigma=sigma)
+    return System(H=_H, F=_F, h=[_h], dim=1, params=params, name="van_der_pol")
 
 
 def averaged_energy(nu: float = 0.001, sigma: float = 0.05) -> float:
@@ -64,8 +58,7 @@ def averaged_energy(nu: float = 0.001, sigma: float = 0.05) -> float:
 
         E(H) = 2 + s φ(2/s)/Φ(2/s),     φ, Φ: standard normal density and distribution.
     """
-    for name, value in (("nu", nu), ("sigma", sigma)):
-        require(name, value, "above 0", lambda v: v > 0, "without it nothing is stationary")
+    above_zero("without it nothing is stationary", nu=nu, sigma=sigma)
     s = sigma / math.sqrt(nu)
     z = 2 / s
     density = math.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)

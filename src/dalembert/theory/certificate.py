@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from html import escape
 
 from dalembert.methods import Method
-from dalembert.methods.coefficients import number_text
+from dalembert.methods.coefficients import counted, number_text
 from dalembert.methods.conditions import TOLERANCE, Residuals
 from dalembert.methods.method import LAGRANGE_DALEMBERT, NOISE_KINDS, Convergence, Orders
 from dalembert.stepping.requirements import (
@@ -91,8 +91,7 @@ class Certificate:
         return "".join(parts)
 
     def _title(self) -> str:
-        s = self.method.stages
-        stages = "1 stage" if s == 1 else f"{s} stages"
+        stages = counted(self.method.stages, "stage")
         return f"Certificate of {self.method.name} ({self.method.family}, {stages})"
 
     def _sections(self) -> list[Section]:
@@ -234,8 +233,7 @@ def _weak_orders(method: Method) -> tuple[Orders, tuple[str, ...]]:
 
 
 def _obstacle(kind: str, result: AlgebraicOrder) -> str:
-    count = len(result.violations)
-    conditions = "1 condition" if count == 1 else f"{count} conditions"
+    conditions = counted(len(result.violations), "condition")
     simplest = min(result.violations, key=lambda c: (c.weight, len(c.forest)))
     return (
         f"weak order {result.order + 1} for noise of kind '{kind}' is stopped by {conditions}, "

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dalembert.methods import METHODS, Method
-from dalembert.methods.coefficients import number_text
-from dalembert.stepping.explain import counted
+from dalembert.methods.coefficients import counted, number_text
 from dalembert.theory.moment_map import MAX_DIM
 from dalembert.theory.sampled import MOST_TERMS
 from dalembert.theory.text import table
@@ -41,11 +40,7 @@ def page(d: "Diagnosis") -> list[str]:
     tried += f", tested in {d.directions} random directions" if d.directions else ""
     tried += " and random sums of noises" if _sums(d) else ""
     tried += ", with time as the last position" if d.system.time else ""
-    lines = [
-        f"Diagnosis of {d.system.name} ({size}): {_kind(d)}",
-        f"  {tried}",
-        "",
-    ]
+    lines = [f"Diagnosis of {d.system.name} ({size}): {_kind(d)}", f"  {tried}", ""]
     lines += ["Structure", *table(_structure(d)), ""]
     lines += ["Invariants", *table(_invariants(d)), ""]
     lines += _flow(d)

@@ -18,7 +18,7 @@ higher degree. Where increments are squares of the noise, or higher powers, ther
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from math import pi, sqrt
 
@@ -29,6 +29,7 @@ from dalembert.methods import Method
 from dalembert.methods.conditions import Array
 from dalembert.methods.stages import Entry, Increment, StageSystem
 from dalembert.noise import Increments
+from dalembert.noise.kinds import mixed_increments
 from dalembert.system import BRACKET_TERMS, DRIFT_TERMS, NOISE_TERMS, Bracket, Term
 
 #: A rooted tree: the index of the channel at its root, and its subtrees in ascending order.
@@ -36,8 +37,14 @@ Tree = tuple[int, tuple["Tree", ...]]
 Forest = tuple[Tree, ...]
 Mixed = Callable[[Array, Array], Array]
 
+Law = Sequence[tuple[float, float]]
+"""Values of a random variable and their probabilities."""
+
 _GAUSS = ((-sqrt(3), 1 / 6), (0.0, 2 / 3), (sqrt(3), 1 / 6))
-_COIN = ((-1.0, 1 / 2), (1.0, 1 / 2))
+COIN = ((-1.0, 1 / 2), (1.0, 1 / 2))
+
+MIXED = partial(mixed_increments, numpy=np)
+"""Rößler's I_kl of all outcomes, (outcomes, m, m)."""
 
 
 @dataclass(frozen=True)
@@ -91,12 +98,6 @@ class Expansion:
         return self._memory[subtrees]
 
 
-def mixed_variables(I: Array, I_tilde: Array) -> Array:
-    """Rößler's I_kl, (outcomes, m, m): I_k Ĩ_l for l < k and, antisymmetric, −I_l Ĩ_k for l > k."""
-    lower = np.tril(I[:, :, None] * I_tilde[:, None, :], -1)
-    return lower - lower.swapaxes(1, 2)
-
-
 def is_series(method: Method, noises: int, additive: bool = False) -> bool:
     """Whether the step is a B-series: rows are sums of fields at stages, with powers of noise."""
     rows = method.rows(noises)
@@ -113,9 +114,7 @@ def treats_all_alike(method: Method) -> bool:
     return is_series(method, 1) and len(expand(method, 1).channels) == 2
 
 
-def expand(
-    method: Method, noises: int, mixed: Mixed = mixed_variables, additive: bool = False
-) -> Expansion:
+def expand(method: Method, noises: int, mixed: Mixed = MIXED, additive: bool = False) -> Expansion:
     """Write one step of ``method`` with ``noises`` noises and h = 1 as an ``Expansion``."""
     rows = _entries(method.rows(noises), additive)
     entries = [(i, e) for i, row in enumerate(rows) for e in row]
@@ -196,17 +195,23 @@ def _increments(method: Method, noises: int, mixed: Mixed, degree: int) -> tuple
     needs = method.needs(noises)
     nothing = ((0.0, 1.0),)
     gauss = _GAUSS if degree < 2 or method.convergence == "weak" else _gauss(5 * degree)
-    second = _COIN if "mixed" in needs else gauss if "dZ" in needs else nothing
-    coins = _COIN if "coin" in needs else nothing
-    pairs = list(product(*[gauss] * noises, *[second] * noises, coins))
-    outcomes = np.array(pairs).reshape(len(pairs), 2 * noises + 1, 2)
-    first, other, coin = np.split(outcomes[..., 0], [noises, 2 * noises], axis=1)
+    second = COIN if "mixed" in needs else gauss if "dZ" in needs else nothing
+    coins = COIN if "coin" in needs else nothing
+    outcomes, probabilities = outcomes_of([*[gauss] * noises, *[second] * noises, coins])
+    first, other, coin = np.split(outcomes, [noises, 2 * noises], axis=1)
     dZ = (first + other / sqrt(3)).T / 2
     noise = Increments(first.T, dZ, np.moveaxis(mixed(first, other), 0, -1), coin=coin[:, 0])
-    return noise, outcomes[..., 1].prod(axis=1)
+    return noise, probabilities
 
 
-def _gauss(degree: int) -> list[tuple[float, float]]:
+def outcomes_of(laws: Sequence[Law]) -> tuple[Array, Array]:
+    """All outcomes of independent variables, (outcomes, variables), and their probabilities."""
+    found = list(product(*laws))
+    pairs = np.array(found).reshape(len(found), len(laws), 2)
+    return pairs[..., 0], pairs[..., 1].prod(axis=1)
+
+
+def _gauss(degree: int) -> Law:
     """Nodes and weights that integrate polynomials up to a degree against the normal density."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(degree // 2 + 1)
     return list(zip(nodes.tolist(), (weights / sqrt(2 * pi)).tolist(), strict=True))

@@ -5,7 +5,6 @@ level, which takes about K^n steps in all instead of n K^n, in chunks of one com
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import product
 from math import sqrt
 from typing import Any
 
@@ -20,6 +19,7 @@ from dalembert.noise import Increments
 from dalembert.precision import with_precision
 from dalembert.stepping.stepper import Stepper
 from dalembert.system import System
+from dalembert.theory.elementary_weights import COIN, outcomes_of
 from dalembert.theory.paths import call, one_step
 
 Outcomes = Callable[[int, float], tuple[Increments, np.ndarray]]
@@ -41,12 +41,10 @@ def gaussian_nodes(
     """
     places, weights = np.polynomial.hermite_e.hermegauss(nodes)
     laws = [tuple(zip(places, weights / weights.sum(), strict=True))] * noises
-    laws += [((-1.0, 0.5), (1.0, 0.5))] * (noises if with_dZ else 0)
-    outcomes = list(product(*laws))
-    pairs = np.array(outcomes).reshape(len(outcomes), len(laws), 2)
-    chi, eta = pairs[:, :noises, 0], pairs[:, noises:, 0]
+    found, probabilities = outcomes_of([*laws, *[COIN] * (noises if with_dZ else 0)])
+    chi, eta = np.split(found, [noises], axis=1)
     dZ = dt * sqrt(dt) / 2 * (chi + eta / sqrt(3)) if with_dZ else None
-    return Increments(sqrt(dt) * chi, dZ), pairs[..., 1].prod(axis=1)
+    return Increments(sqrt(dt) * chi, dZ), probabilities
 
 
 def affordable(counts: Sequence[int], outcomes: Outcomes, noises: int) -> list[int]:

@@ -21,13 +21,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.driven import time_of
 from dalembert.methods import Method, midpoint
 from dalembert.noise import Increments, brownian_path, coarsen
 from dalembert.stepping.step import check_method
 from dalembert.stepping.stepper import StepInfo, make_stepper
 from dalembert.system import System
-from dalembert.theory.in_time import extended_states
+from dalembert.theory.in_time import timeless
 from dalembert.theory.manifold import refuse_constraints
 from dalembert.theory.mixed import check_variational
 from dalembert.theory.paths import take_steps
@@ -161,9 +160,8 @@ def generating_order(
         seed: of the Brownian paths; the same normal numbers serve every step size.
         t: the time at the start of the step, of a driven system.
     """
-    when, dim = time_of(system, t), system.dim  # without time and its momentum
-    if when is not None:
-        system, q, p_next = extended_states(system, when, q, p_next)
+    dim = system.dim  # without time and its momentum
+    system, q, p_next = timeless(system, t, q, p_next)
     refuse_constraints(system, "generating_order")
     check_variational(system, method)
     if len(dts) < 2:
@@ -200,9 +198,7 @@ def _shoot(
     fields: tuple[str, ...],
 ) -> tuple[Any, ...]:
     """The named results of `_exact` for one path."""
-    when = time_of(system, t)
-    if when is not None:
-        system, q_a, p_b = extended_states(system, when, q_a, p_b)
+    system, q_a, p_b = timeless(system, t, q_a, p_b)
     method = midpoint() if method is None else method
     refuse_constraints(system, "the generating function of the flow")
     check_method(system, method)

@@ -14,18 +14,19 @@ The series depends on the system alone and on no integrator. It is of use as lon
 fall fast, so for short times; the last terms say how good it is.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations_with_replacement
 from math import comb, factorial, inf, prod, sqrt
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.caches import kept
+from dalembert.caches import kept_by
 from dalembert.captured import Keyed
 from dalembert.system import System
 from dalembert.theory.manifold import refuse_constraints
@@ -170,7 +171,7 @@ def _expand(
         jax.numpy_dtype_promotion("standard"),
         jax.numpy_rank_promotion("allow"),
     ):
-        derivatives = _line_derivatives(system, system.key, known, int(degrees[-1]))
+        derivatives = _line_derivatives(system, known, int(degrees[-1]))
         try:
             along_lines = np.asarray(derivatives(directions, z))
         except (KeyError, NotImplementedError) as error:  # `jet` looks its rules up in a dict
@@ -189,9 +190,9 @@ def _expand(
     return coefficients
 
 
-@kept
+@kept_by(attrgetter("key"))
 def _line_derivatives(
-    system: System, key: Hashable, observables: tuple[Keyed, ...], degree: int
+    system: System, observables: tuple[Keyed, ...], degree: int
 ) -> Callable[..., Any]:
     """Derivatives of all fields and observables along lines through z: (lines, degree + 1, r)."""
     from jax.experimental.jet import jet

@@ -11,14 +11,19 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.driven import time_of
 from dalembert.precision import is_traced
 from dalembert.system import System
 
 
-def extended_states(
-    system: System, t: Any, q: Any, p: Any, dt: Any = None
-) -> tuple[System, Any, Any]:
-    """The extended system, and states of it: one at a time t, or from there on one every dt."""
+def timeless(system: System, t: Any, q: Any, p: Any, dt: Any = None) -> tuple[System, Any, Any]:
+    """A system without time, and states of it: those that were given, or extended ones.
+
+    The latter are one at a time t, or from there on one every dt.
+    """
+    t = time_of(system, t)
+    if t is None:
+        return system, q, p
 
     def flat(name: str, x: Any) -> Any:
         if dt is None:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.caches import kept
+from dalembert.caches import kept_by
 from dalembert.captured import captured
 from dalembert.dependence import Degree, degrees
 from dalembert.driven import Timed
@@ -81,10 +81,12 @@ def value_key(system: System) -> Hashable:
     return system.key, captured(system.params)
 
 
+@kept_by(value_key)
 def linear_fields(system: System) -> LinearFields:
     """The matrices of a linear system; a nonlinear one is refused with the terms to blame."""
     refuse_constraints(system, "the theory of linear systems")
-    return _linear_fields(system, value_key(system))
+    refuse_nonlinear(system)
+    return _evaluated(system, system.params)[0]
 
 
 def refuse_nonlinear(system: System) -> None:
@@ -104,27 +106,19 @@ def linear_fields_at(system: System, times: Array) -> list[LinearFields]:
     return _evaluated(system, Timed(times, system.params))
 
 
-@kept
-def _linear_fields(system: System, key: Hashable) -> LinearFields:
-    refuse_nonlinear(system)
-    return _evaluated(system, system.params)[0]
-
-
 def _evaluated(system: System, told: Any) -> list[LinearFields]:
     """The fields, at every time that they are told."""
     size, n = 2 * system.dim, 2 * system.dim + 1
     with jax.enable_x64(True):
         told = cast(told, np.dtype(np.float64))
-        constants, matrices = map(
-            np.asarray, _affine(system, value_key(system))(np.zeros(size), told)
-        )
+        constants, matrices = map(np.asarray, _affine(system)(np.zeros(size), told))
     found = np.zeros((len(constants), 1 + system.noises, n, n))
     found[..., 1:, 0], found[..., 1:, 1:] = constants, matrices
     return [LinearFields(one[0], one[1:]) for one in found]
 
 
-@kept
-def _affine(system: System, key: Hashable) -> Any:
+@kept_by(value_key)
+def _affine(system: System) -> Any:
     """Constants and matrices of the drift and the noises, first axis times, or one alone."""
     if system.time:
         refuse_nonlinear(system)

@@ -6,7 +6,7 @@ increments ξ from `quadrature.py`. Symmetric matrices are stored as upper trian
 first 1, then the means, then the second moments proper, so that both maps are block triangular.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import isqrt
@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.caches import kept
+from dalembert.caches import kept, kept_by
 from dalembert.dependence import Degree
 from dalembert.driven import refusal
 from dalembert.methods import Method
@@ -179,11 +179,11 @@ def _is_additive(system: System) -> bool:
     if not system.time:
         return not np.any(_fields(system).noises[:, :, 1:])
     _check_dim(system)
-    return _has_additive_noise(system, value_key(system))
+    return _has_additive_noise(system)
 
 
-@kept
-def _has_additive_noise(system: System, key: Hashable) -> bool:
+@kept_by(value_key)
+def _has_additive_noise(system: System) -> bool:
     """Whether the noise of a driven linear system is additive at all times, by its traces."""
     refuse_nonlinear(system)
     found = term_degrees(system, (0, 1)).items()

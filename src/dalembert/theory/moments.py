@@ -154,11 +154,7 @@ def exact_moments(
 
 
 def solution_moments(
-    system: System,
-    initial: tuple[Any, Any],
-    *,
-    dt: float,
-    steps: int | Sequence[int] | np.ndarray,
+    system: System, initial: tuple[Any, Any], *, dt: float, steps: int | Sequence[int] | np.ndarray
 ) -> Moments:
     """The moments of a linear system's exact solution at the times `steps`·`dt`, to compare.
 

@@ -25,7 +25,7 @@ import numpy as np
 from dalembert.methods import Method
 from dalembert.precision import with_precision
 from dalembert.system import System
-from dalembert.theory.in_time import extended_generator, extended_states
+from dalembert.theory.in_time import extended_generator, timeless
 from dalembert.theory.mixed import check_variational
 from dalembert.theory.paths import path_increments, state, walk_path
 from dalembert.theory.variational import generate_all
@@ -130,7 +130,7 @@ def _timeless(
     """A system without time, its start and generator: those given, or extended ones at t = 0."""
     if not system.time:
         return system, start, generator
-    extended, *states = extended_states(system, 0.0, *state(system, start))
+    extended, *states = timeless(system, 0.0, *state(system, start))
     return extended, (states[0], states[1]), extended_generator(system, generator)
 
 

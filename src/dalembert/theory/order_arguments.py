@@ -37,10 +37,7 @@ def check_task(
 
 
 def step_counts(
-    t_end: float,
-    dts: Sequence[float] | None,
-    steps: Sequence[int] | None,
-    default: Sequence[int],
+    t_end: float, dts: Sequence[float] | None, steps: Sequence[int] | None, default: Sequence[int]
 ) -> tuple[int, ...]:
     """Numbers of steps in ascending order, from step sizes or given as they are."""
     if dts is not None and steps is not None:
@@ -71,11 +68,15 @@ def _whole_number(t_end: float, dt: float) -> int:
     return number
 
 
-def observables_by_name(system: System, observe: Observe) -> Observables:
-    """The observables by name, each checked to give one number."""
+def _by_name(system: System, observe: Observe) -> Observables:
     if observe is None:
         return {"H": system.H}
-    chosen = observe if isinstance(observe, Mapping) else {"φ": observe}
+    return observe if isinstance(observe, Mapping) else {"φ": observe}
+
+
+def observables_by_name(system: System, observe: Observe) -> Observables:
+    """The observables by name, each checked to give one number."""
+    chosen = _by_name(system, observe)
     z = jax.ShapeDtypeStruct((system.dim,), np.float64)
     for name, phi in chosen.items():
         with jax.enable_x64(True):
@@ -90,8 +91,7 @@ def observables_by_name(system: System, observe: Observe) -> Observables:
 
 def with_time(system: System, initial: Any, observe: Observe) -> tuple[System, Any, Any]:
     """A driven system, its start and its observables in the extended phase space."""
-    chosen = {"H": system.H} if observe is None else observe
-    chosen = chosen if isinstance(chosen, Mapping) else {"φ": chosen}
+    chosen = _by_name(system, observe)
     like = system.shape, system.params, ()
     for name, phi in chosen.items():
         check_function(f"the observable {name!r}", phi, *like, time=True)

@@ -15,13 +15,7 @@ from jax import lax
 
 from dalembert.caches import kept
 from dalembert.methods import Method
-from dalembert.noise import (
-    Increments,
-    brownian_path,
-    coarsen,
-    real_increments,
-    usual_noise,
-)
+from dalembert.noise import Increments, brownian_path, coarsen, real_increments, usual_noise
 from dalembert.precision import check_dt, is_traced, with_precision
 from dalembert.stepping.project import check_start
 from dalembert.stepping.step import as_increments, check_method

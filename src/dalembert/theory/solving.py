@@ -15,7 +15,7 @@ from jax import lax
 
 from dalembert.caches import kept
 from dalembert.methods import Method
-from dalembert.precision import cast, check_dt, is_traced, with_precision
+from dalembert.precision import cast, check_dt, is_traced, traced_dtype, with_precision
 from dalembert.stepping import many, rescue, residuals
 from dalembert.stepping.root import implicit_root
 from dalembert.stepping.stepper import StepInfo
@@ -138,9 +138,7 @@ def run_kernel(
     """
     if not is_traced(dt):
         check_dt(dt)
-    leaves = jax.tree.leaves((arguments, dt, system.params))
-    traced = [x.dtype for x in leaves if is_traced(x) and jnp.issubdtype(x.dtype, np.floating)]
-    kind = np.dtype(jnp.result_type(*traced) if traced else np.float64)
+    kind = traced_dtype((arguments, dt, system.params), np.float64)
 
     def run(params: Any, dt: Any, *arguments: Any) -> Any:
         compiled = _compiled(system.shared, kernel, static)

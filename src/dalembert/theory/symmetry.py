@@ -125,10 +125,7 @@ class SymmetryCheck:
 
 
 def check_symmetry(
-    system: System,
-    generator: Generator,
-    points: int | tuple[Any, Any] = 64,
-    seed: int = 0,
+    system: System, generator: Generator, points: int | tuple[Any, Any] = 64, seed: int = 0
 ) -> SymmetryCheck:
     """Check the conditions of both Noether theorems at sample points.
 

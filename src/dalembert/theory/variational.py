@@ -37,14 +37,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.driven import time_of
 from dalembert.methods import Method
 from dalembert.noise import Increments
 from dalembert.precision import check_real, is_traced
 from dalembert.stepping.step import as_increments, beside_dW
 from dalembert.stepping.stepper import StepInfo
 from dalembert.system import System
-from dalembert.theory.in_time import extended_states
+from dalembert.theory.in_time import timeless
 from dalembert.theory.manifold import generate_on_manifold, refuse_constraints
 from dalembert.theory.mixed import MixedStep, check_variational, weights_of
 from dalembert.theory.solving import find_root, relative_size, run_kernel, trusted
@@ -101,7 +100,7 @@ def discrete_hamiltonian(
         not converge, concrete arguments raise a `ValueError` and traced ones give NaN. Works under
         `jax.jit`, `jax.vmap` and `jax.grad`.
     """
-    shaped, (system, q, p_next) = system.shaped, _timeless(system, t, q, p_next)
+    shaped, (system, q, p_next) = system.shaped, timeless(system, t, q, p_next)
     arguments = _step_arguments(system, method, q, p_next, dW, "p_next")
     fields = DiscreteHamiltonian._fields
     H_d, *forces = run_kernel(_generate, system, method, arguments, dt, fields)
@@ -116,7 +115,7 @@ def mixed_step(
     Returns:
         New q, old p, and a `StepInfo`. Arguments and failures as in `discrete_hamiltonian`.
     """
-    shaped, (system, q, p_next) = system.shaped, _timeless(system, t, q, p_next)
+    shaped, (system, q, p_next) = system.shaped, timeless(system, t, q, p_next)
     arguments = _step_arguments(system, method, q, p_next, dW, "p_next")
     fields = ("q_next", "p", "info")
     q_next, p, info = run_kernel(_generate, system, method, arguments, dt, fields)
@@ -135,7 +134,7 @@ def generated_step(
     """
     refuse_constraints(system, "generated_step")
     shaped, dim = system.shaped, system.dim
-    system, q, p = _timeless(system, t, q, p)
+    system, q, p = timeless(system, t, q, p)
     arguments = _step_arguments(system, method, q, p, dW, "p")
     q_next, p_next, info = run_kernel(_generated_step, system, method, arguments, dt, dim)
     return shaped(q_next), shaped(p_next), info
@@ -157,7 +156,7 @@ def generating_residual(
         dW: increments of the K steps, shape (K, noises), or an `Increments` record of them.
         t: the time at the start of the path, of a driven system.
     """
-    shaped, (system, q, p) = system.shaped, _timeless(system, t, q, p, dt)
+    shaped, (system, q, p) = system.shaped, timeless(system, t, q, p, dt)
     q, p, _ = path_arguments(system, q, p, dW)
     fields = ("D1", "D2", "F_minus", "F_plus")
     D1, D2, F_minus, F_plus = generate_all(system, method, q[:-1], p[1:], dt, dW, *fields)
@@ -231,12 +230,6 @@ def largest_component(*values: Any) -> Any:
     # NumPy, because JAX would round concrete float64 numbers where its float64 mode is off.
     numpy: Any = jnp if is_traced(values) else np
     return numpy.max(numpy.stack([numpy.max(numpy.abs(x)) for x in values]))
-
-
-def _timeless(system: System, t: Any, q: Any, p: Any, dt: Any = None) -> tuple[System, Any, Any]:
-    """A system without time, and states of it: those that were given, or extended ones."""
-    when = time_of(system, t)
-    return (system, q, p) if when is None else extended_states(system, when, q, p, dt)
 
 
 def _step_arguments(

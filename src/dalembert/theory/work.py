@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dalembert.ensemble.simulate import simulate
-from dalembert.methods import METHODS, Method
+from dalembert.methods import Method, method_of
 from dalembert.pictures import make_axes, tidy_log_axes
 from dalembert.system import System
 from dalembert.theory.orders import strong_order, weak_order
@@ -119,7 +119,7 @@ def work_precision(
         raise ValueError(f'kind must be "weak" or "strong", not {kind!r}.')
     if kind == "strong" and observe is not None:
         raise ValueError('strong errors are those of (q, p): leave out observe, or kind="strong".')
-    chosen = [_method(method) for method in methods]
+    chosen = [method_of(method) for method in methods]
     names = [method.name for method in chosen]
     if not chosen or len(set(names)) < len(names):
         raise ValueError(f"methods must be some different methods, not {names}.")
@@ -145,14 +145,6 @@ def work_precision(
             numbers = (float(dt), float(error), float(stderr), seconds)
             points.append(Point(method.name, *numbers, seen))
     return WorkPrecision(tuple(points), orders, kind)
-
-
-def _method(method: Method | str) -> Method:
-    if not isinstance(method, str):
-        return method
-    if method not in METHODS:
-        raise ValueError(f"there is no method {method!r}: there are {', '.join(METHODS)}.")
-    return METHODS[method]()
 
 
 def _seconds_per_step(system: System, method: Method, initial: tuple[Any, Any], dt: float) -> float:

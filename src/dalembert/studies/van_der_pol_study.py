@@ -49,12 +49,7 @@ def van_der_pol(size: str = "quick", *, nu: float = 0.001, sigma: float = 0.05) 
     numbers = Numbers({"nu": nu, "sigma": sigma}, {"nu": 0.001, "sigma": 0.05})
     # Refuses what has no stationary law before anything is run.
     averaged_energy(nu, sigma)
-    common = {
-        "initial": ([1.0], [1.0]),
-        "t_end": T_END,
-        "paths": PATHS[size],
-        "save_times": 25.0,
-    }
+    common = {"initial": ([1.0], [1.0]), "t_end": T_END, "paths": PATHS[size], "save_times": 25.0}
     return Study(
         "vanderpol",
         "Van der Pol's oscillator: ergodic limit",

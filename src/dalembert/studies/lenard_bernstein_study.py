@@ -64,12 +64,7 @@ def _density(q: Any, p: Any) -> Any:
 
 
 def lenard_bernstein(
-    size: str = "quick",
-    *,
-    nu: float = 0.01,
-    mu: float = 1.0,
-    D: float = ROOT_TWO,
-    E0: float = 3.0,
+    size: str = "quick", *, nu: float = 0.01, mu: float = 1.0, D: float = ROOT_TWO, E0: float = 3.0
 ) -> Study:
     """The study of section 4.3: ν = 0.01, μ = 1, D = √2, E₀ = 3, bump-on-tail start."""
     paper = {"nu": 0.01, "mu": 1.0, "D": ROOT_TWO, "E0": 3.0}
@@ -189,18 +184,8 @@ def _figures(numbers: Numbers, result: Result) -> list[Figure]:
                 "Densities of position and velocity at the end, with bands of two standard "
                 "errors, and those of the Gibbs measure; explicit methods at their small step.",
                 (
-                    Panel(
-                        "x",
-                        "density",
-                        x_density,
-                        ylim=scale(0.4, 1.8),
-                    ),
-                    Panel(
-                        "v",
-                        "density",
-                        v_density,
-                        ylim=scale(0.0, 0.6),
-                    ),
+                    Panel("x", "density", x_density, ylim=scale(0.4, 1.8)),
+                    Panel("v", "density", v_density, ylim=scale(0.0, 0.6)),
                 ),
                 source=f"figure {8 + number}",
             )

@@ -16,11 +16,7 @@ from dalembert.studies.claims import Claim, ClaimList
 from dalembert.studies.curves import lines, value_at
 from dalembert.studies.figures import Figure, Line, Panel
 from dalembert.studies.numbers import Numbers
-from dalembert.studies.statements import (
-    ERRORS,
-    claim_sampling_error,
-    claim_unbounded_increments,
-)
+from dalembert.studies.statements import ERRORS, claim_sampling_error, claim_unbounded_increments
 from dalembert.studies.study import Case, Part, Result, Study
 from dalembert.systems.lorentz import INITIAL_ENERGY
 from dalembert.systems.lorentz import lorentz as system
@@ -91,15 +87,7 @@ def lorentz(size: str = "quick", *, nu: float = 0.005, E0: float = 3.0) -> Study
         f"{numbers}, ε₁ = ε₂ = 0.25. The energy is constant along every path.",
         system(**numbers.given),
         (
-            Part(
-                "one path",
-                STRONG,
-                _start,
-                STRONG_T[size],
-                1,
-                STRONG_T[size] / 500,
-                noise=noise,
-            ),
+            Part("one path", STRONG, _start, STRONG_T[size], 1, STRONG_T[size] / 500, noise=noise),
             Part(
                 "weak",
                 WEAK,

@@ -10,11 +10,7 @@ from dalembert.studies.claims import Claim, ClaimList
 from dalembert.studies.curves import lines, value_at
 from dalembert.studies.figures import Figure, Line, Panel
 from dalembert.studies.numbers import Numbers
-from dalembert.studies.statements import (
-    ERRORS,
-    claim_sampling_error,
-    claim_unbounded_increments,
-)
+from dalembert.studies.statements import ERRORS, claim_sampling_error, claim_unbounded_increments
 from dalembert.studies.study import Case, Part, Result, Study
 from dalembert.systems.kubo import damped_kubo, kubo_energy, kubo_path
 
@@ -119,12 +115,7 @@ def _figures(numbers: Numbers, result: Result) -> list[Figure]:
                 + (", without Heun and R2, which leave the scale." if explicit[part] else "."),
                 (
                     Panel("t", "E(H)", [*lines(runs, shown), exact], ylim=(0.0, 3.0)),
-                    Panel(
-                        "t",
-                        "E(H) − exact",
-                        lines(runs, near, minus=energy),
-                        ylim=(-0.2, 0.2),
-                    ),
+                    Panel("t", "E(H) − exact", lines(runs, near, minus=energy), ylim=(-0.2, 0.2)),
                 ),
                 source=f"figure {number}",
             )
