@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from math import prod
 from typing import Any, Protocol
 
 import jax
@@ -214,27 +215,35 @@ class Spline:
         """Mean charge density in every cell of the grid."""
         cells, count = as_tuple(self.cells), x[0].shape[0]
         size = int(np.prod(cells))
-        # Several copies of the grid, added up in the end: fewer particles wait for the same cell,
-        # and nothing depends on how fast a device adds to very small arrays.
+        cell, axes = 0, []
+        for x_a, n, side in zip(x, cells, sides, strict=True):
+            start, shares = _shares(x_a * (n / side), n, self.degree)
+            cell = cell * n + start
+            axes.append(shares.items())
+        # A grid for each of the points under a spline, added at one place and shifted in the end.
+        points = list(product(*axes))
+        own = charge if jnp.ndim(charge) else 1.0
+        values = jnp.stack([prod((share for _, share in of), start=own) for of in points], 1)
+        # Several copies of them: fewer particles wait for the same cell, and nothing depends on how
+        # fast a device adds to very small arrays.
         copies = max(1, min(COPIES, count // (4 * size)))
-        first = jnp.arange(count, dtype=jnp.int32) % copies * size
-        grid = jnp.zeros((copies * size,), x[0].dtype)
-        units = [x_a * (n / side) for x_a, n, side in zip(x, cells, sides, strict=True)]
-        for parts in product(
-            *(_shares(u, n, self.degree) for u, n in zip(units, cells, strict=True))
-        ):
-            cell, share = 0, charge
-            for (index, value), n in zip(parts, cells, strict=True):
-                cell, share = cell * n + index, share * value
-            grid = grid.at[first + cell].add(share, mode="promise_in_bounds")
-        return jnp.sum(grid.reshape(copies, *cells), axis=0) * (size / count)
+        cell = cell + jnp.arange(count, dtype=jnp.int32) % copies * size
+        grids = jnp.zeros((copies * size, len(points)), x[0].dtype)
+        grids = grids.at[cell].add(values, mode="promise_in_bounds")
+        grids = jnp.sum(grids.reshape(copies, *cells, len(points)), axis=0)
+        every = tuple(range(len(cells)))
+        shifted = (
+            jnp.roll(grids[..., i], [shift for shift, _ in of], every)
+            for i, of in enumerate(points)
+        )
+        return sum(shifted) * (size / count * (1.0 if jnp.ndim(charge) else charge))
 
 
 COPIES = 64
 
 
-def _shares(u: Any, cells: int, degree: int) -> list[tuple[Any, Any]]:
-    """Numbers of the grid points under a spline at u, in cells, and what each has of it."""
+def _shares(u: Any, cells: int, degree: int) -> tuple[Any, dict[int, Any]]:
+    """The grid point next to u, in cells, and what a spline there has on those around it."""
     nearest = jnp.floor(u) if degree == 1 else jnp.floor(u + 0.5)
     f = u - nearest
     values = (
@@ -244,7 +253,7 @@ def _shares(u: Any, cells: int, degree: int) -> list[tuple[Any, Any]]:
     )
     # The whole part is reduced before it becomes an integer: it may be larger than these are.
     start = (nearest - cells * jnp.floor(nearest / cells)).astype(jnp.int32)
-    return [((start + shift) % cells, value) for shift, value in values.items()]
+    return start % cells, values
 
 
 def as_tuple(counts: int | tuple[int, ...]) -> tuple[int, ...]:
