@@ -7,16 +7,15 @@ One path of N particles, Störmer–Verlet with one evaluation of the field a st
 collisions, with Lenard–Bernstein's inside the method, and with collisions as flows before and after
 every step. On a GPU, unless others are asked for, those with Lenard–Bernstein's inside the method;
 results go to `benchmarks/results/plasma_gpu.json` after every case, and no case begins later than
-80 seconds after the first. Ten times as many particles, 10⁸ on a GPU, are asked for by
+80 seconds after the first. Ten times as many particles, 10⁸ on a GPU, are those of
 
     python benchmarks/plasma.py --device gpu --only "ten times" --out FILE
 
-and are what the device holds most of: its peak is that of all cases so far, before the loop by hand
-(on a CPU that of the process). The loops by hand are
-`lax.fori_loop` with `jax.random` and forces written down: sums of `jnp.cos` and `jnp.sin` for
-Fourier modes; for the grid linear splines with their slopes, added up by `.at[].add`; means over
-cells by `.at[].add`; pairs by a random permutation. The angle by which a relative velocity turns is
-drawn by the same function. Rates are particles times steps a second of the whole call; "steps
+The peak of memory is that of the device in all cases so far, but for loops by hand that follow; on
+a CPU it is that of the process. The loops by hand are `lax.fori_loop` with `jax.random` and forces
+written down: sums of `jnp.cos` and `jnp.sin` for Fourier modes; for the grid linear splines with
+their slopes, added up by `.at[].add`; means over cells by `.at[].add`; pairs by a random
+permutation. The angle by which a relative velocity turns is drawn by the same function. Rates are particles times steps a second of the whole call; "steps
 alone" is without what is done once, such as bringing the start to the device. Both contenders start
 alike, and their mean squares of v_x must agree.
 """
