@@ -15,9 +15,10 @@ The peak of memory is that of the device in all cases so far, but for loops by h
 a CPU it is that of the process. The loops by hand are `lax.fori_loop` with `jax.random` and forces
 written down: sums of `jnp.cos` and `jnp.sin` for Fourier modes; for the grid linear splines with
 their slopes, added up by `.at[].add`; means over cells by `.at[].add`; pairs by a random
-permutation. The angle by which a relative velocity turns is drawn by the same function. Rates are particles times steps a second of the whole call; "steps
-alone" is without what is done once, such as bringing the start to the device. Both contenders start
-alike, and their mean squares of v_x must agree.
+permutation. The angle by which a relative velocity turns is drawn by the same function. Rates are
+particles times steps a second of the whole call; "steps alone" is without what is done once, such
+as bringing the start to the device. Both contenders start alike, and their mean squares of v_x must
+agree.
 """
 
 import resource

@@ -215,28 +215,29 @@ class Spline:
         """Mean charge density in every cell of the grid."""
         cells, count = as_tuple(self.cells), x[0].shape[0]
         size = int(np.prod(cells))
-        cell, axes = 0, []
-        for x_a, n, side in zip(x, cells, sides, strict=True):
-            start, shares = _shares(x_a * (n / side), n, self.degree)
-            cell = cell * n + start
-            axes.append(shares.items())
-        # A grid for each of the points under a spline, added at one place and shifted in the end.
-        points = list(product(*axes))
-        own = charge if jnp.ndim(charge) else 1.0
-        values = jnp.stack([prod((share for _, share in of), start=own) for of in points], 1)
-        # Several copies of them: fewer particles wait for the same cell, and nothing depends on how
-        # fast a device adds to very small arrays.
+        units = [x_a * (n / side) for x_a, n, side in zip(x, cells, sides, strict=True)]
+        *across, along = (_shares(u, n, self.degree) for u, n in zip(units, cells, strict=True))
+        # Several copies of the grid, added up in the end: fewer particles wait for the same cell,
+        # and nothing depends on how fast a device adds to very small arrays.
         copies = max(1, min(COPIES, count // (4 * size)))
-        cell = cell + jnp.arange(count, dtype=jnp.int32) % copies * size
-        grids = jnp.zeros((copies * size, len(points)), x[0].dtype)
-        grids = grids.at[cell].add(values, mode="promise_in_bounds")
-        grids = jnp.sum(grids.reshape(copies, *cells, len(points)), axis=0)
-        every = tuple(range(len(cells)))
-        shifted = (
-            jnp.roll(grids[..., i], [shift for shift, _ in of], every)
-            for i, of in enumerate(points)
-        )
-        return sum(shifted) * (size / count * (1.0 if jnp.ndim(charge) else charge))
+        cell = 0
+        for (start, _), n in zip((*across, along), cells, strict=True):
+            cell = cell * n + start
+        cell += jnp.arange(count, dtype=jnp.int32) % copies * size
+        one = charge if jnp.ndim(charge) else 1.0
+        density = jnp.zeros(cells, x[0].dtype)
+        # A grid for each of the points under a spline, added to at one place and then shifted, all
+        # points along the last axis at a time.
+        for row in product(*(shares.items() for _, shares in across)):
+            share = prod((share for _, share in row), start=one)
+            values = jnp.stack([share * other for other in along[1].values()], axis=1)
+            grids = jnp.zeros((copies * size, len(along[1])), x[0].dtype)
+            grids = grids.at[cell].add(values, mode="promise_in_bounds")
+            grids = jnp.sum(grids.reshape(copies, *cells, -1), axis=0)
+            for i, last in enumerate(along[1]):
+                shifts = (*(shift for shift, _ in row), last)
+                density += jnp.roll(grids[..., i], shifts, range(len(cells)))
+        return density * (size / count * (1.0 if jnp.ndim(charge) else charge))
 
 
 COPIES = 64
