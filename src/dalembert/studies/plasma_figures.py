@@ -63,7 +63,10 @@ def figures_of_plasma(result: Result) -> list[Figure]:
             f = run.moments["phase space"].mean
             edges = np.linspace(0, 2 * np.pi / k, 65), np.linspace(-speed, speed, 65)
             times = [_saturation(n), len(run.t) - 1]
-            exact = "linear theory" + (" without collisions" if "collisions" in name else "")
+            exact, more = "linear theory", ""
+            if "collisions" in name:
+                exact += " without collisions"
+                more = " The wave grows out of the noise of collisions as well."
             growth = Panel(
                 TIME,
                 "|Eₖ(t)|/|Eₖ(0)|",
@@ -83,7 +86,7 @@ def figures_of_plasma(result: Result) -> list[Figure]:
                     "plasma_" + name.replace(" ", "_"),
                     f"Plasma: {name}",
                     "Growth of the first mode, and phase space where that first stops and at the "
-                    "end.",
+                    f"end.{more}",
                     (growth, *pictures),
                     film=Film(run.t[::FRAMES], *edges, f[::FRAMES], ("x", "v")),
                 )
@@ -124,7 +127,7 @@ def _light_and_long(result: Result, runs: Mapping[str, Run]) -> Figure:
     panels = []
     if run := runs.get("Weibel"):
         energy = run.moments["light"].mean[:, 0, 0]
-        root = linear.weibel_root(*WEIBEL).imag
+        root, label = linear.weibel_root(*WEIBEL).imag, f"midpoint, Δt = {run.provenance['dt']:g}"
         growth, late = np.exp(2 * root * run.t), run.t >= 40
         theory = growth * np.exp(np.mean(np.log(energy[late] / growth[late])))
         panels.append(
@@ -132,7 +135,7 @@ def _light_and_long(result: Result, runs: Mapping[str, Run]) -> Figure:
                 TIME,
                 "magnetic energy",
                 [
-                    Line("particles", run.t, energy, None, "midpoint"),
+                    Line(label, run.t, energy, None, "midpoint"),
                     Line("linear theory", run.t, theory, variant=1),
                 ],
                 yscale="log",
