@@ -143,7 +143,7 @@ class Problem(NamedTuple):
 
 
 ONE, HAND = Fourier(1), partial(fourier_force, 1)
-FIELDS = (
+FIELDS: tuple[tuple[str, Any, Any, float], ...] = (
     ("one mode", ONE, HAND, 1.0),
     ("eight modes", Fourier(8), partial(fourier_force, 8), 0.25),
     ("grid of 256", Spline(256, degree=1), partial(grid_force, 256), 0.0625),
