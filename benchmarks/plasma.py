@@ -5,17 +5,23 @@
 
 One path of N particles, Störmer–Verlet with one evaluation of the field a step, in float64: without
 collisions, with Lenard–Bernstein's inside the method, and with collisions as flows before and after
-every step. On a GPU, unless others are asked for, those with Lenard–Bernstein's inside the method,
-and ten times as many particles in one mode; results go to `benchmarks/results/plasma_gpu.json`
-after every case, and no case begins later than 80 seconds after the first. The loops by hand are
-`lax.fori_loop` with `jax.random` and forces written down: sums of `jnp.cos` and `jnp.sin` for
-Fourier modes; for the grid linear splines with their slopes, added up by `.at[].add`; means over
-cells by `.at[].add`; pairs by a random permutation. The angle by which a relative velocity turns is
-drawn by the same function. Rates are particles times steps a second of the whole call; "steps
-alone" is without what is done once, such as bringing the start to the device. Both contenders start
-alike, and their mean squares of v_x must agree.
+every step. On a GPU, unless others are asked for, those with Lenard–Bernstein's inside the method;
+results go to `benchmarks/results/plasma_gpu.json` after every case, and no case begins later than
+80 seconds after the first. Ten times as many particles, 10⁸ on a GPU, are those of
+
+    python benchmarks/plasma.py --device gpu --only "ten times" --out FILE
+
+The peak of memory is that of the device in all cases so far, but for loops by hand that follow; on
+a CPU it is that of the process. The loops by hand are `lax.fori_loop` with `jax.random` and forces
+written down: sums of `jnp.cos` and `jnp.sin` for Fourier modes; for the grid linear splines with
+their slopes, added up by `.at[].add`; means over cells by `.at[].add`; pairs by a random
+permutation. The angle by which a relative velocity turns is drawn by the same function. Rates are
+particles times steps a second of the whole call; "steps alone" is without what is done once, such
+as bringing the start to the device. Both contenders start alike, and their mean squares of v_x must
+agree.
 """
 
+import resource
 import time
 from collections.abc import Callable
 from functools import partial
@@ -137,7 +143,7 @@ class Problem(NamedTuple):
 
 
 ONE, HAND = Fourier(1), partial(fourier_force, 1)
-FIELDS = (
+FIELDS: tuple[tuple[str, Any, Any, float], ...] = (
     ("one mode", ONE, HAND, 1.0),
     ("eight modes", Fourier(8), partial(fourier_force, 8), 0.25),
     ("grid of 256", Spline(256, degree=1), partial(grid_force, 256), 0.0625),
@@ -155,8 +161,11 @@ PROBLEMS = (
     Problem("lorentz", ONE, HAND, collisions=Lorentz(), by_hand=lorentz_by_hand, components=2),
     Problem("pairs", ONE, HAND, collisions=CoulombPairs(), by_hand=pairs_by_hand, components=3),
 )
-LARGE = Problem("one mode, ten times as many", ONE, HAND, times=10, share=0.0625)
-ON_GPU = (*(problem for problem in PROBLEMS if problem.nu and not problem.by_hand), LARGE)
+LARGE = tuple(
+    Problem(f"ten times: {name}", field, force, times=10, share=min(share / 8, 0.0625))
+    for name, field, force, share in FIELDS
+)
+ON_GPU = tuple(problem for problem in PROBLEMS if problem.nu and not problem.by_hand)
 
 
 @partial(jax.jit, static_argnums=(0, 3))
@@ -204,6 +213,7 @@ def compare(
     if device == "gpu":
         steps = max(FEW, int(steps * problem.share) // FEW * FEW)
         repeat = min(repeat, 1 if problem.times > 1 else 2)
+    began = time.perf_counter()
     system = vlasov_poisson(
         N, LENGTH, problem.field, nu=problem.nu, collisions=problem.collisions,
         velocities=problem.components,
@@ -214,6 +224,7 @@ def compare(
     q, p = draw(jax.random.key(SEED)) if device == "gpu" else start.quiet()
     placed, results = (jnp.asarray(q), jnp.asarray(p)), {}
     q, p = np.asarray(q), np.asarray(p)
+    to_start = time.perf_counter() - began
 
     def by_hand() -> None:
         found = run_by_hand(problem, *placed, steps, jax.random.key(SEED))
@@ -226,7 +237,8 @@ def compare(
         )  # fmt: skip
         results["ours"], results["engine"] = run.mean["square"][-1], run.provenance["code"]
 
-    hand_first, our_first = seconds(by_hand), seconds(ours)
+    our_first, most = seconds(ours), peak_memory(device)
+    hand_first = seconds(by_hand)
     once, hand, our = best_of_each((partial(ours, FEW), by_hand, ours), repeat, clock)
     # With collisions the noises differ: ⟨v²⟩ has the variance 2/N each. Without, it is rounding.
     scale = np.sqrt(4 / N) if problem.nu else 1e-10
@@ -239,11 +251,22 @@ def compare(
         "dalembert, particle-steps/s": N * steps / our,
         "ratio": hand / our,
         "steps alone, particle-steps/s": N * (steps - FEW) / (our - once) if our > once else None,
+        "to draw the start, s": to_start,
+        "once per call, s": once,
+        "peak of memory, GiB": most,
         "first call by hand, s": hand_first,
         "first call, s": our_first,
         "engine": results["engine"],
         "gap in standard errors": float(results["ours"] - results["hand"]) / scale,
     }
+
+
+def peak_memory(device: str) -> float | None:
+    """GiB that the device has held at most, or on a CPU this process."""
+    if device == "gpu":
+        stats = jax.devices()[0].memory_stats() or {}
+        return stats.get("peak_bytes_in_use", np.nan) / 2**30
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def main() -> None:
@@ -260,11 +283,11 @@ def main() -> None:
     # On a CPU seconds of all cores, which others who use the machine change less.
     clock = time.perf_counter if on_gpu else time.process_time
     last = time.perf_counter() + (options.seconds or (80 if on_gpu else np.inf))
-    options.out = options.out or (RESULTS if on_gpu else None)
-    problems = ON_GPU if on_gpu and not options.only else (*PROBLEMS, LARGE)
-    rows = []
-    for problem in problems:
-        if options.only.lower() not in problem.name or (problem is LARGE and not on_gpu):
+    only, rows = options.only.lower(), []
+    options.out = options.out or (RESULTS if on_gpu and not only else None)
+    usual = ON_GPU if on_gpu and not only else PROBLEMS
+    for problem in LARGE if only.startswith("ten") else usual:
+        if only not in problem.name:
             continue
         try:
             if time.perf_counter() > last:

@@ -153,7 +153,7 @@ def many() -> str:
 def plasma() -> str:
     """Both devices, as far as they have been measured."""
     parts = []
-    for name in ("plasma_gpu", "plasma_cpu2"):
+    for name in ("plasma_gpu", "plasma_gpu_large", "plasma_cpu2"):
         if not (ROOT / "benchmarks" / "results" / f"{name}.json").exists():
             continue
         data = read(name)

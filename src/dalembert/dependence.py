@@ -38,16 +38,24 @@ def degrees(
 ) -> tuple[Degree, ...]:
     """The degree of `fun(*args)` for several choices of arguments, all from one trace."""
     trace = jax.make_jaxpr(fun)(*args)
+    return tuple(_degree(trace, args, wrt, Degree.AFFINE) for wrt in choices)
 
-    def one(wrt: Sequence[int]) -> Degree:
-        inputs = [
-            Degree.AFFINE if i in wrt else Degree.CONSTANT
-            for i, arg in enumerate(args)
-            for _ in jax.tree.leaves(arg)
-        ]
-        return max(evaluate(trace, inputs, _outputs, _constant), default=Degree.ZERO)
 
-    return tuple(map(one, choices))
+def is_linear(fun: Callable[..., Any], args: Sequence[Any], wrt: Sequence[int]) -> bool:
+    """Whether a function is seen to be linear in some arguments, affine and zero where they are."""
+    trace = jax.make_jaxpr(fun)(*args)
+    at_zero = _degree(trace, args, wrt, Degree.ZERO)
+    return at_zero == Degree.ZERO and _degree(trace, args, wrt, Degree.AFFINE) <= Degree.AFFINE
+
+
+def _degree(trace: Any, args: Sequence[Any], wrt: Sequence[int], chosen: Degree) -> Degree:
+    """The degree of the results, for that of the chosen arguments."""
+    inputs = [
+        chosen if i in wrt else Degree.CONSTANT
+        for i, arg in enumerate(args)
+        for _ in jax.tree.leaves(arg)
+    ]
+    return max(evaluate(trace, inputs, _outputs, _constant), default=Degree.ZERO)
 
 
 def has_rules(fun: Callable[..., Any], *args: Any) -> bool:

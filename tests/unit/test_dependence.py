@@ -9,7 +9,7 @@ import pytest
 from jax import lax
 
 import dalembert as da
-from dalembert.dependence import Degree, degree
+from dalembert.dependence import Degree, degree, is_linear
 from dalembert.stepping.plan import Dependence
 from dalembert.stepping.stepper import find_dependence
 from dalembert.system import ALL as TOGETHER
@@ -147,6 +147,26 @@ CONSERVATIVE = {
 def test_what_the_analysis_cannot_see_counts_as_more_than_it_is(name):
     fun, expected = CONSERVATIVE[name]
     assert degrees(fun) == expected
+
+
+SEEN_LINEAR = {
+    "a product": (lambda x, y: jnp.sin(y) * x, True),
+    "a sum of products": (lambda x, y: y @ x + x[0], True),
+    "a choice by others": (lambda x, y: jnp.where(y > 0, x, -x), True),
+    "beside zeros": (lambda x, y: jnp.concatenate([x, 0 * y]), True),
+    "one more": (lambda x, y: x + 1, False),
+    "beside others": (lambda x, y: jnp.concatenate([x, y]), False),
+    "a square": (lambda x, y: x * x, False),
+    "rounded": (lambda x, y: jnp.round(x, 12), False),
+    "fewer digits": (lambda x, y: x.astype(np.float32), False),
+    "a choice by itself": (lambda x, y: jnp.where(x > 0, x, 2 * x), False),
+}
+
+
+@pytest.mark.parametrize("name", SEEN_LINEAR)
+def test_linear_is_what_is_affine_and_zero_at_zero(name):
+    fun, expected = SEEN_LINEAR[name]
+    assert is_linear(fun, (X, Y), (0,)) is expected
 
 
 # --- never less than the truth -----------------------------------------------------------------

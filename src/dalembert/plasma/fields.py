@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from math import prod
 from typing import Any, Protocol
 
 import jax
@@ -214,27 +215,36 @@ class Spline:
         """Mean charge density in every cell of the grid."""
         cells, count = as_tuple(self.cells), x[0].shape[0]
         size = int(np.prod(cells))
+        units = [x_a * (n / side) for x_a, n, side in zip(x, cells, sides, strict=True)]
+        *across, along = (_shares(u, n, self.degree) for u, n in zip(units, cells, strict=True))
         # Several copies of the grid, added up in the end: fewer particles wait for the same cell,
         # and nothing depends on how fast a device adds to very small arrays.
         copies = max(1, min(COPIES, count // (4 * size)))
-        first = jnp.arange(count, dtype=jnp.int32) % copies * size
-        grid = jnp.zeros((copies * size,), x[0].dtype)
-        units = [x_a * (n / side) for x_a, n, side in zip(x, cells, sides, strict=True)]
-        for parts in product(
-            *(_shares(u, n, self.degree) for u, n in zip(units, cells, strict=True))
-        ):
-            cell, share = 0, charge
-            for (index, value), n in zip(parts, cells, strict=True):
-                cell, share = cell * n + index, share * value
-            grid = grid.at[first + cell].add(share, mode="promise_in_bounds")
-        return jnp.sum(grid.reshape(copies, *cells), axis=0) * (size / count)
+        cell = 0
+        for (start, _), n in zip((*across, along), cells, strict=True):
+            cell = cell * n + start
+        cell += jnp.arange(count, dtype=jnp.int32) % copies * size
+        one = charge if jnp.ndim(charge) else 1.0
+        density = jnp.zeros(cells, x[0].dtype)
+        # A grid for each of the points under a spline, added to at one place and then shifted, all
+        # points along the last axis at a time.
+        for row in product(*(shares.items() for _, shares in across)):
+            share = prod((share for _, share in row), start=one)
+            values = jnp.stack([share * other for other in along[1].values()], axis=1)
+            grids = jnp.zeros((copies * size, len(along[1])), x[0].dtype)
+            grids = grids.at[cell].add(values, mode="promise_in_bounds")
+            grids = jnp.sum(grids.reshape(copies, *cells, -1), axis=0)
+            for i, last in enumerate(along[1]):
+                shifts = (*(shift for shift, _ in row), last)
+                density += jnp.roll(grids[..., i], shifts, range(len(cells)))
+        return density * (size / count * (1.0 if jnp.ndim(charge) else charge))
 
 
 COPIES = 64
 
 
-def _shares(u: Any, cells: int, degree: int) -> list[tuple[Any, Any]]:
-    """Numbers of the grid points under a spline at u, in cells, and what each has of it."""
+def _shares(u: Any, cells: int, degree: int) -> tuple[Any, dict[int, Any]]:
+    """The grid point next to u, in cells, and what a spline there has on those around it."""
     nearest = jnp.floor(u) if degree == 1 else jnp.floor(u + 0.5)
     f = u - nearest
     values = (
@@ -244,7 +254,7 @@ def _shares(u: Any, cells: int, degree: int) -> list[tuple[Any, Any]]:
     )
     # The whole part is reduced before it becomes an integer: it may be larger than these are.
     start = (nearest - cells * jnp.floor(nearest / cells)).astype(jnp.int32)
-    return [((start + shift) % cells, value) for shift, value in values.items()]
+    return start % cells, values
 
 
 def as_tuple(counts: int | tuple[int, ...]) -> tuple[int, ...]:

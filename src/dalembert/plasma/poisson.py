@@ -206,14 +206,14 @@ def scalar(q: Any, params: Params, name: str) -> Any:
 
 
 def beside(value: Any, q: Any) -> Any:
-    """One number per particle as an array that goes with all components of q."""
-    return value if q.ndim == 1 else value[:, None]
+    """One number, or one per particle, as what goes with all components of q."""
+    return value if q.ndim == 1 or not value.ndim else value[:, None]
 
 
 def _hamiltonian(field: Field, potential: Callable[[Any], Any] | None) -> Callable[..., Any]:
     def H(q: Any, p: Any, params: Params) -> Any:
         N, Q = q.shape[0], product(q, params, "weight", "charge")
-        M = effective(q, params, "weight", "mass")
+        M = product(q, params, "weight", "mass")
         x, sides = columns(q, field.axes), params["length"]
         value = jnp.sum(p**2 / (2 * beside(M, q))) + N * jnp.sum(field.energies(x, Q, sides))
         return value if potential is None else value + jnp.sum(Q * potential(q))
@@ -230,5 +230,5 @@ def _friction(q: Any, p: Any, params: Params) -> Any:
 
 
 def _kicks(q: Any, p: Any, w: Any, params: Params) -> Any:
-    variance = 2 * params["nu"] * effective(q, params, "mass", "temperature")
-    return beside(effective(q, params, "weight") * jnp.sqrt(variance), q) * w
+    variance = 2 * params["nu"] * product(q, params, "mass", "temperature")
+    return beside(product(q, params, "weight") * jnp.sqrt(variance), q) * w

@@ -14,6 +14,8 @@ from dalembert.studies.study import Result
 ALPHA, FREE_ALPHA = 0.05, 0.02
 """Amplitudes with collisions and without: there, larger ones trap particles before they decay."""
 LANDAU = {"quick": ((0.5, 0.5),), "paper": ((0.5, 0.1), (0.5, 0.5), (0.3, 0.1))}
+SEED_ALPHA = 2e-3
+"""Of instabilities."""
 OPPOSITE = ", opposite"
 """Ending of the names of parts with the amplitude −α."""
 STREAMS_K = 0.2
@@ -37,6 +39,11 @@ def wave_of(runs: Mapping[str, Run], name: str, amplitude: float = ALPHA) -> np.
     found = [runs[x].mean["wave"][:, 0, 0] for x in (name, name + OPPOSITE) if x in runs]
     odd = found[0] if len(found) == 1 else (found[0] - found[1]) / 2
     return -odd / amplitude
+
+
+def size_of_wave(run: Run) -> np.ndarray:
+    """|n_k(t)/n_k(0)| of an instability: the wave of a bump runs."""
+    return np.hypot(*np.moveaxis(run.mean["wave"][:, :, 0], -1, 0)) / SEED_ALPHA
 
 
 def colliding_waves(runs: Mapping[str, Run]) -> dict[str, tuple[str, float, float]]:
@@ -152,9 +159,9 @@ def _claim_growth(claims: ClaimList, runs: Mapping[str, Run], is_large: bool) ->
             run = runs[name]
             late = (run.t >= 12) & (run.t <= 18)
             expected = linear.response(k, run.t, velocities=velocities)[late]
-            # The wave of a bump runs: its size, and that of theory, in the same window.
-            size = np.hypot(*np.moveaxis(run.moments["wave"].mean[late, :, 0], -1, 0)) / 2e-3
-            rates = [fit_growth(run.t[late], np.abs(x)) for x in (size, expected)]
+            rates = [
+                fit_growth(run.t[late], np.abs(x)) for x in (size_of_wave(run)[late], expected)
+            ]
             claims.close(
                 f"growth of {name}",
                 "The first mode grows at the rate of linear theory, in the same window.",
@@ -275,7 +282,7 @@ def _claim_long(claims: ClaimList, runs: Mapping[str, Run]) -> None:
                 "Over a long run with collisions the energy has no drift: change between halves.",
                 trends[label],
                 2e-4,
-                "a ten-thousandth of H/N",
+                "less than a thousandth of H/N",
             )
     heun = {label: x for label, x in trends.items() if label.startswith("heun")}
     others = [x for label, x in trends.items() if label not in heun]

@@ -17,6 +17,7 @@ from dalembert.studies.plasma_claims import (
     colliding_waves,
     instabilities,
     runs_by_part,
+    size_of_wave,
     wave_of,
 )
 from dalembert.studies.study import Result
@@ -57,18 +58,21 @@ def figures_of_plasma(result: Result) -> list[Figure]:
     for name, velocities, k, speed in instabilities():
         if name in runs:
             run = runs[name]
-            n = wave_of(runs, name, 2e-3)
-            theory = linear.response(k, run.t[run.t <= 20], velocities=velocities).real
+            n, early = size_of_wave(run), run.t[run.t <= 20]
+            theory = np.abs(linear.response(k, early, velocities=velocities))
             f = run.moments["phase space"].mean
             edges = np.linspace(0, 2 * np.pi / k, 65), np.linspace(-speed, speed, 65)
-            times = [int(np.argmax(np.abs(n))), len(run.t) - 1]
-            exact = "linear theory" + (" without them" if "collisions" in name else "")
+            times = [_saturation(n), len(run.t) - 1]
+            exact, more = "linear theory", ""
+            if "collisions" in name:
+                exact += " without collisions"
+                more = " The wave grows out of the noise of collisions as well."
             growth = Panel(
                 TIME,
-                "|Eₖ(t)|/Eₖ(0)",
+                "|Eₖ(t)|/|Eₖ(0)|",
                 [
-                    Line("particles", run.t, np.abs(n), None, "stormer_verlet"),
-                    Line(exact, run.t[run.t <= 20], np.abs(theory), variant=1),
+                    Line("particles", run.t, n, None, "stormer_verlet"),
+                    Line(exact, early, theory, variant=1),
                 ],
                 yscale="log",
                 title=name,
@@ -81,13 +85,20 @@ def figures_of_plasma(result: Result) -> list[Figure]:
                 Figure(
                     "plasma_" + name.replace(" ", "_"),
                     f"Plasma: {name}",
-                    "Growth of the first mode, and phase space where it is largest and at the end.",
+                    "Growth of the first mode, and phase space where that first stops and at the "
+                    f"end.{more}",
                     (growth, *pictures),
                     film=Film(run.t[::FRAMES], *edges, f[::FRAMES], ("x", "v")),
                 )
             )
     figures += [_relaxation(runs), _light_and_long(result, runs)]
     return [figure for figure in figures if figure.panels]
+
+
+def _saturation(size: np.ndarray) -> int:
+    """The first time at which a wave that has grown becomes smaller."""
+    is_large = size[:-1] >= np.max(size) / 2
+    return int(np.argmax(np.append(is_large & (np.diff(size) < 0), True)))
 
 
 def _relaxation(runs: Mapping[str, Run]) -> Figure:
@@ -116,7 +127,7 @@ def _light_and_long(result: Result, runs: Mapping[str, Run]) -> Figure:
     panels = []
     if run := runs.get("Weibel"):
         energy = run.moments["light"].mean[:, 0, 0]
-        root = linear.weibel_root(*WEIBEL).imag
+        root, label = linear.weibel_root(*WEIBEL).imag, f"midpoint, Δt = {run.provenance['dt']:g}"
         growth, late = np.exp(2 * root * run.t), run.t >= 40
         theory = growth * np.exp(np.mean(np.log(energy[late] / growth[late])))
         panels.append(
@@ -124,7 +135,7 @@ def _light_and_long(result: Result, runs: Mapping[str, Run]) -> Figure:
                 TIME,
                 "magnetic energy",
                 [
-                    Line("particles", run.t, energy, None, "midpoint"),
+                    Line(label, run.t, energy, None, "midpoint"),
                     Line("linear theory", run.t, theory, variant=1),
                 ],
                 yscale="log",

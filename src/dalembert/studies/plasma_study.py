@@ -33,6 +33,7 @@ from dalembert.studies.plasma_claims import (
     LANDAU,
     OPPOSITE,
     PAIRS_NU,
+    SEED_ALPHA,
     STREAMS_K,
     TEMPERATURES,
     WEIBEL,
@@ -130,7 +131,7 @@ def _opposite_waves(operator: str, N: int, k: float, nu: float) -> list[Part]:
 
 def _streams(name: str, N: int, nu: float, t_end: float = 60.0) -> Part:
     length = 2 * np.pi / STREAMS_K
-    start = Start(N, length, amplitude=2e-3, velocities=two_streams(3.0))
+    start = Start(N, length, amplitude=SEED_ALPHA, velocities=two_streams(3.0))
     options = {"nu": nu, "collisions": Dougherty(cells=16)} if nu else {}
     return _part(
         name,
@@ -154,7 +155,7 @@ def _bump(N: int) -> Part:
     return _part(
         "bump on tail",
         vlasov_poisson(N, length, Fourier(2)),
-        Start(N, length, amplitude=2e-3, velocities=velocities).quiet(),
+        Start(N, length, amplitude=SEED_ALPHA, velocities=velocities).quiet(),
         40.0,
         save_times=0.5,
         observe={"wave": density_modes(1), "phase space": phase_space(64, 64, 7.0)},
