@@ -162,6 +162,7 @@ def plasma() -> str:
                 row["case"] + (f", ν = {row['nu']:g}" if row["nu"] else ""),
                 f"{row['particles']:,}",
                 short(row["dalembert, particle-steps/s"]),
+                short(alone) if (alone := row["steps alone, particle-steps/s"]) else "–",
                 short(row["by hand, particle-steps/s"]),
                 f"{row['ratio']:.2f}",
                 f"{row['first call, s']:.0f}",
@@ -169,7 +170,10 @@ def plasma() -> str:
             for row in data["rows"]
             if "error" not in row
         )
-        head = ("case", "particles", "particle-steps/s", "by hand", "ratio", "first call, s")
+        head = (
+            "case", "particles", "particle-steps/s", "steps alone", "by hand", "ratio",
+            "first call, s",
+        )  # fmt: skip
         parts.append(f"{table(head, rows)}\n\n{machine(data)}.")
     return "\n\n".join(parts)
 
