@@ -28,6 +28,19 @@ app = typer.Typer(
 )
 console = Console(highlight=False)
 
+LEGEND = (
+    "",
+    "kind: mean-square methods follow single paths, weak ones expectations only",
+    "stages: a + b are a for the drift and b for each noise",
+    "structure: steps come from a discrete Lagrange–d'Alembert principle: they keep",
+    "  momenta of symmetries and are symplectic when the forces vanish",
+    "symplectic: only the latter; a dash: neither",
+    "one noise, additive, any: order of convergence, in the sense of `kind`, for one",
+    "  noise, for noises that are constant, for all; a dash: it does not take them, or",
+    "  does not converge with them. `dalembert certify METHOD` shows why",
+)
+"""What the columns of the table of methods say."""
+
 CONNECT_SECONDS = 15
 """How long a scheduler of Dask may take to answer."""
 
@@ -66,12 +79,8 @@ def list_everything() -> None:
             *(_order(certificate.order[kind]) for kind in ("one", "additive", "general")),
         )
     console.print(methods)
-    console.print("\n a + b stages: a for the drift and b for each noise")
-    console.print(" structure: Lagrange–d'Alembert; symplectic: when the forces vanish")
-    console.print(
-        " one noise, additive, any: order of convergence, in the sense of `kind`, by kind of"
-    )
-    console.print(" noise; a dash: none, or another kind of noise is asked for")
+    for line in LEGEND:
+        console.print(f" {line}")
     systems = Table("system", "dim", "noises", "what it is", box=None)
     for name, make in da.SYSTEMS.items():
         system = make()

@@ -23,6 +23,7 @@ FLOORS = (
         "precision",
         "primitives",
         "quantiles",
+        "spelling",
     ),
     ("traces", "dependence", "elementary", "digest", "captured", "functions", "joint", "flow"),
     ("driven", "fields", "sizes", "system", "noise", "constraints"),

@@ -247,7 +247,7 @@ class Job:
             "compile_seconds": compiling,
             "path_steps_per_second": path_steps / max(seconds - compiling, SHORTEST),
         }
-        q, p = (None, None) if done.kept is None else map(settings.system.shaped, done.kept)
+        states = map(settings.system.shaped, done.kept or ())
         run = Run(
             settings.times,
             {key: Observed(s, tally.data[key]) for key, s in settings.statistics},
@@ -255,8 +255,7 @@ class Job:
             tally.truncated,
             tally.residual,
             tally.iterations,
-            q,
-            p,
+            dict(zip("qp", states, strict=False)),
             provenance,
             settings.system,
         )

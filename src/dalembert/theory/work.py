@@ -10,6 +10,7 @@ import numpy as np
 from dalembert.ensemble.simulate import simulate
 from dalembert.methods import METHODS, Method
 from dalembert.pictures import make_axes, tidy_log_axes
+from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.theory.orders import strong_order, weak_order
 from dalembert.theory.slopes import OrderEstimate
@@ -85,6 +86,7 @@ class WorkPrecision:
         return axes
 
 
+@says_its_words
 def work_precision(
     system: System,
     methods: Sequence[Method | str],
