@@ -36,8 +36,8 @@ LEGEND = (
     "  momenta of symmetries and are symplectic when the forces vanish",
     "symplectic: only the latter; a dash: neither",
     "one noise, additive, any: order of convergence, in the sense of `kind`, for one",
-    "  noise, for noises that are constant, for all; a dash: it does not take them, or",
-    "  does not converge with them. `dalembert certify METHOD` shows why",
+    "  noise, for constant ones, for all; a dash: it does not take them, or does not",
+    "  converge with them. `dalembert certify METHOD` shows why",
 )
 """What the columns of the table of methods say."""
 

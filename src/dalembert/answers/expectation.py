@@ -178,7 +178,7 @@ def expect(
         )
         if on_failure == "raise":
             raise ToleranceError(f"{message} It is the `result` of this error.", result)
-        warnings.warn(message, RuntimeWarning, stacklevel=2)
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
     return result
 
 

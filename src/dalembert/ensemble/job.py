@@ -139,7 +139,7 @@ class Job:
                 self.file.clean_up()
             except (OSError, MemoryError) as error:
                 text = f"the run is complete, but its checkpoint is not: {error}."
-                warnings.warn(text, RuntimeWarning, stacklevel=4)
+                warnings.warn(text, RuntimeWarning, stacklevel=5)
 
     def _results(self) -> Generator[tuple[int, BlockResult], None, None]:
         """The results of all blocks in their order, whichever process runs them."""
@@ -263,7 +263,7 @@ class Job:
             message = self._failure_message(run.failures)
             if self.on_failure == "raise":
                 raise FailedPathsError(message)
-            warnings.warn(message, RuntimeWarning, stacklevel=4)
+            warnings.warn(message, RuntimeWarning, stacklevel=5)
         return run
 
     def _times(self) -> tuple[float, float]:

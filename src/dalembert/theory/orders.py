@@ -290,7 +290,7 @@ def _warn_if_empty(orders: Iterable[OrderEstimate]) -> None:
     for order in orders:
         if np.isnan(order.order):
             why = order.notes[-1] if order.notes else "no error is seen"
-            warnings.warn(f"no order: {order.subject}: {why}; {order.remedy}.", stacklevel=3)
+            warnings.warn(f"no order: {order.subject}: {why}; {order.remedy}.", stacklevel=4)
 
 
 def _sampling(

@@ -60,12 +60,17 @@ class WorkPrecision:
         rows = [("method", "dt", "error", "± s.e.", "µs a path", "seen")]
         for p in self.points:
             seen = "yes" if p.is_seen else "no"
-            cells = (f"{p.dt:.5g}", f"{p.error:.3g}", f"{p.stderr:.1e}", f"{1e6 * p.seconds:.3g}")
+            stderr = f"{p.stderr:.1e}" if p.stderr else "-"
+            cells = (f"{p.dt:.5g}", f"{p.error:.3g}", stderr, f"{1e6 * p.seconds:.3g}")
             rows.append((p.method, *cells, seen))
         unseen = {p.method for p in self.points if not p.is_seen}
         known = {name: self.orders[name].remedy for name in self.orders if name in unseen}
         notes = [f"- {name}: {remedy}" for name, remedy in known.items() if remedy]
         title = f"{self.kind.capitalize()} errors at the end, and the time of one path"
+        if not all(p.stderr for p in self.points):
+            notes.append("- a dash: all outcomes of the noise were added up, nothing was sampled")
+        if unseen:
+            notes.append("- seen: clearly above sampling errors and those of the reference")
         return "\n".join([title, "", *table(rows, right=True), "", *notes]).rstrip()
 
     def plot(self, ax: Any = None) -> Any:
@@ -80,6 +85,8 @@ class WorkPrecision:
             (line,) = axes.loglog([p.seconds for p in own], [p.error for p in own], "o:", mfc="w")
             at = [p.seconds for p in seen], [p.error for p in seen]
             axes.loglog(*at, "o-", color=line.get_color(), label=name)
+        if not all(p.is_seen for p in self.points):
+            axes.loglog([], [], "o:", color="grey", mfc="w", label="not clearly seen")
         axes.set(xlabel="seconds a path", ylabel=f"{self.kind} error")
         axes.legend()
         tidy_log_axes(axes)
