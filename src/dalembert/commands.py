@@ -269,7 +269,8 @@ def _run_studies(chosen: list[Any], out: Path, checkpoints: bool) -> int:
             f"  measured {claim.measured:g}, expected {claim.expected:g}. {claim.note}",
             markup=False,
         )
-    console.print(f"{len(claims) - len(failed)} of {len(claims)} claims hold. Results: {out}")
+    held = f"{len(claims) - len(failed)} of {len(claims)} claims hold. " if claims else ""
+    console.print(f"{held}Results: {out}. `dalembert report {out}` makes a page of them.")
     return 1 if unexplained(claims) else 0
 
 

@@ -82,9 +82,10 @@ def check_function(
                 f"math, and jnp.where instead of `if` on values of q and p. ({_first_line(error)})"
             ) from error
         except Exception as error:
+            hint = _hint(fun, error, arguments)
             raise TypeError(
                 f"{name} failed when called as {name}{arguments} with q and p of shape "
-                f"{states}: {type(error).__name__}: {_first_line(error)}{_hint(fun, error, arguments)}"
+                f"{states}: {type(error).__name__}: {_first_line(error)}{hint}"
             ) from error
         for index, length in _indices_out_of_bounds(trace):
             raise ValueError(

@@ -106,9 +106,8 @@ ARGUMENTS: dict[str, tuple[str, str]] = {
 
 NEITHER = {
     "time begins at 0": "t0 t_start t_begin",
-    "a system is given by its energies and forces H, F, h, f; drift and diffusion follow from them": (
-        "drift diffusion f_drift g_diffusion drift_fn diffusion_fn"
-    ),
+    "a system is given by energies and forces H, F, h, f; drift and diffusion follow": "drift "
+    "diffusion f_drift g_diffusion drift_fn diffusion_fn",
     "all steps have one size, dt": "rtol atol adaptive stepsize_controller adaptive_step max_steps "
     "dt_min dt_max",
     "parameters are those of the system, system.with_params(…)": "args params parameters",
@@ -200,8 +199,8 @@ def says_its_words(thing: Marked) -> Marked:
                 raise TypeError(_argument(name, word, known))
         return fun(*args, **kwargs)
 
-    if isinstance(thing, type):
-        thing.__init__ = called
-        return thing
     marked: Any = called
+    if isinstance(thing, type):
+        marked = thing
+        marked.__init__ = called
     return marked

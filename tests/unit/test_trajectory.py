@@ -128,7 +128,7 @@ def test_the_trajectory_of_a_failed_path_ends_before_it_fails(run, tmp_path):
     assert len(file.read_text().splitlines()) == 2 * (N + 2)
     failed.to_trajectory(file, 0)
     with pytest.raises(ValueError, match="failed before the first save"):
-        replace(run, q=np.nan * run.q).to_trajectory(file)
+        replace(run, kept={"q": np.nan * run.q, "p": run.p}).to_trajectory(file)
 
 
 def test_a_full_disk_loses_nothing(run, tmp_path, monkeypatch):

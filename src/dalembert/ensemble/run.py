@@ -88,7 +88,8 @@ class Run:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise AttributeError(f"a run has no {name!r}{instead_of(name, [*dir(type(self)), *type(self).__annotations__])}")
+        known = [*dir(type(self)), *type(self).__annotations__]
+        raise AttributeError(f"a run has no {name!r}{instead_of(name, known)}")
 
     @property
     def q(self) -> np.ndarray:

@@ -244,9 +244,13 @@ def whole(name: str, value: Any, least: int) -> int:
 def _check_seed(seed: Any) -> int:
     """A whole number; keys and generators of other libraries are none."""
     if is_traced(seed):
-        raise TypeError("seed cannot be traced: for more realizations of the noise take more paths.")
+        raise TypeError(
+            "seed cannot be traced: for more realizations of the noise take more paths."
+        )
     if not isinstance(seed, int | float | np.integer):
-        raise TypeError(f"seed must be a whole number, such as 0, from which keys are made; not {seed!r}.")
+        raise TypeError(
+            f"seed must be a whole number, such as 0, from which keys are made; not {seed!r}."
+        )
     return whole("seed", seed, 0)
 
 

@@ -101,7 +101,9 @@ def _structure(d: "Diagnosis") -> list[tuple[str, ...]]:
 
 def _rates(rates: list[str]) -> str:
     """Of the drift, and of the noises where any has one."""
-    of_noises = f", of the noises {_some(rates[1:])}" if any(rate != "0" for rate in rates[1:]) else ""
+    of_noises = (
+        f", of the noises {_some(rates[1:])}" if any(rate != "0" for rate in rates[1:]) else ""
+    )
     return f"ν = {rates[0]}{of_noises}"
 
 
