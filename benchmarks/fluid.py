@@ -52,7 +52,6 @@ def dalembert(N: int) -> Advance:
             save_every=SAVE_EVERY, observe={"energy": lennard_jones_energy}, keep="final",
             progress=False,
         )  # fmt: skip
-        assert run.q is not None and run.p is not None
         state.update(at=(run.q[0], run.p[0]), seed=state["seed"] + 1)
         return run.mean["energy"][1:]
 

@@ -298,7 +298,6 @@ def check(problem: Problem, hand: Hand) -> dict[str, Any]:
     noise = da.Recorded(da.Increments(dW[:, :, None]))
     run = simulate(problem, start, CHECK_STEPS, noise=noise, keep="final")
     state, sums = hand.run(problem, hand.place(start), CHECK_STEPS, SAVES)
-    assert run.q is not None and run.p is not None
     gap = np.max(np.abs(np.concatenate([run.q, run.p], axis=1).T - hand.fetch(state)))
     energy = np.max(np.abs(sums[:, 0] / CHECK_PATHS - run.mean["energy"][1:]))
     row = {"problem": problem.name, "states differ by": float(gap), "E(H) by": float(energy)}

@@ -31,6 +31,7 @@ from dalembert.noise import (
     coarsen,
     enumerate_three_point,
 )
+from dalembert.spelling import instead_of
 from dalembert.statistics import (
     Autocorrelation,
     Axis,
@@ -132,13 +133,19 @@ __all__ += methods.__all__
 def __getattr__(name: str) -> Any:
     """Rooms that a simulation does not need are loaded when they are first used."""
     if name not in __all__:
-        raise AttributeError(f"module 'dalembert' has no attribute {name!r}")
+        raise AttributeError(f"dalembert has no {name!r}{_instead_of(name)}")
     if name in ("answers", "fitting", "plasma"):
         return import_module(f"dalembert.{name}")
     if name in ("Expectation", "ToleranceError", "expect"):
         return getattr(import_module("dalembert.answers"), name)
     theory = import_module("dalembert.theory")
     return theory if name == "theory" else getattr(theory, name)
+
+
+def _instead_of(name: str) -> str:
+    if name in SYSTEMS:
+        return f": write da.systems.{name}()."
+    return instead_of(name, __all__, "da.")
 
 
 def __dir__() -> list[str]:

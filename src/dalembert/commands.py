@@ -28,6 +28,19 @@ app = typer.Typer(
 )
 console = Console(highlight=False)
 
+LEGEND = (
+    "",
+    "kind: mean-square methods follow single paths, weak ones expectations only",
+    "stages: a + b are a for the drift and b for each noise",
+    "structure: steps come from a discrete Lagrange–d'Alembert principle: they keep",
+    "  momenta of symmetries and are symplectic when the forces vanish",
+    "symplectic: only the latter; a dash: neither",
+    "one noise, additive, any: order of convergence, in the sense of `kind`, for one",
+    "  noise, for constant ones, for all; a dash: it does not take them, or does not",
+    "  converge with them. `dalembert certify METHOD` shows why",
+)
+"""What the columns of the table of methods say."""
+
 CONNECT_SECONDS = 15
 """How long a scheduler of Dask may take to answer."""
 
@@ -66,12 +79,8 @@ def list_everything() -> None:
             *(_order(certificate.order[kind]) for kind in ("one", "additive", "general")),
         )
     console.print(methods)
-    console.print("\n a + b stages: a for the drift and b for each noise")
-    console.print(" structure: Lagrange–d'Alembert; symplectic: when the forces vanish")
-    console.print(
-        " one noise, additive, any: order of convergence, in the sense of `kind`, by kind of"
-    )
-    console.print(" noise; a dash: none, or another kind of noise is asked for")
+    for line in LEGEND:
+        console.print(f" {line}")
     systems = Table("system", "dim", "noises", "what it is", box=None)
     for name, make in da.SYSTEMS.items():
         system = make()
@@ -260,7 +269,8 @@ def _run_studies(chosen: list[Any], out: Path, checkpoints: bool) -> int:
             f"  measured {claim.measured:g}, expected {claim.expected:g}. {claim.note}",
             markup=False,
         )
-    console.print(f"{len(claims) - len(failed)} of {len(claims)} claims hold. Results: {out}")
+    held = f"{len(claims) - len(failed)} of {len(claims)} claims hold. " if claims else ""
+    console.print(f"{held}Results: {out}. `dalembert report {out}` makes a page of them.")
     return 1 if unexplained(claims) else 0
 
 

@@ -16,6 +16,9 @@ SIZE = (6.4, 4.0)
 PANEL_HEIGHT = 2.2
 """Inches of one of several pictures above each other."""
 
+OBLONG = 4
+"""How much wider than high, or higher than wide, what is drawn with equal axes may be."""
+
 MANY = 10
 """Curves beyond which a legend would hide the picture."""
 
@@ -114,7 +117,15 @@ def draw_portrait(axes: Any, q: np.ndarray, p: np.ndarray) -> Any:
         axes.set_prop_cycle(None)
         axes.plot(q[:1], p[:1], "o", ms=4)
     axes.set(xlabel="q", ylabel="p")
+    _square(axes)
     return axes
+
+
+def _square(axes: Any, adjustable: str = "datalim") -> None:
+    """One unit is as long on both axes, unless a picture would get too flat or too narrow."""
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    if 1 / OBLONG <= (right - left) / (high - low) <= OBLONG:
+        axes.set_aspect("equal", adjustable=adjustable)
 
 
 def film_of_density(
@@ -159,6 +170,7 @@ def film_of_points(
     (dots,) = axes.plot(x[0], y[0], ".", ms=max(2.0, 8.0 - np.log2(x.shape[1]) / 2), mew=0)
     limits = [_limits(values) for values in (x, y)]
     axes.set(xlabel=labels[0], ylabel=labels[1], xlim=limits[0], ylim=limits[1])
+    _square(axes, "box")
 
     def show(k: int) -> None:
         dots.set_data(x[k], y[k])

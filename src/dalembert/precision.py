@@ -78,7 +78,7 @@ def warn_if_rounded(name: str, tree: Any) -> None:
                 f"{name} has float32 numbers, which carry seven digits into a float64 run. JAX "
                 "makes them unless jax_enable_x64 is on: use NumPy or Python numbers instead, or "
                 "run with dtype=np.float32.",
-                stacklevel=5,
+                stacklevel=6,
             )
             return
 

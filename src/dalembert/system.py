@@ -27,10 +27,12 @@ from dalembert.functions import check_function, check_linear
 from dalembert.joint import Joint, joint_terms
 from dalembert.precision import array_of_shape, is_traced
 from dalembert.sizes import Size, functions_by_name, noise_lists, size_of
+from dalembert.spelling import says_its_words
 
 __all__ = ["ALL", "BRACKET_TERMS", "DRIFT_TERMS", "NOISE_TERMS", "Bracket", "System", "Term"]
 
 
+@says_its_words
 @dataclass(frozen=True, eq=False, repr=False)
 class System(Fields):
     """A stochastic forced Hamiltonian system in `dim` degrees of freedom.

@@ -191,9 +191,9 @@ def a_run(mean, spread=1.0, paths=100, t=(0.0, 1.0, 2.0), **more):
     data = dict(zip(fields, (count, mean, spread**2 * (count - 1), mean, mean), strict=True))
     observed = {"observe/energy": Observed(Mean(not_saved), data)}
     about = {"paths": paths, "t_end": t[-1], "dt": 1.0}
-    kept = (more.get("q"), more.get("p"))
+    kept = {name: more[name] for name in "qp" if name in more}
     failures = Failures(unconverged=more.get("failed", 0))
-    return Run(np.asarray(t), observed, failures, 0, 0.0, 0, *kept, about)
+    return Run(np.asarray(t), observed, failures, 0, 0.0, 0, kept, about)
 
 
 def test_curves_that_differ_do_not_overlap():

@@ -242,8 +242,8 @@ def test_a_weak_tableau_that_does_not_converge():
 def test_the_obstacle_to_the_next_order_is_named():
     notes = certify(midpoint()).notes
     assert (
-        "weak order 2 for noise of kind 'additive' is stopped by 2 conditions, "
-        "among them E[0[1 1]] = 1/4, exact 1/2" in notes
+        "weak order 2 for additive noise is stopped by 2 conditions, "
+        "such as E[0[1 1]], which is 1/4 and should be 1/2" in notes
     )
     assert certify(rs2()).notes == certify(heun()).notes[:1]
 

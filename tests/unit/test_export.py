@@ -113,10 +113,10 @@ def test_kept_states(run):
     assert data.q.dims == data.p.dims == ("time", "path", "component")
     np.testing.assert_array_equal(data.q, run.q)
     np.testing.assert_array_equal(data.p, run.p)
-    final = replace(run, q=run.q[-1], p=run.p[-1]).to_xarray()
+    final = replace(run, kept={"q": run.q[-1], "p": run.p[-1]}).to_xarray()
     assert final.q.dims == ("path", "component")
     np.testing.assert_array_equal(final.p, run.p[-1])
-    nothing = replace(run, q=None, p=None).to_xarray()
+    nothing = replace(run, kept={}).to_xarray()
     assert "q" not in nothing and "p" not in nothing and "path" not in nothing.sizes
 
 
@@ -187,7 +187,7 @@ def test_numbers_beyond_32_bits_are_stored_exactly(run, tmp_path, engine):
 
 
 def test_float32_states_stay_float32(run, tmp_path):
-    single = replace(run, q=run.q.astype(np.float32), p=run.p.astype(np.float32))
+    single = replace(run, kept={name: x.astype(np.float32) for name, x in run.kept.items()})
     again = round_trip(single.to_xarray(), tmp_path / "run.nc", "scipy")
     assert again.q.dtype.itemsize == 4 and again.energy_mean.dtype.itemsize == 8
     np.testing.assert_array_equal(again.q, single.q)
@@ -226,7 +226,7 @@ def test_kept_states_are_chains_for_arviz(run):
     np.testing.assert_array_equal(samples.q, np.swapaxes(run.q, 0, 1))
     np.testing.assert_array_equal(samples.p, np.swapaxes(run.p, 0, 1))
     with pytest.raises(ValueError, match='keep="all"'):
-        replace(run, q=run.q[-1], p=run.p[-1]).to_arviz()
+        replace(run, kept={"q": run.q[-1], "p": run.p[-1]}).to_arviz()
     np.testing.assert_allclose(samples.energy.mean("chain"), run.mean["energy"], rtol=1e-12)
     assert samples.a.shape == (300, 4, 2)
     assert "energy" not in replace(run, system=None).to_arviz().posterior
@@ -330,7 +330,7 @@ def test_films(run, tmp_path):
     with pytest.raises(ValueError, match="every_save=True"):
         run.histograms["q"].animate()
     with pytest.raises(ValueError, match='keep="all"'):
-        replace(run, q=run.q[-1], p=run.p[-1]).animate()
+        replace(run, kept={"q": run.q[-1], "p": run.p[-1]}).animate()
     with pytest.raises(ValueError, match="one of the 300 that were kept, not 300"):
         run.animate(path=300)
 
@@ -340,12 +340,12 @@ def test_phase_portraits(run):
     assert len(axes.lines) == 6, "three curves, each with the dot that it starts from"
     np.testing.assert_array_equal(axes.lines[1].get_xdata(), run.q[:, 1, 0])
     np.testing.assert_array_equal(axes.lines[1].get_ydata(), run.p[:, 1, 0])
-    (points,) = replace(run, q=run.q[-1], p=run.p[-1]).phase_portrait().lines
+    (points,) = replace(run, kept={"q": run.q[-1], "p": run.p[-1]}).phase_portrait().lines
     np.testing.assert_array_equal(points.get_xdata(), run.q[-1, :, 0])
     with pytest.raises(ValueError, match=r"component 1 is no entry of a state of shape \(1,\)"):
         run.phase_portrait(1)
     with pytest.raises(ValueError, match='keep="all" or keep="final"'):
-        replace(run, q=None, p=None).phase_portrait()
+        replace(run, kept={}).phase_portrait()
 
 
 @pytest.mark.parametrize("span", [3.0, 30.0, 1e4, 1e9])

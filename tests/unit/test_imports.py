@@ -24,6 +24,7 @@ FLOORS = (
         "primitives",
         "quantiles",
         "sizes",
+        "spelling",
     ),
     ("traces", "dependence", "elementary", "digest", "captured", "functions", "joint", "flow"),
     ("driven", "fields", "system", "noise", "constraints"),

@@ -540,5 +540,7 @@ def test_a_program_in_a_real_terminal(interrupted):
     assert child.returncode == 0
     assert (b"stopped after" in output) == interrupted
     lines = [line for line in text.split("\r") if line.strip()]
-    assert all("midpoint on damped_kubo |" in line and len(line) < 100 for line in lines)
+    # Where the machine is busy, compiling is said too.
+    known = ("midpoint on damped_kubo |", "midpoint on damped_kubo: ")
+    assert all(line.startswith(known) and len(line) < 100 for line in lines)
     assert screen(text) == ""

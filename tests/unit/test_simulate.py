@@ -27,7 +27,8 @@ def test_contract():
     assert result.mean["energy"][0] == 2.0
     assert result.stderr["energy"][0] == 0.0
     assert result.failed == 0 and result.residual < 1e-13
-    assert result.q is None and result.p is None
+    with pytest.raises(ValueError, match=r'no p: give .*keep="final".*keep="all"'):
+        _ = result.p
     assert (result.count == 300).all()
     assert result.provenance["method"]["name"] == "midpoint"
     assert result.provenance["system"]["params"] == {"beta": 0.5, "nu": 0.001}

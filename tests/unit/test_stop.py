@@ -92,7 +92,7 @@ def test_paths_before_their_event_are_those_that_do_not_stop():
         np.testing.assert_allclose(stopped.q[before, k], free.q[before, k], rtol=1e-9)
         after = stopped.q[~before, k]
         assert np.all(after == after[:1]), "they stay"
-    with pytest.raises(AttributeError, match="no path of this run stops"):
+    with pytest.raises(ValueError, match="no path of this run stops"):
         _ = free.stopped
 
 

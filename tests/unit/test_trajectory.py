@@ -110,9 +110,9 @@ def test_what_cannot_be_written_is_refused_and_leaves_nothing(
 
 def test_only_kept_states_of_particles_in_space(run, tmp_path):
     file = tmp_path / "a.xyz"
-    for q, p in ((None, None), (run.q[-1], run.p[-1])):
+    for kept in ({}, {"q": run.q[-1], "p": run.p[-1]}):
         with pytest.raises(ValueError, match='write keep="all"'):
-            replace(run, q=q, p=p).to_trajectory(file)
+            replace(run, kept=kept).to_trajectory(file)
     for dim, shape in ((12, r"\(12,\)"), ([4, 2], r"\(4, 2\)"), ([2, 2, 3], r"\(2, 2, 3\)")):
         other = replace(run, provenance={**run.provenance, "system": {"name": "s", "dim": dim}})
         with pytest.raises(ValueError, match=f"shape {shape}: run.to_xarray"):
@@ -122,13 +122,13 @@ def test_only_kept_states_of_particles_in_space(run, tmp_path):
 def test_the_trajectory_of_a_failed_path_ends_before_it_fails(run, tmp_path):
     q = run.q.copy()
     q[2:, 1] = np.nan
-    failed, file = replace(run, q=q), tmp_path / "a.xyz"
+    failed, file = replace(run, kept={"q": q, "p": run.p}), tmp_path / "a.xyz"
     with pytest.warns(RuntimeWarning, match=r"path 1 has failed: its trajectory ends at t = 0\.3"):
         failed.to_trajectory(file, 1)
     assert len(file.read_text().splitlines()) == 2 * (N + 2)
     failed.to_trajectory(file, 0)
     with pytest.raises(ValueError, match="failed before the first save"):
-        replace(run, q=np.nan * run.q).to_trajectory(file)
+        replace(run, kept={"q": np.nan * run.q, "p": run.p}).to_trajectory(file)
 
 
 def test_a_full_disk_loses_nothing(run, tmp_path, monkeypatch):

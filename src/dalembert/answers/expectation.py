@@ -20,6 +20,7 @@ from dalembert.captured import Keyed, captured
 from dalembert.ensemble.settings import _number, check_choice, whole
 from dalembert.functions import check_function
 from dalembert.methods import Method
+from dalembert.spelling import says_its_words
 from dalembert.statistics import Mean, TimeAverage
 from dalembert.stepping.step import check_method
 from dalembert.system import System
@@ -35,6 +36,7 @@ NO_DECAY, SLOW = 0.25, 1.0
 Observable = Callable[..., Any] | Mean
 
 
+@says_its_words
 def expect(
     system: System,
     method: Method,
@@ -176,7 +178,7 @@ def expect(
         )
         if on_failure == "raise":
             raise ToleranceError(f"{message} It is the `result` of this error.", result)
-        warnings.warn(message, RuntimeWarning, stacklevel=2)
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
     return result
 
 

@@ -34,7 +34,7 @@ LEG_SECONDS = 1.0
 """About how long a leg should take: how soon a run can stop, and how often it can be saved."""
 
 FIRST_LEG = 2**21
-"""Path-steps of the first leg, before the speed is known."""
+"""Path-steps of the first leg times degrees of freedom, before the speed is known."""
 
 LOCAL_PROCESSES = "DALEMBERT_LOCAL_PROCESSES"
 """Variable with the number of processes that share the cores of this machine."""
@@ -187,7 +187,8 @@ def run_blocks(
 def _is_short(work: Work) -> bool:
     """Whether a run has but one block, of few steps, whose code is there."""
     settings = work.settings
-    is_small = settings.blocks == 1 and settings.block_paths * settings.steps <= FIRST_LEG
+    size = settings.block_paths * settings.system.dim
+    is_small = settings.blocks == 1 and size * settings.steps <= FIRST_LEG
     is_warm = (work.places[0], settings.block_paths) in work.warm
     # Inside someone's jit only another thread computes with numbers.
     return is_small and is_warm and not is_traced(jnp.zeros(()))
@@ -297,7 +298,8 @@ def _warm_up(
 def _wanted_units(work: Work) -> int:
     if work.rate is not None:
         return int(LEG_SECONDS * work.rate)
-    return FIRST_LEG // (work.settings.block_paths * work.settings.schedule.chunk)
+    settings = work.settings
+    return FIRST_LEG // (settings.block_paths * settings.system.dim * settings.schedule.chunk)
 
 
 def _note(work: Work, number: int, unit: int, end: int, seconds: float, state: PathState) -> None:

@@ -37,7 +37,7 @@ def to_xarray(run: Run) -> Any:
                 whole = f"{name}_raw_{field}"
                 dims = tuple(f"{whole}_{k}" for k in range(np.ndim(x)))
                 variables[whole] = (dims, _storable(x))
-    if run.q is not None and run.p is not None:
+    if run.kept:
         axes = _axes(run)
         dims = (*("time", "path")[axes - run.q.ndim :], *_components(axes))
         variables |= {"q": (dims, run.q), "p": (dims, run.p)}
@@ -94,8 +94,7 @@ def from_xarray(dataset: Any) -> Run:
             int(dataset.attrs["truncated"]),
             float(dataset.attrs["residual"]),
             int(dataset.attrs["iterations"]),
-            np.asarray(dataset["q"]) if "q" in dataset else None,
-            np.asarray(dataset["p"]) if "p" in dataset else None,
+            {name: np.asarray(dataset[name]) for name in "qp" if name in dataset},
             of["provenance"],
         )
     except (AttributeError, KeyError, TypeError) as error:
@@ -110,7 +109,7 @@ def _field(dataset: Any, name: str, field: str) -> np.ndarray:
 def to_arviz(run: Run) -> Any:
     """Kept states and observables as samples: every path is a chain, every save a draw."""
     arviz, xarray = require("arviz"), require("xarray")
-    if run.q is None or run.p is None or run.q.ndim - _axes(run) != 2:
+    if not run.kept or run.q.ndim - _axes(run) != 2:
         raise ValueError('ArviZ needs the states at all save times: simulate with keep="all".')
     dims = ("chain", "draw", *_components(run.q.ndim - 2))
     states = {name: (dims, np.swapaxes(x, 0, 1)) for name, x in (("q", run.q), ("p", run.p))}
@@ -127,7 +126,7 @@ def to_arviz(run: Run) -> Any:
 def _observables(run: Run) -> dict[str, np.ndarray]:
     """What was observed, of all kept states, (times, paths, …); nothing of a run from a file."""
     system = run.system
-    if system is None or run.q is None:
+    if system is None or not run.kept:
         return {}
     found, states = {}, (run.q, run.p)
     with jax.enable_x64(run.q.dtype == np.float64):
@@ -196,11 +195,10 @@ def animate(run: Run, path: int | None, component: Any, file: Any, fps: float) -
 
 
 def _states(run: Run, all_times: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    q, p = run.q, run.p
-    if q is None or p is None or (all_times and q.ndim - _axes(run) != 2):
+    if not run.kept or (all_times and run.q.ndim - _axes(run) != 2):
         what = '"all"' if all_times else '"all" or keep="final"'
         raise ValueError(f"this picture needs the states of the paths: simulate with keep={what}.")
-    return q, p
+    return run.q, run.p
 
 
 def _component(run: Run, x: np.ndarray, component: Any) -> np.ndarray:

@@ -35,7 +35,11 @@ def initial_states(
     if callable(initial):
         return _sampled(system, initial, seed, dtype)
     if not (isinstance(initial, tuple | list) and len(initial) == 2):
-        raise TypeError("the initial state must be a pair (q0, p0) or a function sampler(key).")
+        hint = " Write START.random or START.quiet()." if hasattr(initial, "quiet") else ""
+        raise TypeError(
+            "the initial state must be a pair (q0, p0), for dim=1 for example ([2.0], [0.0]), or "
+            f"a function sampler(key), not {type(initial).__name__}.{hint}"
+        )
     arrays = []
     for name, value in zip(("q0", "p0"), initial, strict=True):
         x = np.asarray(value)
@@ -89,7 +93,15 @@ def sampled_state(
 
 def _sampled(system: System, sampler: Any, seed: int, dtype: np.dtype) -> InitialStates:
     shape = system.shape
-    traced = jax.make_jaxpr(lambda key: sampled_state(sampler, shape, key))(example_key())
+    try:
+        traced = jax.make_jaxpr(lambda key: sampled_state(sampler, shape, key))(example_key())
+    except TypeError as error:
+        if "positional arg" not in str(error):
+            raise
+        raise TypeError(
+            f"the sampler failed when called as sampler(key): {error}. A function without a key "
+            "that gives (q0, p0) is called here: write initial()."
+        ) from error
     if not reads_argument(traced, 0):
         raise ValueError(
             "the sampler does not use its key, so that all paths would start alike: draw from "

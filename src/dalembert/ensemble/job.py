@@ -139,7 +139,7 @@ class Job:
                 self.file.clean_up()
             except (OSError, MemoryError) as error:
                 text = f"the run is complete, but its checkpoint is not: {error}."
-                warnings.warn(text, RuntimeWarning, stacklevel=4)
+                warnings.warn(text, RuntimeWarning, stacklevel=5)
 
     def _results(self) -> Generator[tuple[int, BlockResult], None, None]:
         """The results of all blocks in their order, whichever process runs them."""
@@ -247,7 +247,7 @@ class Job:
             "compile_seconds": compiling,
             "path_steps_per_second": path_steps / max(seconds - compiling, SHORTEST),
         }
-        q, p = (None, None) if done.kept is None else map(settings.system.shaped, done.kept)
+        states = map(settings.system.shaped, done.kept or ())
         run = Run(
             settings.times,
             {key: Observed(s, tally.data[key]) for key, s in settings.statistics},
@@ -255,8 +255,7 @@ class Job:
             tally.truncated,
             tally.residual,
             tally.iterations,
-            q,
-            p,
+            dict(zip("qp", states, strict=False)),
             provenance,
             settings.system,
         )
@@ -264,7 +263,7 @@ class Job:
             message = self._failure_message(run.failures)
             if self.on_failure == "raise":
                 raise FailedPathsError(message)
-            warnings.warn(message, RuntimeWarning, stacklevel=4)
+            warnings.warn(message, RuntimeWarning, stacklevel=5)
         return run
 
     def _times(self) -> tuple[float, float]:

@@ -29,7 +29,8 @@ class ProgressBar:
     def __init__(self, total: int, done: int, title: str, shown: bool) -> None:
         self._total, self._done, self._at_start, self._title = total, done, done, title
         self.is_shown = shown and _is_watched()
-        self._started, self._drawn, self._width = time.monotonic(), 0.0, 0
+        self._started = self._stepping = time.monotonic()
+        self._drawn, self._width = 0.0, 0
         self._lock = threading.Lock()
         self.failed = 0
         self.workers: int | None = None
@@ -54,12 +55,15 @@ class ProgressBar:
     def draw(self) -> None:
         """Draw the line again, if it is watched and long enough ago."""
         now = time.monotonic()
+        if self.busy:
+            # Compiling says nothing about how long the steps will take.
+            self._stepping, self._at_start = now, self._done
         if not self.is_shown or now - self._started < DELAY or now - self._drawn < INTERVAL:
             return
         self._drawn = now
         # A line that wraps could not be drawn over; the last column stays free for the cursor.
         columns = _columns() - 1
-        line = self._line(now - self._started, columns)
+        line = self._line(now - (self._started if self.busy else self._stepping), columns)
         width = text_width(line)
         # Ctrl-C can come before the line is written and after: what is to be wiped is known before.
         self._width = max(self._width, width)

@@ -12,15 +12,13 @@ from dalembert.ensemble import archive
 from dalembert.ensemble.failures import Failures
 from dalembert.ensemble.observed import Observed, RunStatistics, observed_before, observed_from
 from dalembert.methods.coefficients import counted
+from dalembert.spelling import instead_of
 from dalembert.statistics import SampleMean
 from dalembert.statistics.observing import at_door, data_from_record, data_to_record
 from dalembert.statistics.stop_times import Stopped
 from dalembert.system import System
 
 KIND, SCHEMA = "dalembert run", 3
-
-KEPT = ("q", "p", "stop_times")
-"""Arrays of a run that need not be there."""
 
 
 class _OfObservables(Mapping[str, np.ndarray]):
@@ -41,6 +39,11 @@ class _OfObservables(Mapping[str, np.ndarray]):
                 f"time, and at one time there are {fewest}."
             )
         return self._formula(moments)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.__dict__.get("_moments", {}):
+            raise AttributeError(f"{self._name} of {name!r} is written with brackets, [{name!r}].")
+        raise AttributeError(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._moments)
@@ -64,12 +67,10 @@ class Run(RunStatistics):
         truncated: number of truncated increments.
         residual: the largest relative residual of a stage equation, measured in every step.
         iterations: the largest number of Newton steps or sweeps that was met.
-        q: kept positions, (paths, dim) for keep="final", (times, paths, dim) for keep="all"; where
-            a system has a shape, it stands in the place of dim.
-        p: kept momenta, likewise. From its failure on, a path is NaN in both.
+        kept: states of paths, as `q` and `p`; empty without `keep=`. Of runs that stop at an event
+            also the times of that, see `stopped`.
         provenance: everything needed to repeat the run.
         system: what was simulated; None if the run comes from a file or stops at events.
-        stop_times: of kept paths that stop at an event, see `stopped`.
 
     Statistics are NumPy float64, kept states have the type of the run; time units are those of the
     system.
@@ -81,11 +82,29 @@ class Run(RunStatistics):
     truncated: int
     residual: float
     iterations: int
-    q: np.ndarray | None
-    p: np.ndarray | None
+    kept: Mapping[str, np.ndarray]
     provenance: Mapping[str, Any]
     system: System | None = None
-    stop_times: np.ndarray | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        known = [*dir(type(self)), *type(self).__annotations__]
+        raise AttributeError(f"a run has no {name!r}{instead_of(name, known)}")
+
+    @property
+    def q(self) -> np.ndarray:
+        """Kept positions, (paths, dim) for keep="final", (times, paths, dim) for keep="all".
+
+        Where a system has a shape, it stands in the place of dim. From its failure on, a path is
+        NaN in q and p.
+        """
+        return kept_states(self.kept, "q")
+
+    @property
+    def p(self) -> np.ndarray:
+        """Kept momenta, of the same shape."""
+        return kept_states(self.kept, "p")
 
     def _results(self, door: str) -> dict[str, Any]:
         found = at_door(door, self.observed)
@@ -101,8 +120,8 @@ class Run(RunStatistics):
         """When and where paths have stopped, for runs with `stop=`."""
         found = self.statistics.get("stopped")
         if not isinstance(found, Stopped):
-            raise AttributeError("no path of this run stops: give simulate(…, stop=event).")
-        return found._replace(t=self.stop_times)
+            raise ValueError("no path of this run stops: give simulate(…, stop=event).")
+        return found._replace(t=self.kept.get("stop_times"))
 
     @property
     def counts(self) -> dict[str, np.ndarray]:
@@ -134,14 +153,14 @@ class Run(RunStatistics):
         names, arrays = data_to_record({key: data for key, (_, data) in self.observed.items()})
         header = {
             "statistics": names,
-            "kept": [name for name in KEPT if getattr(self, name) is not None],
+            "kept": list(self.kept),
             "failures": vars(self.failures),
             "truncated": self.truncated,
             "residual": self.residual,
             "iterations": self.iterations,
             "provenance": dict(self.provenance),
         }
-        arrays |= {"t": self.t} | {name: getattr(self, name) for name in header["kept"]}
+        arrays |= {"t": self.t} | dict(self.kept)
         return header, arrays
 
     @classmethod
@@ -160,10 +179,8 @@ class Run(RunStatistics):
             header["truncated"],
             header["residual"],
             header["iterations"],
-            kept.get("q"),
-            kept.get("p"),
+            kept,
             header["provenance"],
-            stop_times=kept.get("stop_times"),
         )
 
     def to_xarray(self) -> Any:
@@ -296,6 +313,16 @@ class Run(RunStatistics):
         apart = f" ({compiling:.3g} s of it to compile)" if compiling else ""
         speed = f"{rate:.3g} path-steps/s on {of['device']}, {of['code']}"
         return title, [*rows, ("time", f"{of['seconds']:.3g} s{apart}, {speed}")]
+
+
+def kept_states(kept: Mapping[str, Any], name: str) -> Any:
+    """Positions or momenta that a run has kept, or what to write in order to have them."""
+    if name not in kept:
+        raise ValueError(
+            f'this run has kept no {name}: give simulate(…, keep="final") for the states of all '
+            'paths at the end, or keep="all" for those at every save.'
+        )
+    return kept[name]
 
 
 def load(path: Any) -> Run:

@@ -160,7 +160,7 @@ def make_settings(
     steps = _check_schedule(dt, t_end)
     check_digits(system, t_end, dt, as_dtype(dtype))
     save_every = whole("save_every", save_every, 1)
-    paths, seed = whole("paths", paths, 1), whole("seed", seed, 0)
+    paths, seed = whole("paths", paths, 1), _check_seed(seed)
     check_choice("keep", keep, ("nothing", "final", "all"))
     noise = _check_noise(noise, system, method, dt=dt, steps=steps, paths=paths)
     chosen: Any = jax.config.jax_default_device  # type: ignore[attr-defined]
@@ -239,6 +239,19 @@ def whole(name: str, value: Any, least: int) -> int:
     if not is_whole or value < least:
         raise ValueError(f"{name} must be a whole number ≥ {least}, not {value!r}.")
     return int(value)
+
+
+def _check_seed(seed: Any) -> int:
+    """A whole number; keys and generators of other libraries are none."""
+    if is_traced(seed):
+        raise TypeError(
+            "seed cannot be traced: for more realizations of the noise take more paths."
+        )
+    if not isinstance(seed, int | float | np.integer):
+        raise TypeError(
+            f"seed must be a whole number, such as 0, from which keys are made; not {seed!r}."
+        )
+    return whole("seed", seed, 0)
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:

@@ -21,10 +21,12 @@ from dalembert.ensemble.until import Until
 from dalembert.methods import Method
 from dalembert.noise import Noise
 from dalembert.precision import is_traced, traced_dtype
+from dalembert.spelling import says_its_words
 from dalembert.statistics import Histogram, Statistic
 from dalembert.system import System
 
 
+@says_its_words
 def simulate(
     system: System,
     method: Method,

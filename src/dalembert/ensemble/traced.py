@@ -19,6 +19,7 @@ from jax import lax
 from dalembert.ensemble.identity import describe_functions
 from dalembert.ensemble.initial import check_state_shape, number_words, sampled_state
 from dalembert.ensemble.observed import RunStatistics
+from dalembert.ensemble.run import kept_states
 from dalembert.ensemble.settings import Settings
 from dalembert.noise import initial_key, seed_words
 from dalembert.precision import cast
@@ -29,7 +30,7 @@ from dalembert.stepping.stepper import make_stepper
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["t", "results", "failed", "residual", "iterations", "q", "p"],
+    data_fields=["t", "results", "failed", "residual", "iterations", "kept"],
     meta_fields=[],
 )
 @dataclass(frozen=True)
@@ -46,9 +47,7 @@ class TracedRun(RunStatistics):
         failed: number of paths that left the statistics before the end.
         residual: the largest relative residual of a stage equation that was met.
         iterations: the largest number of Newton steps or sweeps that was met.
-        q: kept positions, (paths, dim) for keep="final", (times, paths, dim) for keep="all"; where
-            a system has a shape, it stands in the place of dim.
-        p: kept momenta, likewise. From its failure on, a path is NaN in both.
+        kept: states of paths, as `q` and `p`; empty without `keep=`.
     """
 
     t: Any
@@ -56,8 +55,17 @@ class TracedRun(RunStatistics):
     failed: Any
     residual: Any
     iterations: Any
-    q: Any
-    p: Any
+    kept: Mapping[str, Any]
+
+    @property
+    def q(self) -> Any:
+        """Kept positions, as those of a `Run`."""
+        return kept_states(self.kept, "q")
+
+    @property
+    def p(self) -> Any:
+        """Kept momenta."""
+        return kept_states(self.kept, "p")
 
     def _results(self, door: str) -> dict[str, Any]:
         return at_door(door, self.results)
@@ -151,7 +159,7 @@ def simulate_traced(settings: Settings, dtype: np.dtype) -> TracedRun:
         jnp.sum(~now.is_fine),
         jnp.max(now.residual),
         jnp.max(now.iterations),
-        *_kept(settings.keep, system.shaped(q), system.shaped(p)),
+        _kept(settings.keep, system.shaped(q), system.shaped(p)),
     )
 
 
@@ -181,8 +189,8 @@ def _initial_states(settings: Settings, dtype: np.dtype) -> tuple[Any, Any]:
     return of_paths("q0", q), of_paths("p0", p)
 
 
-def _kept(keep: str, q: Any, p: Any) -> tuple[Any, Any]:
+def _kept(keep: str, q: Any, p: Any) -> dict[str, Any]:
     """Kept states; given with axes (times, paths, …)."""
     if keep == "nothing":
-        return None, None
-    return (q[-1], p[-1]) if keep == "final" else (q, p)
+        return {}
+    return {"q": q[-1], "p": p[-1]} if keep == "final" else {"q": q, "p": p}

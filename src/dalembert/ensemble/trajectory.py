@@ -50,7 +50,7 @@ def _frames(run: Run, path: Any) -> list[_Frame]:
             f"of {run.provenance['system']['name']!r} have shape {shape}: "
             "run.to_xarray().to_netcdf(FILE) writes any shape."
         )
-    if run.q is None or run.p is None or run.q.ndim != 4:
+    if not run.kept or run.q.ndim != 4:
         raise ValueError('a trajectory needs the states at all save times: write keep="all".')
     count = run.q.shape[1]
     if not isinstance(path, int | np.integer) or isinstance(path, bool) or not 0 <= path < count:

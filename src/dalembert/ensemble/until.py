@@ -133,7 +133,7 @@ class Until:
         """The run with states of the paths that were asked for, and the times of all of them."""
         # What was observed is of states that nobody sees.
         run = replace(run, system=None)
-        if run.q is None or run.p is None:
+        if not run.kept:
             return run
         q, p, dim = run.q, run.p, int(self.system.dim)
         if q.ndim == 2:  # the last states as they are, not as statistics have seen them
@@ -144,4 +144,4 @@ class Until:
         steps = q[..., -1] if q.ndim == 2 else q[-1, :, -1]
         times = np.where(steps < 0, -steps, np.nan) * self.dt
         q, p = (self.system.shaped(x[..., dim : 2 * dim]) for x in (q, p))
-        return replace(run, q=q, p=p, stop_times=times)
+        return replace(run, kept={"q": q, "p": p, "stop_times": times})

@@ -149,7 +149,7 @@ class Gaussian(Noise):
                 f"truncation={k:g} at dt={dt:g} cuts off {share:.1%} of the increments and takes "
                 f"{lost:.1%} of the variance of the noise away. Take no truncation, a smaller dt, "
                 f"or truncation={harmless_truncation(dt)}, which keeps the variance.",
-                stacklevel=6,
+                stacklevel=7,
             )
 
     def describe(self) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from dalembert.elementary import cos_beside_sin, sin_beside_cos
 from dalembert.plasma.fields import Field, Fourier, require_particles, whole_numbers
 from dalembert.plasma.poisson import product, require_physical, scalar
+from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import Params, parameters
 
@@ -35,6 +36,7 @@ class Canonical(NamedTuple):
     slopes: Any
 
 
+@says_its_words
 def vlasov_maxwell(
     N: int = 2**12,
     length: float = 4 * np.pi,

@@ -48,6 +48,10 @@ def field_energies(field: Field) -> Callable[..., Any]:
     The modes are in the order that the field has: 1, 2, … for `da.plasma.Fourier` in one
     dimension, 0, 1, 2, … for `da.plasma.Spline`.
     """
+    if not hasattr(field, "axes"):
+        raise TypeError(
+            f"field_energies needs a field, such as da.plasma.Fourier(1), not {field!r}."
+        )
 
     def energies(q: Any, p: Any, params: Params) -> Any:
         _check_axes(f"{field}", field.axes, params)

@@ -10,6 +10,7 @@ import numpy as np
 from dalembert.flow import Flow
 from dalembert.plasma.fields import Field, Fourier, require_particles
 from dalembert.precision import is_traced
+from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import Params, parameters, require
 
@@ -36,6 +37,7 @@ class Collisions(Protocol):
         ...
 
 
+@says_its_words
 def vlasov_poisson(
     N: int = 2**14,
     length: Any = 4 * np.pi,
@@ -94,7 +96,10 @@ def vlasov_poisson(
     Source: `BirdsallLangdon1991`; `LenardBernstein1958`.
     """
     if isinstance(field, type) or not isinstance(getattr(field, "axes", None), int):
-        raise TypeError(f"field must be one such as da.plasma.Fourier(1), not {field!r}.")
+        raise TypeError(
+            "field must be one such as da.plasma.Fourier(1) for one mode, or da.plasma.Spline(32) "
+            f"for a grid of 32 cells, not {field!r}."
+        )
     sides = tuple(length) if isinstance(length, list | tuple) else (length,)
     if len(sides) != field.axes:
         raise ValueError(

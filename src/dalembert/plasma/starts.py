@@ -15,6 +15,7 @@ from dalembert.plasma.poisson import is_count, require_physical
 from dalembert.plasma.velocities import AT_REST, Maxwellian, velocity_parts
 from dalembert.precision import with_precision
 from dalembert.quantiles import quantile_function
+from dalembert.spelling import says_its_words
 from dalembert.systems._parameters import require
 
 __all__ = ["Start", "even_points"]
@@ -28,6 +29,7 @@ HALVINGS = 54
 """Of an interval no longer than 4, after which it is below rounding."""
 
 
+@says_its_words
 @dataclass(frozen=True, eq=False)
 class Start:
     """Initial states of N particles with density f₀(v) (1 + α cos k·x), or any, in a periodic box.

@@ -112,7 +112,10 @@ def _compiled(stepper: Stepper, solver: Solver) -> Any:
 def check_method(system: System, method: Any) -> None:
     """Refuse, with the reason, a method that cannot take the system's noise."""
     if not isinstance(system, System):
-        raise TypeError(f"system must be a da.System, not {type(system).__name__}.")
+        hint = " Call the function to get the system." if callable(system) else ""
+        hint = " The system comes first, then the method." if isinstance(system, Method) else hint
+        example = "such as da.systems.van_der_pol()"
+        raise TypeError(f"system must be a da.System, {example}, not {system!r}.{hint}")
     if not isinstance(method, Method):
         hint = " Call the function to get the method." if callable(method) else ""
         raise TypeError(f"method must be a da.Method such as da.midpoint(), not {method!r}.{hint}")

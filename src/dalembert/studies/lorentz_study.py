@@ -193,7 +193,7 @@ def _change(run: Run, **params: float) -> tuple[float, float]:
     With states at hand from the spread of the changes along paths; otherwise from E(H) at the end,
     because that of the start is known.
     """
-    if run.q is None or run.p is None:
+    if not run.kept:
         mean, error = value_at(run, run.t[-1])
         return mean - INITIAL_ENERGY, error
     own = system(**params)

@@ -8,7 +8,9 @@ Exact results stand beside the system they belong to:
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from dalembert.spelling import instead_of
 from dalembert.system import System
 from dalembert.systems.brownian_sphere import brownian_sphere
 from dalembert.systems.double_pendulum import double_pendulum
@@ -78,3 +80,9 @@ CONSTRAINED = _by_name(
 
 SYSTEMS = FEW | MANY | CONSTRAINED
 """All ready-made systems by name."""
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> None:
+        hint = instead_of(name, SYSTEMS, "da.systems.")
+        raise AttributeError(f"dalembert.systems has no {name!r}{hint}")

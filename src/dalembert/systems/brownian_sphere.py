@@ -4,6 +4,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import Params, above_zero, exact
 from dalembert.systems._thermal import with_thermostat
@@ -16,6 +17,7 @@ def _H(q: Any, p: Any, params: Params) -> Any:
     return jnp.sum(p**2) / (2 * params["mass"]) + params["field"] * q[2]
 
 
+@says_its_words
 def brownian_sphere(
     field: Any = 2.0, gamma: Any = 1.0, temperature: Any = 1.0, length: Any = 1.0, mass: Any = 1.0
 ) -> System:

@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import Params, above_zero, at_least_zero
 from dalembert.systems._thermal import grid, with_thermostat
@@ -21,6 +22,7 @@ def _H(q: Any, p: Any, params: Params) -> Any:
     return jnp.sum(p**2) / 2 + jnp.sum(_spring(stretch, params["alpha"], params["beta"]))
 
 
+@says_its_words
 def fput(
     N: int = 32, alpha: Any = 0.0, beta: Any = 1.0, gamma: Any = 0.0, temperature: Any = 1.0
 ) -> System:

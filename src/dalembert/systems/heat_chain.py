@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import Params, above_zero, at_least_zero, parameters, require
 
@@ -29,6 +30,7 @@ def _h(q: Any, p: Any, w: Any, params: Params) -> Any:
     return -left * q[0] * w[0] - right * q[-1] * w[1]
 
 
+@says_its_words
 def heat_chain(
     N: int = 16,
     T_left: Any = 2.0,

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.constraints import missed_length
+from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import Params, above_zero, require
 from dalembert.systems._thermal import with_thermostat
@@ -23,6 +24,7 @@ def free_beads(q: Any, p: Any, params: Params) -> Any:
     return jnp.sum(p**2) / (2 * params["mass"])
 
 
+@says_its_words
 def jointed_chain(
     N: int = 8, length: Any = 1.0, mass: Any = 1.0, gamma: Any = 1.0, temperature: Any = 1.0
 ) -> System:

@@ -4,6 +4,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import Params, exact, parameters, require
 
@@ -26,6 +27,7 @@ def _f(q: Any, p: Any, params: Params) -> Any:
     return -params["beta"] * params["nu"] * p
 
 
+@says_its_words
 def damped_kubo(beta: Any = 0.5, nu: Any = 0.001) -> System:
     """Damped Kubo oscillator: fluctuating frequency, one multiplicative noise.
 

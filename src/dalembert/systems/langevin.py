@@ -8,6 +8,7 @@ import numpy as np
 
 from dalembert.caches import bounded
 from dalembert.precision import is_traced
+from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import Params, above_zero, at_least_zero, exact, parameters
 from dalembert.systems._thermal import friction, kicks
@@ -40,6 +41,7 @@ def _new_hamiltonian(potential: Potential) -> Callable[..., Any]:
     return H
 
 
+@says_its_words
 def langevin(
     potential: Potential = harmonic,
     dim: Any = 1,

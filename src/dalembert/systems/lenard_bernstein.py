@@ -6,6 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax.scipy.special import i0e, i1e
 
+from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import (
     Params,
@@ -43,6 +44,7 @@ def _h(q: Any, p: Any, params: Params) -> Any:
     return -jnp.sqrt(params["nu"]) * params["D"] * q[0]
 
 
+@says_its_words
 def lenard_bernstein(nu: Any = 0.01, mu: Any = 1.0, D: Any = ROOT_TWO, E0: Any = 3.0) -> System:
     """Vlasov equation with the Lenard–Bernstein collision operator; q = X, p = V.
 

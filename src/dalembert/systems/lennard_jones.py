@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
+from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import Params, above_zero, require
 from dalembert.systems._thermal import with_thermostat
@@ -125,6 +126,7 @@ def lennard_jones_potential(q: Any, params: Params) -> Any:
     return _U(q, {name: jnp.asarray(params[name], q.dtype) for name in SHAPE})
 
 
+@says_its_words
 def lennard_jones(
     N: int = 256,
     density: Any = 0.776,

@@ -4,6 +4,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import Params, at_least_zero, exact, parameters, require
 
@@ -24,6 +25,7 @@ def _f(q: Any, p: Any, params: Params) -> Any:
     return jnp.sqrt(2 * params["nu"]) * jnp.stack([p[1], -p[0]])
 
 
+@says_its_words
 def lorentz(nu: Any = 0.005, E0: Any = 3.0) -> System:
     """Vlasov equation with the Lorentz collision operator; q = (X, Y), p = (Vx, Vy).
 

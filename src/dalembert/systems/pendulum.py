@@ -4,6 +4,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import Params, parameters
 
@@ -26,6 +27,7 @@ def _f(q: Any, p: Any, params: Params) -> Any:
     return -params["kappa"] * jnp.sin(q) * p
 
 
+@says_its_words
 def pendulum(nu: Any = 0.1, sigma: Any = 0.3, kappa: Any = 0.2) -> System:
     """Damped pendulum whose pivot and friction are shaken by one noise.
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import Params, above_zero, at_least_zero, require
 from dalembert.systems._thermal import grid, with_thermostat
@@ -22,6 +23,7 @@ def _H(q: Any, p: Any, params: Params) -> Any:
     return jnp.sum(p**2) / 2 + gradient / 2 + jnp.sum(site)
 
 
+@says_its_words
 def phi4(
     shape: Any = (8, 8),
     mass_squared: Any = 1.0,

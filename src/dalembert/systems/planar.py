@@ -4,6 +4,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import Params, parameters
 
@@ -35,6 +36,7 @@ def _angular_momentum(q: Any, p: Any, params: Params) -> Any:
     return q[0] * p[1] - q[1] * p[0]
 
 
+@says_its_words
 def planar(nu: Any = 0.1, delta: Any = 1.0, beta: Any = 0.3, kappa: Any = 0.1) -> System:
     """Quartic oscillator in the plane with radial friction and one rotationally symmetric noise.
 

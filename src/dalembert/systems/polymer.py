@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import Params, above_zero, require
 from dalembert.systems._thermal import with_thermostat
@@ -26,6 +27,7 @@ def _H(q: Any, p: Any, params: Params) -> Any:
     return jnp.sum(p**2) / (2 * params["mass"]) + params["k"] / 2 * jnp.sum(bonds**2)
 
 
+@says_its_words
 def polymer(
     N: int = 16, k: Any = 1.0, gamma: Any = 1.0, temperature: Any = 1.0, mass: Any = 1.0
 ) -> System:

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.constraints import missed_length
+from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import Params, above_zero, require
 from dalembert.systems._thermal import with_thermostat
@@ -18,6 +19,7 @@ def _rods(q: Any, params: Params) -> Any:
     return missed_length(jnp.roll(q, -1, axis=0) - q, params["length"])
 
 
+@says_its_words
 def ring(
     N: int = 6, length: Any = 1.0, mass: Any = 1.0, gamma: Any = 1.0, temperature: Any = 1.0
 ) -> System:

@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from dalembert.constraints import missed_length
+from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import Params, above_zero
 from dalembert.systems._thermal import with_thermostat
@@ -21,6 +22,7 @@ def _H(q: Any, p: Any, params: Params) -> Any:
     return jnp.sum(p**2) / (2 * params["mass"]) + params["mass"] * params["gravity"] * q[2]
 
 
+@says_its_words
 def spherical_pendulum(
     gravity: Any = 1.0, length: Any = 1.0, mass: Any = 1.0, gamma: Any = 0.0, temperature: Any = 1.0
 ) -> System:

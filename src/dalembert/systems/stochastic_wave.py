@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import Params, above_zero, at_least_zero, parameters, require
 
@@ -30,6 +31,7 @@ def _charge(q: Any, p: Any, params: Params) -> Any:
     return jnp.sum(_turn(q, p))
 
 
+@says_its_words
 def stochastic_wave(
     N: int = 32, beta: Any = 0.3, dx: Any = 0.5, mass_squared: Any = 1.0, coupling: Any = 1.0
 ) -> System:

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.constraints import between, missed_length
+from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import Params, above_zero, require
 from dalembert.systems._thermal import with_thermostat
@@ -30,6 +31,7 @@ def _H(q: Any, p: Any, params: Params) -> Any:
     return jnp.sum(p**2 / (2 * params["mass"])) + lennard_jones_potential(q[:, 0], params)
 
 
+@says_its_words
 def triangles(
     N: int = 27,
     density: Any = 0.3,

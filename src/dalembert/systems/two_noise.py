@@ -4,6 +4,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import Params, parameters
 
@@ -30,6 +31,7 @@ def _f2(q: Any, p: Any, params: Params) -> Any:
     return -params["kappa"] * jnp.sin(p)
 
 
+@says_its_words
 def two_noise(nu: Any = 0.1, beta1: Any = 0.5, beta2: Any = 0.5, kappa: Any = 0.1) -> System:
     """Pendulum on a spring with two non-commuting noises.
 

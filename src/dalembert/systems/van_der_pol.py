@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import Params, above_zero, parameters
 
@@ -28,6 +29,7 @@ def _h(q: Any, p: Any, params: Params) -> Any:
     return -params["sigma"] * q[0]
 
 
+@says_its_words
 def van_der_pol(nu: Any = 0.001, sigma: Any = 0.05) -> System:
     """Van der Pol's oscillator with one additive noise.
 

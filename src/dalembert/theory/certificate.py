@@ -20,7 +20,17 @@ from dalembert.theory.text import table
 #: Residuals up to this are rounding.
 STRUCTURE_TOLERANCE = 1e-14
 
-Section = tuple[str, list[tuple[str, ...]]]
+Section = tuple[str, list[tuple[str, ...]], str]
+
+SAID = {
+    LAGRANGE_DALEMBERT: "the discrete Lagrange–d'Alembert principle holds if these residuals of "
+    "the coefficients vanish",
+    "mean-square": "sums of the coefficients that the theorem on convergence asks for; e is all 1",
+    "weak": "means of the method's series in trees; 0 stands for dt, 1 and 2 for noises",
+    "order": "mean-square: of paths; weak: of expectations. Of one noise, additive (constant) "
+    "ones, commuting, any",
+}
+"""What the parts of a certificate are about, for those who do not know the theory."""
 
 
 @dataclass(frozen=True)
@@ -75,18 +85,19 @@ class Certificate:
 
     def __str__(self) -> str:
         lines = [self._title(), ""]
-        for title, rows in self._sections():
-            lines += [title, *table(rows), ""]
+        for title, rows, said in self._sections():
+            lines += [title, *([f"  ({said})"] if said else []), *table(rows), ""]
         return "\n".join([*lines, *(f"- {note}" for note in self.notes)]).rstrip()
 
     def _repr_html_(self) -> str:
         parts = [f"<b>{escape(self._title())}</b>"]
-        for title, rows in self._sections():
+        for title, rows, said in self._sections():
             body = "".join(
                 "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
                 for row in rows
             )
-            parts.append(f"<p>{escape(title)}</p><table>{body}</table>")
+            small = f"<br><small>{escape(said)}</small>" if said else ""
+            parts.append(f"<p>{escape(title)}{small}</p><table>{body}</table>")
         parts.append("<ul>" + "".join(f"<li>{escape(note)}</li>" for note in self.notes) + "</ul>")
         return "".join(parts)
 
@@ -112,11 +123,12 @@ class Certificate:
         if self.convergence == "mean-square":
             orders.append(("mean-square", *texts(self.order)))
         orders.append(("weak", *texts(self.weak_order)))
-        structure, sums = self.residuals, self.convergence_residuals
+        found, sums = rows(self.residuals, STRUCTURE_TOLERANCE), self.convergence_residuals
+        theorem = (f"Convergence ({self.convergence})", rows(sums, TOLERANCE))
         return [
-            (f"{self.structure or 'Structure'}: {kept}", rows(structure, STRUCTURE_TOLERANCE)),
-            *([(f"Convergence ({self.convergence})", rows(sums, TOLERANCE))] if sums else []),
-            ("Order by kind of noise", orders),
+            (f"{self.structure or 'Structure'}: {kept}", found, SAID.get(self.structure, "")),
+            *([(*theorem, SAID[self.convergence])] if sums else []),
+            ("Order by kind of noise", orders, SAID["order"]),
         ]
 
 
@@ -234,8 +246,10 @@ def _weak_orders(method: Method) -> tuple[Orders, tuple[str, ...]]:
 
 def _obstacle(kind: str, result: AlgebraicOrder) -> str:
     conditions = counted(len(result.violations), "condition")
+    noise = {"one": "one noise", "additive": "additive noise"}.get(kind, "several noises")
     simplest = min(result.violations, key=lambda c: (c.weight, len(c.forest)))
     return (
-        f"weak order {result.order + 1} for noise of kind '{kind}' is stopped by {conditions}, "
-        f"among them {simplest}"
+        f"weak order {result.order + 1} for {noise} is stopped by {conditions}, such as "
+        f"E[{simplest.forest}], which is {number_text(simplest.method)} and should be "
+        f"{number_text(simplest.exact)}"
     )

@@ -62,7 +62,7 @@ def _structure(d: "Diagnosis") -> list[tuple[str, ...]]:
         text = f"fails at {place}" if place else _evidence(d, fact)
         return (label, "yes" if holds else "no", f"{text}; {more}" if more else text)
 
-    rates = "" if d.rates is None else "ν = " + _some([f"{rate:.6g}" for rate in d.rates])
+    rates = "" if d.rates is None else _rates([f"{rate:.6g}" for rate in d.rates])
     blame = _some(d.nonlinear_terms)
     rows = [
         row("separable Hamiltonians", d.separable, "separable"),
@@ -92,6 +92,14 @@ def _structure(d: "Diagnosis") -> list[tuple[str, ...]]:
             label = f"  largest |{letter}_{i}{j} − {letter}_{j}{i}|"
             rows.append((label, f"{gap.value:.3g}", f"at {gap.where}" if gap.value else ""))
     return rows
+
+
+def _rates(rates: list[str]) -> str:
+    """Of the drift, and of the noises where any has one."""
+    of_noises = (
+        f", of the noises {_some(rates[1:])}" if any(rate != "0" for rate in rates[1:]) else ""
+    )
+    return f"ν = {rates[0]}{of_noises}"
 
 
 def _constraints(d: "Diagnosis") -> list[tuple[str, ...]]:

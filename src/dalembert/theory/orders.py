@@ -10,6 +10,7 @@ import numpy as np
 
 from dalembert.methods import Method
 from dalembert.noise import enumerate_three_point
+from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.theory.enumeration import Outcomes, affordable, gaussian_nodes
 from dalembert.theory.order_arguments import (
@@ -52,6 +53,7 @@ ENUMERATED_STEPS = (1, 2, 3, 4, 6, 8, 10)
 LOCAL_STEPS = (1, 2, 4, 8, 16)
 
 
+@says_its_words
 def strong_order(
     system: System,
     method: Method,
@@ -113,6 +115,7 @@ def strong_order(
     return found
 
 
+@says_its_words
 def weak_order(
     system: System,
     method: Method,
@@ -287,7 +290,7 @@ def _warn_if_empty(orders: Iterable[OrderEstimate]) -> None:
     for order in orders:
         if np.isnan(order.order):
             why = order.notes[-1] if order.notes else "no error is seen"
-            warnings.warn(f"no order: {order.subject}: {why}; {order.remedy}.", stacklevel=3)
+            warnings.warn(f"no order: {order.subject}: {why}; {order.remedy}.", stacklevel=4)
 
 
 def _sampling(

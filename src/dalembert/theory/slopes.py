@@ -122,7 +122,11 @@ class OrderEstimate:
         if not np.isnan(self.order):
             line = np.polyfit(np.log(self.dts[used]), np.log(self.errors[used]), 1)
             axes.loglog(self.dts, np.exp(np.polyval(line, np.log(self.dts))), "-", color=colour)
-        if np.all(np.isfinite(self.floor)) and self.floor.any():
+        # One that is far below all errors would only make the picture flat.
+        if (
+            np.all(np.isfinite(self.floor))
+            and self.floor.max() > self.errors[seen].min(initial=np.inf) / 30
+        ):
             is_named = "floor" in axes.get_legend_handles_labels()[1]
             label = "_floor" if is_named else "floor"
             axes.loglog(self.dts, self.floor, ":", color="grey", label=label)

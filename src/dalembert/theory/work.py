@@ -10,6 +10,7 @@ import numpy as np
 from dalembert.ensemble.simulate import simulate
 from dalembert.methods import Method, method_of
 from dalembert.pictures import make_axes, tidy_log_axes
+from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.theory.orders import strong_order, weak_order
 from dalembert.theory.slopes import OrderEstimate
@@ -59,12 +60,17 @@ class WorkPrecision:
         rows = [("method", "dt", "error", "± s.e.", "µs a path", "seen")]
         for p in self.points:
             seen = "yes" if p.is_seen else "no"
-            cells = (f"{p.dt:.5g}", f"{p.error:.3g}", f"{p.stderr:.1e}", f"{1e6 * p.seconds:.3g}")
+            stderr = f"{p.stderr:.1e}" if p.stderr else "-"
+            cells = (f"{p.dt:.5g}", f"{p.error:.3g}", stderr, f"{1e6 * p.seconds:.3g}")
             rows.append((p.method, *cells, seen))
         unseen = {p.method for p in self.points if not p.is_seen}
         known = {name: self.orders[name].remedy for name in self.orders if name in unseen}
         notes = [f"- {name}: {remedy}" for name, remedy in known.items() if remedy]
         title = f"{self.kind.capitalize()} errors at the end, and the time of one path"
+        if not all(p.stderr for p in self.points):
+            notes.append("- a dash: all outcomes of the noise were added up, nothing was sampled")
+        if unseen:
+            notes.append("- seen: clearly above sampling errors and those of the reference")
         return "\n".join([title, "", *table(rows, right=True), "", *notes]).rstrip()
 
     def plot(self, ax: Any = None) -> Any:
@@ -79,12 +85,15 @@ class WorkPrecision:
             (line,) = axes.loglog([p.seconds for p in own], [p.error for p in own], "o:", mfc="w")
             at = [p.seconds for p in seen], [p.error for p in seen]
             axes.loglog(*at, "o-", color=line.get_color(), label=name)
+        if not all(p.is_seen for p in self.points):
+            axes.loglog([], [], "o:", color="grey", mfc="w", label="not clearly seen")
         axes.set(xlabel="seconds a path", ylabel=f"{self.kind} error")
         axes.legend()
         tidy_log_axes(axes)
         return axes
 
 
+@says_its_words
 def work_precision(
     system: System,
     methods: Sequence[Method | str],

@@ -1,0 +1,206 @@
+"""Words of other codes, and what is written here instead of them.
+
+Who comes from another code types its words first. Functions that are marked by `says_its_words`
+refuse arguments that they do not have by naming those that they have.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from functools import wraps
+from typing import Any, TypeVar
+
+__all__ = ["instead_of", "says_its_words"]
+
+Marked = TypeVar("Marked", bound=Callable[..., Any])
+
+ARGUMENTS: dict[str, tuple[str, str]] = {
+    "t_end": (
+        "the final time: the number of steps times dt",
+        "steps nsteps num_steps number_of_steps nt t1 tmax t_max tf t_final tspan t_span time T "
+        "end t_stop duration total_time maxiter",
+    ),
+    "dt": ("the size of all steps", "dt0 timestep time_step step_size stepsize delta_t step h"),
+    "paths": (
+        "the number of independent paths",
+        "n_paths num_paths number_of_paths trajectories n_trajectories n_traj samples n_samples "
+        "num_samples ensemble ensemble_size batch batch_size replicas n_replicas realizations M",
+    ),
+    "seed": ("a whole number", "key rng prng prng_key random_state random_seed random_key"),
+    "save_every": (
+        "a number of steps",
+        "saveat save_at t_eval ts save_interval output_every output_interval report_interval "
+        "reporting_interval stride thin thinning every nsave save_steps dense_output",
+    ),
+    "keep": (
+        '"final" or "all"',
+        "save_paths return_paths store keep_paths return_trajectory return_trajectories "
+        "save_trajectory save_trajectories trajectory return_states save_states",
+    ),
+    "initial": (
+        "the pair (q0, p0)",
+        "y0 x0 z0 u0 q0 p0 q p x y state initial_state initial_condition initial_conditions init "
+        "start ics positions velocities",
+    ),
+    "method": (
+        "such as da.midpoint()",
+        "solver integrator scheme alg algorithm stepper propagator",
+    ),
+    "methods": ("such as [da.midpoint()]", "method solvers integrators schemes"),
+    "system": ("a da.System", "problem prob model sde terms equation topology"),
+    "observe": (
+        "functions of (q, p) by name",
+        "observable observables observers reporter reporters functions outputs diagnostics "
+        "quantities callback callbacks",
+    ),
+    "stop": (
+        "a function that changes its sign where a path ends",
+        "event events terminate stop_when until",
+    ),
+    "workers": ("a whole number", "n_jobs num_workers n_workers threads n_threads cores nproc"),
+    "progress": ("True or False", "progress_bar progressbar verbose progress_meter quiet"),
+    "dtype": ("np.float64 or np.float32", "precision type"),
+    "histograms": ("da.Histogram by name", "histogram hist bins"),
+    "tolerance": (
+        "the standard error or half-width that is asked for",
+        "tol atol rtol eps epsilon accuracy error target",
+    ),
+    "steps": ("numbers of steps", "nsteps n_steps num_steps"),
+    "H": ("a function of (q, p)", "hamiltonian energy"),
+    "F": ("a function of (q, p)", "force forces friction damping drag dissipation"),
+    "h": (
+        "a list, one function of (q, p) per noise",
+        "noise noise_hamiltonian noise_hamiltonians sigma",
+    ),
+    "f": (
+        "a list, one function of (q, p) per noise",
+        "noise_force noise_forces",
+    ),
+    "dim": (
+        "the number of degrees of freedom, or the shape of q",
+        "n ndim n_dim d dimension dimensions shape n_dof dof num_particles n_particles particles "
+        "size",
+    ),
+    "params": ("numbers or arrays by name", "parameters args constants p0"),
+    "invariants": ("functions by name", "conserved first_integrals conserved_quantities"),
+    "constraints": ("a function g(q), zero where it holds", "constraint g bonds rigid"),
+    "noises": ("the number of Wiener processes", "n_noises num_noises noise_dim m"),
+    "temperature": (
+        "an energy, in which Boltzmann's constant is 1",
+        "kT kbt T temp beta kB_T temperature_K",
+    ),
+    "gamma": (
+        "a rate, 1/time",
+        "friction friction_coefficient friction_coeff collision_rate damping damp nu drag",
+    ),
+    "mass": ("a number, or an array that stretches to the shape of q", "masses m"),
+    "potential": ("a function U(q)", "U V energy energy_fn potential_energy force forces"),
+    "N": ("the number of particles", "n n_particles num_particles particles dim size"),
+    "field": (
+        "such as da.plasma.Fourier(modes) or da.plasma.Spline(cells)",
+        "grid cells n_cells nx ncells solver mesh shape modes",
+    ),
+    "length": ("the side of the periodic box", "L box box_length size"),
+}
+"""What an argument is, and what it is called elsewhere."""
+
+NEITHER = {
+    "time begins at 0": "t0 t_start t_begin",
+    "a system is given by energies and forces H, F, h, f; drift and diffusion follow": "drift "
+    "diffusion f_drift g_diffusion drift_fn diffusion_fn",
+    "all steps have one size, dt": "rtol atol adaptive stepsize_controller adaptive_step max_steps "
+    "dt_min dt_max",
+    "parameters are those of the system, system.with_params(…)": "args params parameters",
+    "JAX decides about devices, as by JAX_PLATFORMS=cpu": "device devices backend platform gpu",
+}
+"""What is said of arguments of others that have no counterpart."""
+
+NAMES = {
+    "da.stormer_verlet": "leapfrog verlet velocity_verlet position_verlet symplectic_euler",
+    "da.midpoint": "implicit_midpoint boris gauss rk4 runge_kutta",
+    "da.heun": "euler_maruyama euler_heun euler milstein em srk",
+    "da.baoab": "langevin_middle nvt_langevin langevin_integrator gjf",
+    "da.rattle": "shake lincs",
+    "da.systems.langevin(potential, …)": "harmonic_oscillator harmonic double_well oscillator",
+    "da.systems.langevin(potential, …) with a large gamma and da.baoab()": "brownian_dynamics "
+    "overdamped overdamped_langevin brownian",
+    "da.simulate": "solve run integrate sdeint diffeqsolve odeint sample",
+    "da.observables": "reporters",
+    "da.Histogram": "hist",
+    "da.System": "hamiltonian problem sde model",
+    "t": "ts time times",
+    'mean["energy"], by the name of what was observed': "energy observables means averages avg",
+    'stderr["energy"], by the name of what was observed': "std sem error errors",
+    'variance["energy"], by the name of what was observed': "var",
+    'q and p, of runs with keep="final" or keep="all"': "ys y x states trajectory trajectories "
+    "paths positions momenta velocities v samples u",
+    "provenance": "info stats meta metadata",
+}
+"""What things are called elsewhere."""
+
+
+def _plain(word: str) -> str:
+    return word.lower().replace("_", "")
+
+
+def instead_of(word: str, known: Iterable[str], prefix: str = "") -> str:
+    """What may have been meant by a name that is not there, as the end of a sentence.
+
+    Args:
+        word: the name.
+        known: those that are there.
+        prefix: what is written before them, such as `da.`.
+    """
+    known = [name for name in known if not name.startswith("_")]
+    elsewhere = {_plain(w): ours for ours, words in NAMES.items() for w in words.split()}
+    ours = elsewhere.get(_plain(word), "")
+    is_of = (ours.partition("[")[0].partition(" ")[0] in known) or ours.startswith(prefix or "-")
+    if ours and is_of:
+        return f": {ours} comes nearest."
+    near = _nearest(word, known)
+    return f": did you mean {prefix}{near}?" if near else "."
+
+
+def _nearest(word: str, known: Iterable[str], cutoff: float = 0.7) -> str:
+    names = {_plain(name): name for name in known}
+    found = get_close_matches(_plain(word), names, n=1, cutoff=cutoff)
+    return names[found[0]] if found else ""
+
+
+def _argument(name: str, word: str, known: list[str]) -> str:
+    """The refusal of an argument that a function does not have."""
+    said = f"{name} has no argument {word}="
+    if near := _nearest(word, known, 0.85):
+        return f"{said}: did you mean {near}=?"
+    for ours in known:
+        meaning, words = ARGUMENTS.get(ours, ("", ""))
+        if _plain(word) in map(_plain, words.split()):
+            return f"{said}: write {ours}=, {meaning}."
+    for reason, words in NEITHER.items():
+        if _plain(word) in map(_plain, words.split()):
+            return f"{said}: {reason}."
+    if near := _nearest(word, known):
+        return f"{said}: did you mean {near}=?"
+    return f"{said}; it takes {', '.join(known)}." if known else f"{said}; it takes none."
+
+
+def says_its_words(thing: Marked) -> Marked:
+    """A function or class that refuses unknown arguments by saying which ones it takes."""
+    fun: Any = thing.__init__ if isinstance(thing, type) else thing
+    of = inspect.signature(fun).parameters.values()
+    known = [p.name for p in of if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    known = [name for name in known if name != "self"]
+    name = thing.__name__
+
+    @wraps(fun)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        for word in kwargs:
+            if word not in known:
+                raise TypeError(_argument(name, word, known))
+        return fun(*args, **kwargs)
+
+    marked: Any = called
+    if isinstance(thing, type):
+        marked = thing
+        marked.__init__ = called
+    return marked

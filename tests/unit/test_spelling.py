@@ -1,0 +1,92 @@
+"""Words of other codes are refused by saying what is written here."""
+
+import inspect
+
+import pytest
+
+import dalembert as da
+from dalembert.spelling import ARGUMENTS, NAMES, says_its_words
+
+KUBO, START = da.systems.damped_kubo(), ([2.0], [0.0])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"steps": 10}, "no argument steps=: write t_end="),
+        ({"n_steps": 10}, "write t_end="),
+        ({"t1": 1.0}, "write t_end="),
+        ({"dt0": 0.1}, "write dt="),
+        ({"timestep": 0.1}, "write dt="),
+        ({"n_paths": 3}, "paths="),
+        ({"num_trajectories": 3}, "it takes system, method"),
+        ({"saveat": [0.0]}, "write save_every="),
+        ({"key": 0}, "write seed="),
+        ({"solver": None}, "write method="),
+        ({"y0": 1.0}, "write initial="),
+        ({"save_evry": 1}, "did you mean save_every="),
+        ({"t0": 0.0}, "time begins at 0"),
+        ({"rtol": 1e-3}, "all steps have one size"),
+    ],
+)
+def test_simulate(given, said):
+    with pytest.raises(TypeError, match=said):
+        da.simulate(KUBO, da.midpoint(), START, **given)
+
+
+def test_other_functions():
+    for call, said in (
+        (lambda: da.System(hamiltonian=None, dim=1), "write H="),
+        (lambda: da.System(drift=None), "drift and diffusion follow"),
+        (lambda: da.systems.langevin(kT=1.0), "write temperature="),
+        (lambda: da.systems.langevin(friction=1.0), "write gamma="),
+        (lambda: da.systems.damped_kubo(mass=1.0), "it takes beta, nu"),
+        (lambda: da.expect(tol=1e-3), "write tolerance="),
+        (lambda: da.strong_order(nsteps=[1]), "did you mean steps="),
+        (lambda: da.plasma.vlasov_poisson(10, 1.0, grid=3), "write field="),
+    ):
+        with pytest.raises(TypeError, match=said):
+            call()
+
+
+def test_names():
+    run = da.simulate(KUBO, da.midpoint(), START, dt=0.5, t_end=1.0, paths=2)
+    for read, said in (
+        (lambda: da.leapfrog, "da.stormer_verlet comes nearest"),
+        (lambda: da.langevin, r"write da\.systems\.langevin\(\)"),
+        (lambda: da.simulat, r"did you mean da\.simulate\?"),
+        (lambda: da.systems.vanderpol, r"did you mean da\.systems\.van_der_pol\?"),
+        (lambda: da.systems.overdamped, "large gamma"),
+        (lambda: run.ts, "t comes nearest"),
+        (lambda: run.ys, 'keep="all"'),
+        (lambda: run.energy, r'mean\["energy"\]'),
+        (lambda: run.mean.energy, r"\['energy'\]"),
+    ):
+        with pytest.raises(AttributeError, match=said):
+            read()
+    assert not hasattr(da, "qwertz") and not hasattr(da.systems, "qwertz")
+
+
+def test_what_is_marked_stays_what_it_was():
+    @says_its_words
+    def add(a: int, *, b: int = 2) -> int:
+        """Add."""
+        return a + b
+
+    assert add(1) == 3 and add(a=1, b=4) == 5
+    assert add.__doc__ == "Add." and list(inspect.signature(add).parameters) == ["a", "b"]
+    assert "dt" in inspect.signature(da.simulate).parameters
+    assert next(iter(inspect.signature(da.System).parameters)) == "H"
+
+
+def test_the_tables_name_what_there_is():
+    takers = [da.simulate, da.expect, da.System, da.strong_order, da.work_precision]
+    takers += [*da.SYSTEMS.values(), da.plasma.vlasov_poisson]
+    there = {name for taker in takers for name in inspect.signature(taker).parameters}
+    assert set(ARGUMENTS) <= there
+    for name in NAMES:
+        path = name.partition("(")[0].split(".")
+        if path[0] == "da":
+            thing = da
+            for part in path[1:]:
+                thing = getattr(thing, part)
