@@ -121,16 +121,21 @@ def fits(
         )  # fmt: skip
         for i in range(k, sets, SIMULATIONS):
             one = replace(match, target=summaries[each * i : each * (i + 1)].mean(0))
-            found.append(fitting.fit(one, guess, positive=list(guess)))
+            try:
+                found.append(fitting.fit(one, guess, positive=list(guess)))
+            except RuntimeError as error:  # a search that says that it has found nothing
+                print(f"set {i}: {error}", flush=True)
+                continue
             poor += found[-1].chance < 0.05
     seconds = time.process_time() - began
     for parameter, value in true.items():
         intervals = [fit.interval()[parameter] for fit in found]
         estimates = np.array([fit.estimate[parameter] for fit in found])
         yield {
-            "case": f"fit {name}: {parameter}", "asked": sets, "observed paths": each,
-            "inside": sum(low <= value <= high for low, high in intervals),
-            "wrong truth": sum(low <= 2 * value <= high for low, high in intervals),
+            "case": f"fit {name}: {parameter}", "asked": sets, "found": len(found),
+            "observed paths": each,
+            "inside": int(sum(low <= value <= high for low, high in intervals)),
+            "wrong truth": int(sum(low <= 2 * value <= high for low, high in intervals)),
             "truth": value, "mean estimate": estimates.mean(), "spread": estimates.std(ddof=1),
             "mean s.e.": float(np.mean([fit.stderr[parameter] for fit in found])),
             "misfits below 5 %": poor, "core-s": seconds,
