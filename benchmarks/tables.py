@@ -343,12 +343,12 @@ def levels() -> str:
         return " and ".join(short(of[name]) for name in ("midpoint", "additive_midpoint"))
 
     def line(tolerance: float) -> list[str]:
-        keys = ("fewer, finer", "fewer", "less core-s", "less", "at most")
+        keys = ("fewer, finer", "fewer", "less core-s", "at most")
         return [f"±{tolerance:g}", *(saved(key, tolerance) for key in keys)]
 
     tolerances = sorted({row["tolerance"] for row in rows}, reverse=True)
     head = ["for", "fewer steps, a pair by its fine path", "both paths counted"]
-    return table([*head, "less time of cores", "less time", "steps alone"], map(line, tolerances))
+    return table([*head, "less time of cores", "of steps alone"], map(line, tolerances))
 
 
 PLACES: dict[str, Callable[[], str]] = {
