@@ -6,8 +6,12 @@ and confidence. Both have been called before, so that their code is compiled; wh
 the first call, which is given beside. Calls alternate, and the least of the times counts.
 Core-seconds are those of all threads, which others on the machine change less than seconds.
 
-The last columns say what the steps alone take: their number times what one takes in a run that is
-so long, at the same dt, that nothing else counts. Their ratio is what levels can save at most. The
+Steps are counted in two ways: all of them, of both paths of a pair, as `.steps` does ("steps",
+"fewer"), and as the literature on multilevel Monte Carlo counts them, a pair by its finer path
+alone ("finer", "fewer, finer").
+
+The last columns say what the steps alone take: their number times what one more takes in a long run
+at the same dt. Their ratio is what levels can save at most. The
 very last ones are without a finest step that is given: both estimators halve as often as they must.
 
     python benchmarks/expect.py [--tolerances 1e-3 3e-4] [--repeat 3] [--out FILE.json]
@@ -44,8 +48,13 @@ def timed(fun: Callable[[], Any]) -> tuple[float, float, Any]:
     return time.perf_counter() - wall, time.process_time() - cores, found
 
 
+def finer_steps(answer: da.Expectation) -> float:
+    """Steps without those of the coarser path of a pair."""
+    return sum(level.paths * T_END / level.dt for level in answer.levels)
+
+
 def core_ns_per_step(system: da.System, method: da.Method, dt: float, steps: int) -> float:
-    """What a step takes in a long run, as a least of three."""
+    """What a step takes: what a run of six times as many takes more, each as a least of three."""
 
     def run(steps: int) -> None:
         da.simulate(
@@ -54,7 +63,8 @@ def core_ns_per_step(system: da.System, method: da.Method, dt: float, steps: int
         )  # fmt: skip
 
     run(1)
-    return min(timed(lambda: run(steps))[1] for _ in range(3)) / steps / 2**14 * 1e9
+    short, long = (min(timed(lambda n=n: run(n))[1] for _ in range(3)) for n in (steps, 6 * steps))
+    return (long - short) / (5 * steps) / 2**14 * 1e9
 
 
 def compare(
@@ -81,6 +91,7 @@ def compare(
             raise SystemExit(f"not the same question or not the same answer: {levels}\n{plain}")
     wall, cores = ({k: min(x[i] for x in found) for k, found in times.items()} for i in (0, 1))
     steps = {k: min(x.steps for x in found) for k, found in answers.items()}
+    finer = {k: min(map(finer_steps, found)) for k, found in answers.items()}
     own = {kind: ask(kind, 1, halvings=2) for kind in kinds}
     one = [core_ns_per_step(system, method, dt, 400) for dt in (coarsest, FINEST)]
     alone = steps["multilevel"] * one[0] * 1e-9, steps["plain"] * one[1] * 1e-9
@@ -88,6 +99,8 @@ def compare(
         "method": method.name, "tolerance": tolerance,
         "steps": steps["multilevel"], "plain": steps["plain"],
         "fewer": steps["plain"] / steps["multilevel"],
+        "finer": finer["multilevel"], "plain finer": finer["plain"],
+        "fewer, finer": finer["plain"] / finer["multilevel"],
         "s": wall["multilevel"], "plain s": wall["plain"],
         "less": wall["plain"] / wall["multilevel"],
         "core-s": cores["multilevel"], "plain core-s": cores["plain"],

@@ -338,7 +338,25 @@ def full_size_claims() -> str:
     return f"{sum(holds)} of {len(holds)}"
 
 
+def levels() -> str:
+    """What levels save on a Langevin pendulum, for each tolerance."""
+    rows = read("expect_cpu2")["rows"]
+
+    def saved(key: str, tolerance: float) -> str:
+        of = {row["method"]: row[key] for row in rows if row["tolerance"] == tolerance}
+        return " and ".join(short(of[name]) for name in ("midpoint", "additive_midpoint"))
+
+    def line(tolerance: float) -> list[str]:
+        keys = ("fewer, finer", "fewer", "less core-s", "at most")
+        return [f"±{tolerance:g}", *(saved(key, tolerance) for key in keys)]
+
+    tolerances = sorted({row["tolerance"] for row in rows}, reverse=True)
+    head = ["for", "fewer steps, a pair by its fine path", "both paths counted"]
+    return table([*head, "less time of cores", "of steps alone"], map(line, tolerances))
+
+
 PLACES: dict[str, Callable[[], str]] = {
+    "levels": levels,
     "van-der-pol-cpu": partial(van_der_pol, "limit_cpu1"),
     "van-der-pol-gpu": partial(van_der_pol, "limit_gpu"),
     "of-c": partial(of_limit, "limit_cpu1"),

@@ -293,7 +293,7 @@ def test_a_run_that_is_observed_at_its_end_goes_on_from_a_checkpoint(tmp_path, m
         pendulum(), da.midpoint(), START, dt=0.25, t_end=750.0, paths=8, save_every=3000,
         observe={"energy": energy}, progress=False,
     )  # fmt: skip
-    assert whole.t == usual.t[-1:] and whole.mean["energy"] == usual.mean["energy"][-1:]
+    np.testing.assert_allclose(whole.mean["energy"], usual.mean["energy"][-1:], rtol=1e-14)
     with monkeypatch.context() as patched:  # stopped after its first leg, with nothing observed
         patched.setattr("dalembert.ensemble.blocks._wanted_units", lambda work: 1)
         job = prepare(settings, tmp_path / "run", progress=False)

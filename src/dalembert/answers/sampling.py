@@ -1,5 +1,6 @@
 """Samples of observables at one step size, or of their differences between two, from runs."""
 
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -16,10 +17,12 @@ from dalembert.dependence import Degree, degree
 from dalembert.digest import traced_key
 from dalembert.ensemble.checkpoint import Checkpoint
 from dalembert.ensemble.identity import run_arguments
-from dalembert.ensemble.job import FailedPathsError
+from dalembert.ensemble.job import FailedPathsError, Job
 from dalembert.ensemble.ready import Ready
-from dalembert.ensemble.settings import USUAL_DIM, Settings, make_settings
+from dalembert.ensemble.run import Run
+from dalembert.ensemble.settings import USUAL_DIM, Settings, make_settings, settings_again
 from dalembert.ensemble.simulate import prepare
+from dalembert.ensemble.together import run_together
 from dalembert.methods import Method
 from dalembert.noise import Gaussian, Halves
 from dalembert.statistics import Mean, SampleMean, TimeAverage
@@ -30,7 +33,7 @@ from dalembert.traces import equations, name_of
 
 __all__ = ["Level", "Row", "Sampler"]
 
-SIZES, AROUND, AT_A_TIME = (512, 4096, 32768), 2**16, 2
+SIZES, AROUND, AT_A_TIME = (512, 2048, 8192, 32768), 2**15, 2
 """Sizes of blocks, path-steps that take as long as what is done around a block, and cores at least,
 of any machine, so that all of them have the same blocks."""
 
@@ -94,7 +97,7 @@ class Level:
         difference: φ at dt minus φ at 2 dt, on the same Brownian paths; where there is no coarse
             path, φ itself. All observables in one row of numbers.
         itself: φ at dt.
-        seconds: how long it took.
+        seconds: how long it took; of levels that were drawn at once each has its share of steps.
     """
 
     row: Row
@@ -151,6 +154,9 @@ class Sampler:
         numbers: how many numbers are observed.
         options: further arguments of `prepare`.
         before: runs of paths and of pairs, by the size of blocks, like which others are made ready.
+        known: what runs of paths, and of pairs, were asked to do, which others differ from in
+            numbers alone.
+        keys: what their functions, and all that these read, are known by.
     """
 
     system: System
@@ -164,47 +170,78 @@ class Sampler:
     numbers: int
     options: Mapping[str, Any]
     before: dict[tuple[bool, int], Ready] = field(default_factory=dict)
+    known: dict[bool, Settings] = field(default_factory=dict)
+    keys: dict[bool, Hashable] = field(default_factory=dict)
 
     def draw(self, row: Row, batch: int, paths: int) -> Level:
         """A batch of independent samples; RuntimeError if a path fails."""
+        return self.draw_all([(row, batch, paths)])[0]
+
+    def draw_all(self, asked: Sequence[tuple[Row, int, int]]) -> list[Level]:
+        """Several batches, (row, number of the batch, paths), at once if they are small."""
+        began = time.perf_counter()
+        runs = run_together([self._job(*one) for one in asked])
+        steps = np.array([row.cost * paths for row, _, paths in asked])
+        seconds = (time.perf_counter() - began) * steps / steps.sum()
+        if self.checkpoint is not None:  # with what earlier calls have taken
+            seconds = [run.provenance["seconds"] for run in runs]
+        return [
+            self._level(row, run, float(part))
+            for (row, _, _), run, part in zip(asked, runs, seconds, strict=True)
+        ]
+
+    def _job(self, row: Row, batch: int, paths: int) -> Job:
+        """A batch of samples, ready to begin."""
+        settings = self._settings(row, batch, paths)
+        file = self._file(row, batch)
+        like = None if file is not None else self._like(row, settings)
+        return prepare(settings, file, "raise", like=like, **self.options)
+
+    def _settings(self, row: Row, batch: int, paths: int) -> Settings:
+        """The run that a batch of samples is."""
         dt = self.t_end / row.steps
         saves = max(round(self.every / dt), 1) if self._has_averages else row.steps
-        system, method, initial, noise = self.system, self.method, self.initial, None
-        if row.is_pair:
-            system, method, noise = pair_of(system), PairMethod(method), Halves(Gaussian())
-            initial = _doubled(initial)
+        noise = Halves(Gaussian()) if row.is_pair else None
         words = np.random.SeedSequence([self.seed, row.steps, row.is_pair, batch])
+        numbers = {
+            "dt": dt, "t_end": self.t_end, "paths": paths, "save_every": saves, "noise": noise,
+            "seed": int(words.generate_state(1, np.uint64)[0] >> np.uint64(1)),
+        }  # fmt: skip
+        known = self.known.get(row.is_pair)
+        if known is None:
+            known = self.known[row.is_pair] = self._first_settings(row, numbers)
+        settings = settings_again(known, **numbers)
+        return replace(settings, block_paths=_block_paths(settings, row.cost, self.numbers))
+
+    def _first_settings(self, row: Row, numbers: Mapping[str, Any]) -> Settings:
+        """Of all runs of paths, or of pairs, the one that is checked."""
+        system, method, initial = self.system, self.method, self.initial
+        if row.is_pair:
+            system, method, initial = pair_of(system), PairMethod(method), _doubled(initial)
         observed = {name: _observing(one, row.is_pair) for name, one in self.observables.items()}
         settings = make_settings(
             system,
             method,
             initial,
-            dt=dt,
-            t_end=self.t_end,
-            paths=paths,
-            seed=int(words.generate_state(1, np.uint64)[0] >> np.uint64(1)),
+            **numbers,
             only=None,
-            save_every=saves,
-            noise=noise,
             keep="nothing",
             dtype=np.float64,
             observe=None,
             histograms=None,
             statistics={f"E {name}": one for name, one in observed.items()},
         )
-        settings = replace(
+        return replace(
             settings,
             statistics=settings.statistics[1:],  # the energy, which nobody has asked for
-            block_paths=_block_paths(settings, row.cost, self.numbers),
             at_end=not self._has_averages,
         )
-        file = self._file(row, batch)
-        like = None if file is not None else self._like(row, settings)
-        run = prepare(settings, file, "raise", like=like, **self.options).run()
-        samples = [_of_end(run.statistics[f"E {name}"]) for name in observed]
+
+    def _level(self, row: Row, run: Run, seconds: float) -> Level:
+        """The samples that a run has drawn."""
+        samples = [_of_end(x) for x in run.statistics.values()]
         itself = _together(samples, 1 if row.is_pair else None)
         difference = _together(samples, 0) if row.is_pair else itself
-        seconds = run.provenance["seconds"]
         return Level(row, self.t_end / row.finest, difference, itself, seconds)
 
     def least_slopes(self, steps: int, paths: int) -> np.ndarray:
@@ -214,7 +251,7 @@ class Sampler:
         """
         slopes = {name: Mean(_slope(one.of)) for name, one in self.observables.items()}
         try:
-            ends = replace(self, observables=slopes, checkpoint=None, before={})
+            ends = replace(self, observables=slopes, checkpoint=None, before={}, known={}, keys={})
             return ends.draw(Row(steps, False), 0, paths).itself.minimum
         except (FailedPathsError, TypeError):  # a derivative is infinite, or there is none
             return np.zeros(1)
@@ -225,7 +262,10 @@ class Sampler:
         if which not in self.before:
             options = self.options
             if options["executor"] is None and isinstance(options["engine"], str | None):
-                key = _known_by(settings), options["workers"], options["engine"]
+                if row.is_pair not in self.keys:
+                    self.keys[row.is_pair] = _known_by(settings)
+                parts = options["workers"], options["engine"], settings.noise, settings.block_paths
+                key = self.keys[row.is_pair], *parts
                 self.before[which] = _made_ready(settings.system, Keyed((settings, options), key))
             else:
                 self.before[which] = prepare(settings, None, "raise", **options).ready
@@ -273,15 +313,15 @@ def types_of(params: Any) -> Hashable:
 
 
 def _known_by(settings: Settings) -> Hashable:
-    """All but numbers that a run that is made ready depends on, with what its functions read."""
+    """What a run that is made ready depends on besides numbers, with what its functions read."""
     functions = [fun for *_, fun in settings.functions]
     # As runs trace them: rounded numbers would be the same where they are not.
     with jax.enable_x64(settings.dtype == np.float64):
         like = run_arguments(settings.system, settings.dtype)
         reads = [captured(fun, partial(traced_key, fun, *like)) for fun in functions]
     types = types_of(settings.system.params)
-    parts = settings.method, settings.statistics, settings.noise, settings.at_end
-    return settings.system.key, *reads, types, *parts, settings.block_paths, settings.backend
+    parts = settings.method, settings.statistics, settings.at_end, settings.backend
+    return settings.system.key, *reads, types, *parts
 
 
 def _observing(one: Mean, is_pair: bool) -> Mean:

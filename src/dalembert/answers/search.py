@@ -1,6 +1,6 @@
 """The loop: halve the step until the bias is small, add paths until the statistical error is."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,12 +9,15 @@ from dalembert.answers.orders import measured_exponents
 from dalembert.answers.sampling import Level, Row, Sampler
 from dalembert.answers.schemes import Scheme
 from dalembert.ensemble.job import FailedPathsError
+from dalembert.ensemble.settings import USUAL_DIM
 from dalembert.statistics import SampleMean
 
 __all__ = ["Estimate", "Goal", "Search", "StoppedError"]
 
-PILOT = 512
-"""Paths of the first batch of a level, which say how large its variance is."""
+PILOT, PILOT_STEPS, PILOT_SHARE = 512, 2**16, 64
+"""Paths of the first batch of a level, which say how large its variance is; more where all of them
+take no more path-steps than that, which take as long as what is done around them, nor more than
+such a part of the budget. What is known well after one batch needs no third one."""
 
 MOST_STEPS = 2**22
 """Steps of a path beyond which no level goes."""
@@ -96,22 +99,29 @@ class Search:
         """Path-steps so far."""
         return sum(level.steps for level in self.levels.values())
 
-    def add(self, row: Row, paths: int) -> None:
-        """Add a batch of paths to the sample of a row."""
-        batch = self.batches.get(row, 0)
-        level = self.sampler.draw(row, batch, paths)
-        known = self.levels.get(row)
-        self.levels[row] = level if known is None else known.merged(level)
-        self.batches[row] = batch + 1
+    def add(self, paths: Mapping[Row, int]) -> None:
+        """Add a batch of so many paths to the sample of each row."""
+        asked = [(row, self.batches.get(row, 0), count) for row, count in paths.items()]
+        for (row, batch, _), level in zip(asked, self.sampler.draw_all(asked), strict=True):
+            known = self.levels.get(row)
+            self.levels[row] = level if known is None else known.merged(level)
+            self.batches[row] = batch + 1
 
-    def sample(self, row: Row, paths: int) -> Level:
-        """The sample of a row with at least so many paths."""
-        missing = paths - (self.levels[row].paths if row in self.levels else 0)
-        if missing > 0:
-            self._afford(missing * row.cost)
-            self.add(row, missing)
-        _check_range(self.levels[row].itself)
-        return self.levels[row]
+    def sample(self, paths: Mapping[Row, int]) -> None:
+        """Have samples of rows with at least so many paths."""
+        known = {row: self.levels[row].paths if row in self.levels else 0 for row in paths}
+        missing = {row: n - known[row] for row, n in paths.items() if n > known[row]}
+        if missing:
+            self._afford(sum(n * row.cost for row, n in missing.items()))
+            self.add(missing)
+        for row in paths:
+            _check_range(self.levels[row].itself)
+
+    def pilot(self, row: Row) -> int:
+        """Paths of the first batch of a row."""
+        steps = PILOT_STEPS * USUAL_DIM // max(self.sampler.system.dim, USUAL_DIM)
+        paths = min(steps, int(self.goal.budget) // PILOT_SHARE) // row.cost
+        return max(PILOT, 1 << max(paths, 1).bit_length() - 1)
 
     def _afford(self, steps: int) -> None:
         if self.steps + steps > self.goal.budget:
@@ -137,11 +147,12 @@ class Search:
         most = max(MOST_TRIED, 8 * steps)
         while steps <= most:
             try:
-                level = self.sample(Row(steps, self.coupled), PILOT)
+                row = Row(steps, self.coupled)
+                self.sample({row: self.pilot(row)})
             except FailedPathsError as error:
                 failed = error
             else:
-                seen.append(self.share(level))
+                seen.append(self.share(self.levels[row]))
                 if seen[-1] < PAYS or not self.coupled:
                     return steps
             steps *= 2
@@ -187,10 +198,7 @@ class Search:
     def _at(self, coarsest: int, halvings: int) -> tuple[Scheme, Estimate]:
         """The value at so many halvings, as exact as it must be, or with too large a bias."""
         scheme = self.scheme(coarsest, halvings, self.alpha(), self.coupled)
-        new = [row for row in scheme.rows if row not in self.levels]
-        self._afford(sum(PILOT * row.cost for row in new))  # all, before the first is run
-        for row in scheme.rows:
-            self.sample(row, PILOT)
+        self.sample({row: self.pilot(row) for row in scheme.rows})
         self._check_spread(scheme)
         self.last = scheme
         while True:
@@ -208,9 +216,7 @@ class Search:
             )
             if not missing:
                 return scheme, found
-            self._afford(sum((n - self.levels[row].paths) * row.cost for row, n in missing.items()))
-            for row, count in missing.items():
-                self.sample(row, count)
+            self.sample(missing)
             self.rounds += 1
 
     def _allowed(self, found: Estimate) -> np.ndarray:

@@ -6,13 +6,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from dalembert.ensemble.blame import Leg, SearchStopped, failed_at, failed_leg, picked
 from dalembert.ensemble.initial import InitialStates, number_words
@@ -139,15 +139,19 @@ def cores() -> int:
 
 
 def run_blocks(
-    work: Work, numbers: Iterable[int], workers: int, on_wait: Callable[[], None]
+    work: Work,
+    numbers: Iterable[int],
+    workers: int,
+    on_wait: Callable[[], None],
+    cores: ThreadPoolExecutor | None = None,
 ) -> Iterator[tuple[int, BlockResult]]:
-    """Results in the order of the numbers.
+    """Results in the order of the numbers, from threads of these blocks or from given ones.
 
     Leaving the iteration early, also by an exception such as Ctrl-C, stops every block after its
     current leg and leaves `work.pending` complete; so does `work.stop`, with `BlocksStopped`.
     """
     remaining = iter(numbers)
-    if _is_short(work):  # a thread of its own would take as long
+    if is_short(work):  # a thread of its own would take as long
         for number in remaining:
             result = _run_block(work, number, work.places[0])
             if result is None:
@@ -156,7 +160,8 @@ def run_blocks(
         return
     running: deque[tuple[int, Future[BlockResult | None]]] = deque()
     run_block = as_told_here(_run_block)
-    with ThreadPoolExecutor(workers, thread_name_prefix="dalembert") as pool:
+    name = "dalembert"
+    with nullcontext(cores) if cores else ThreadPoolExecutor(workers, name) as pool:
 
         def submit() -> None:
             number = next(remaining, None)
@@ -182,16 +187,17 @@ def run_blocks(
             for _, future in running:
                 work.stop.set()
                 future.cancel()
+            wait([future for _, future in running])
 
 
-def _is_short(work: Work) -> bool:
+def is_short(work: Work) -> bool:
     """Whether a run has but one block, of few steps, whose code is there."""
     settings = work.settings
     size = settings.block_paths * settings.system.dim
     is_small = settings.blocks == 1 and size * settings.steps <= FIRST_LEG
     is_warm = (work.places[0], settings.block_paths) in work.warm
     # Inside someone's jit only another thread computes with numbers.
-    return is_small and is_warm and not is_traced(jnp.zeros(()))
+    return is_small and is_warm and not is_traced(lax.neg(np.float32(0)))
 
 
 def _run_block(work: Work, number: int, place: Place) -> BlockResult | None:

@@ -3,6 +3,7 @@
 import time
 import warnings
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import jax
 import numpy as np
 
 from dalembert.ensemble.blame import BlockError
-from dalembert.ensemble.blocks import BlockResult, BlocksStopped, run_blocks
+from dalembert.ensemble.blocks import BlockResult, BlocksStopped, is_short, run_blocks
 from dalembert.ensemble.checkpoint import CheckpointFile, Progress
 from dalembert.ensemble.executors import Remote
 from dalembert.ensemble.failures import Failures
@@ -56,6 +57,8 @@ class Job:
         self.workers, self.remote = ready.workers, remote
         self.done = Progress()
         self.shown = shown and jax.process_index() == 0
+        self.cores: ThreadPoolExecutor | None = None
+        """Threads that run its blocks, beside those of other runs; by default its own."""
 
     def _make_bar(self) -> ProgressBar:
         settings = self.settings
@@ -123,6 +126,11 @@ class Job:
             raise problem
         self.work.pending.update(self.done.pending)
 
+    @property
+    def is_short(self) -> bool:
+        """Whether it takes a moment in the thread that runs it."""
+        return self.file is None and self.remote is None and is_short(self.work)
+
     def stop(self) -> None:
         """End the run soon, as Ctrl-C does; for other threads than that of `run`."""
         self.work.stop.set()
@@ -154,7 +162,8 @@ class Job:
             if not are_alike((first, sorted(units.items()))):
                 raise RuntimeError("all processes must see the same checkpoint file.")
         if processes == 1 or self.work.places[0].is_shared:
-            yield from run_blocks(self.work, range(first, end), self.workers, self._tick)
+            numbers = range(first, end)
+            yield from run_blocks(self.work, numbers, self.workers, self._tick, self.cores)
             return
         share = largest(self.workers)
         while first < end:

@@ -72,9 +72,12 @@ class _Taken(NamedTuple):
     outcome: Any
 
 
-def compile_run(kernel: Kernel, on_block: OnBlock) -> Compiled:
-    """The code of a run whose fast steps are known."""
-    return Compiled(on_block, *_of_kernel(kernel))
+def compile_run(
+    kernel: Kernel, on_block: OnBlock, observe_rows: Callable[..., Any] | None = None
+) -> Compiled:
+    """The code of a run whose fast steps are known, and perhaps how its paths are observed."""
+    by_xla, *rest = _of_kernel(kernel)
+    return Compiled(on_block, observe_rows or by_xla, *rest)
 
 
 @kept

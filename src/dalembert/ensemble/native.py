@@ -64,7 +64,7 @@ def trace_path(stepper: Fast, needs: frozenset[str], noise: Noise, params: Any) 
         lambda low, high, *args: draw(vector([low, high]), *args), return_shape=True
     )
     draw_code, group = drawn(word, word, (word, word), word, real)
-    leaves, tree = jax.tree.flatten(_types(params, stepper))
+    leaves, tree = jax.tree.flatten(types_of(params, stepper))
     numbers = [[jax.ShapeDtypeStruct((), x.dtype)] * int(np.prod(x.shape)) for x in leaves]
 
     def step(now: Moving, chosen: Any, dt: Any, numbers: list[list[Any]]) -> Moving:
@@ -138,7 +138,7 @@ def write_march(code: PathCode, width: int) -> str:
                     ]
                     return lanes.run(code.step, [*now, *chosen, dt, *params])
 
-                return _loop(b, from_here, to, now, one)
+                return loop(b, from_here, to, now, one)
 
             def whole(now: list[Any]) -> list[Any]:
                 drawn = draw()
@@ -157,12 +157,12 @@ def write_march(code: PathCode, width: int) -> str:
             return _choose(b, is_whole, whole, some, now)
 
         last = b.udiv(b.add(end, WORD(together - 1)), WORD(together))
-        done = _loop(b, b.udiv(first, WORD(together)), last, start, group)
+        done = loop(b, b.udiv(first, WORD(together)), last, start, group)
         for spot, x, dtype in zip(spots[2:], done, code.state, strict=True):
             b.store(x, spot, align=np.dtype(dtype).itemsize)
         return [b.add(bad[0], b.zext(lanes.any(b.not_(_is_fine(lanes, done))), LONG))]
 
-    b.ret(_loop(b, LONG(0), tiles, [LONG(0)], tile)[0])
+    b.ret(loop(b, LONG(0), tiles, [LONG(0)], tile)[0])
     return str(module)
 
 
@@ -176,7 +176,7 @@ def _is_fine(lanes: Lanes, done: list[Any]) -> Any:
     return b.and_(is_finite, b.fcmp_ordered("<=", residual, limit))
 
 
-def _loop(
+def loop(
     b: ir.IRBuilder,
     begin: Any,
     end: Any,
@@ -302,7 +302,7 @@ def vector_march(steps: Steps) -> OnBlock:
     if not fast.is_scalar:
         raise RefusedError(steps.stepper.notice)
     params = steps.params if steps.maps is None else steps.maps
-    leaves, tree = jax.tree.flatten(_types(params, fast))
+    leaves, tree = jax.tree.flatten(types_of(params, fast))
     try:
         types = tuple(leaves), tree
         march = compile_march(fast, steps.needs, steps.fast_noise, types, min(steps.paths, WIDEST))
@@ -341,7 +341,7 @@ def _moving(state: PathState) -> Moving:
     return Moving(state.q, state.p, state.residual, state.truncated, state.iterations)
 
 
-def _types(params: Any, stepper: Fast) -> Any:
+def types_of(params: Any, stepper: Fast) -> Any:
     """The shapes of parameters, and the types in which a run takes them."""
 
     def of(x: Any) -> jax.ShapeDtypeStruct:
@@ -359,8 +359,12 @@ def compile_march(
     """Compiled steps for parameters of some types, as (leaves, structure)."""
     leaves, tree = params
     code = trace_path(stepper, needs, noise, jax.tree.unflatten(tree, leaves))
-    registers = REGISTERS[min(stepper.system.dim, max(REGISTERS))]
-    return NativeMarch(code, min(registers * _numbers_per_register(), paths))
+    return NativeMarch(code, vector_width(stepper.system.dim, paths))
+
+
+def vector_width(dim: int, paths: int) -> int:
+    """Paths that vector code takes at a time."""
+    return min(REGISTERS[min(dim, max(REGISTERS))] * _numbers_per_register(), paths)
 
 
 def _numbers_per_register() -> int:

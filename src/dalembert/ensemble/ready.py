@@ -10,7 +10,13 @@ import numpy as np
 from dalembert.captured import captured
 from dalembert.digest import traced_key
 from dalembert.ensemble.blocks import Work, worker_count
-from dalembert.ensemble.engines import Steps, choose_engine, find_engines
+from dalembert.ensemble.engines import (
+    Choice,
+    Steps,
+    VectorCode,
+    choose_engine,
+    find_engines,
+)
 from dalembert.ensemble.identity import Description, describe_settings, run_arguments
 from dalembert.ensemble.initial import InitialStates, initial_states
 from dalembert.ensemble.kernel import Kernel
@@ -76,7 +82,7 @@ def make_ready(
             )
         maps, report = _maps(settings, kernel)
         choice = choose_engine(_steps(settings, kernel, maps), find_engines(engine))
-        compiled = compile_run(kernel, choice.on_block)
+        compiled = compile_run(kernel, choice.on_block, _observer(settings, kernel, choice))
     layout = {"shards": len(places[0].devices)} if shard else {}
     code = {"code": choice.name, "by_maps": maps is not None} | layout
     work = Work(settings, kernel, compiled, starts, maps, report, exactly, places, ends=ends)
@@ -98,7 +104,8 @@ def ready_again(before: Ready, settings: Settings, engine: Any = None) -> Ready:
         compiled, warm, refused, code = old.compiled, old.warm, before.refused, {}
         if not is_alike:
             choice = choose_engine(_steps(settings, kernel, maps), find_engines(engine))
-            compiled, warm, refused = compile_run(kernel, choice.on_block), set(), choice.refused
+            compiled = compile_run(kernel, choice.on_block, _observer(settings, kernel, choice))
+            warm, refused = set(), choice.refused
             code = {"code": choice.name, "by_maps": maps is not None}
     work = Work(
         settings, kernel, compiled, starts, maps, report, old.remember, old.places,
@@ -129,6 +136,15 @@ def _maps(settings: Settings, kernel: Kernel) -> tuple[Maps | None, Report]:
     """The maps that steps are if they are that, and a report on them."""
     dt, params = cast((np.asarray(settings.dt), settings.system.params), settings.dtype)
     return make_maps(kernel.stepper, settings.noise, dt, params) or (None, Report(0, 0.0))
+
+
+def _observer(settings: Settings, kernel: Kernel, choice: Choice) -> Any:
+    """What observes paths at their end beside vector code; None if that is XLA."""
+    if not settings.at_end or choice.name != VectorCode.name:
+        return None
+    from dalembert.ensemble.native_means import means_at_end
+
+    return means_at_end(kernel, settings.system.params, settings.block_paths)
 
 
 def _make_kernel(settings: Settings, description: Description, observing: Observing) -> Kernel:

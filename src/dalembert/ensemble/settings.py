@@ -1,7 +1,7 @@
 """What a run was asked to do: one checked record."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -186,6 +186,19 @@ def make_settings(
         as_dtype(dtype),
         _block_paths(backend, paths, system.dim),
         backend,
+    )
+
+
+def settings_again(
+    known: Settings, *, dt: float, t_end: float, paths: int, seed: int, save_every: int, noise: Any
+) -> Settings:
+    """The record of a run that differs in numbers alone, of which only these are checked."""
+    check_dt(dt, known.dtype)
+    steps = _check_schedule(dt, t_end)
+    check_digits(known.system, t_end, dt, known.dtype)
+    noise = _check_noise(noise, known.system, known.method, dt=dt, steps=steps, paths=paths)
+    return replace(
+        known, dt=dt, steps=steps, paths=paths, seed=seed, save_every=save_every, noise=noise
     )
 
 

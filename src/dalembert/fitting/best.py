@@ -11,6 +11,7 @@ import numpy as np
 from jax.scipy.special import gammaincc
 
 from dalembert.fitting.observed import free_parameters, labels, unravelled
+from dalembert.fitting.profile import Profile
 from dalembert.pictures import require
 from dalembert.precision import with_precision
 from dalembert.theory.text import table
@@ -19,9 +20,6 @@ __all__ = ["Fit", "fit"]
 
 SINGULAR = 1e-10
 """Least eigenvalue of the information, scaled to ones on its diagonal."""
-
-LONGEST = 2.0
-"""Largest step of the logarithm of a positive parameter."""
 
 SHORTEST = 2.0**-30
 
@@ -42,6 +40,7 @@ class Fit:
         misfit: of moments, the squared misfit, which has a χ² law with as many degrees of freedom
             as the second number says if the model is right; else None.
         notes: what has to be known besides.
+        profile: of moments, the misfit around the estimate, which intervals are taken from.
     """
 
     estimate: dict[str, Any]
@@ -54,6 +53,7 @@ class Fit:
     iterations: int
     misfit: tuple[float, int] | None
     notes: tuple[str, ...]
+    profile: Profile | None = None
 
     @cached_property
     def correlation(self) -> np.ndarray:
@@ -70,17 +70,27 @@ class Fit:
         return float(with_precision(gammaincc, np.asarray(free / 2), np.asarray(square / 2)))
 
     def interval(self, confidence: float = 0.95) -> dict[str, tuple[Any, Any]]:
-        """Normal confidence intervals, (low, high) by name."""
+        """Confidence intervals, (low, high) by name: normal, but of moments by their misfit."""
+        if self.profile is not None:
+            low, high = (self._by_name(x) for x in self.profile.interval(confidence).T)
+            return {name: (low[name], high[name]) for name in self.estimate}
         z = NormalDist().inv_cdf((1 + confidence) / 2)
         wide = {name: z * self.stderr[name] for name in self.estimate}
         return {name: (x - wide[name], x + wide[name]) for name, x in self.estimate.items()}
+
+    def _by_name(self, flat: np.ndarray) -> dict[str, Any]:
+        """Numbers, one for each that was estimated, in the shapes of the parameters."""
+        sizes = [np.size(x) for x in self.estimate.values()]
+        parts = np.split(flat, np.cumsum(sizes)[:-1])
+        named = zip(self.estimate.items(), parts, strict=True)
+        return {name: part.reshape(np.shape(x))[()] for (name, x), part in named}
 
     def __repr__(self) -> str:
         rows = [("", "estimate", "± s.e.", "95 % interval")]
         flat = np.concatenate([np.ravel(x) for x in self.estimate.values()])
         errors = np.sqrt(np.diag(self.covariance))
-        for label, x, error in zip(self.labels, flat, errors, strict=True):
-            low, high = x - 1.96 * error, x + 1.96 * error
+        ends = [np.concatenate([np.ravel(x[i]) for x in self.interval().values()]) for i in (0, 1)]
+        for label, x, error, low, high in zip(self.labels, flat, errors, *ends, strict=True):
             rows.append((label, f"{x:.5g}", f"{error:.2g}", f"[{low:.5g}, {high:.5g}]"))
         lines = [f"{self.kind}, {self.observations}", *table(rows)]
         if self.misfit is None:
@@ -175,6 +185,11 @@ def fit(
     inverse = np.linalg.inv(found.information)
     covariance = inverse @ found.spread @ inverse
     errors = np.sqrt(np.diag(covariance))
+    is_of_moments, profile = hasattr(objective, "misfit"), None
+    if is_of_moments:
+        profile = objective.profile(free, flat, covariance, is_positive)
+        if profile is None:
+            notes += ("intervals are normal: paths fail within a few standard errors of the fit",)
     return Fit(
         {name: x[()] for name, x in unravelled(free, flat).items()},
         {name: x[()] for name, x in unravelled(free, errors).items()},
@@ -184,8 +199,9 @@ def fit(
         objective.observations,
         objective.kind,
         iterations,
-        objective.misfit(found.value, len(flat)) if hasattr(objective, "misfit") else None,
+        objective.misfit(found.value, len(flat)) if is_of_moments else None,
         notes,
+        profile,
     )
 
 
@@ -213,10 +229,12 @@ def _climb(objective: Any, free: Any, flat: Any, is_positive: Any, most: int) ->
         square = score @ step
         if square < objective.near**2:
             return flat, found, iteration, square**0.5
-        share = min(1.0, LONGEST / max(np.abs(step[is_positive]).max(initial=0.0), 1e-300))
+        longest = np.abs(step[is_positive]).max(initial=0.0)
+        share = min(1.0, objective.longest / max(longest, 1e-300))
         while share > SHORTEST:
             moved = flat + share * step
-            moved[is_positive] = (flat * np.exp(np.minimum(share * step, LONGEST)))[is_positive]
+            factors = np.exp(np.minimum(share * step, objective.longest))
+            moved[is_positive] = (flat * factors)[is_positive]
             tried = scored(moved)
             gain = tried.value - found.value
             if gain >= 1e-4 * share * square - 1e-13 * abs(found.value):

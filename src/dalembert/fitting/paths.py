@@ -103,6 +103,7 @@ class PathLikelihood:
     kind = "Gaussian likelihood of observed paths"
     rounds = 1
     near = 1e-4
+    longest = 2.0
 
     def __call__(self, params: Mapping[str, Any]) -> Any:
         check_names(self.system, params)

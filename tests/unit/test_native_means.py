@@ -1,0 +1,133 @@
+"""Means at the end of a run by vector code are those of XLA; small runs beside each other."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import dalembert as da
+from dalembert.ensemble.job import FailedPathsError, Interrupted
+from dalembert.ensemble.march import Status
+from dalembert.ensemble.native_means import means_at_end
+from dalembert.ensemble.settings import make_settings
+from dalembert.ensemble.simulate import prepare
+from dalembert.ensemble.together import run_together
+from dalembert.statistics import Mean
+
+PATHS, REAL = 256, 200
+
+
+def energy(q, p, params):
+    return p[0] ** 2 / 2 - jnp.cos(q[0])
+
+
+def several(q, p, params):
+    return jnp.stack([jnp.log(q[0]), params["gamma"] * p[0], jnp.exp(-(q[0] ** 2))])
+
+
+def pendulum():
+    return da.systems.langevin(lambda q: -jnp.cos(q[0]), gamma=0.5, temperature=0.25)
+
+
+def settings_of(observables, system=None, paths=REAL, seed=0, **options):
+    given = {"dt": 0.5, "t_end": 2.0, "seed": seed, "only": None, "save_every": 4, "noise": None}
+    given |= {"keep": "nothing", "dtype": np.float64, "observe": None, "histograms": None} | options
+    made = make_settings(
+        system or pendulum(), da.midpoint(), ([1.0], [0.0]), paths=paths,
+        statistics={name: Mean(fun) for name, fun in observables.items()}, **given,
+    )  # fmt: skip
+    return replace(made, statistics=made.statistics[1:], block_paths=PATHS, at_end=True)
+
+
+def both(observables, change=lambda state: state):
+    """What vector code and XLA make of the same paths."""
+    settings = settings_of(observables)
+    work = prepare(settings, progress=False).work
+    rng = np.random.default_rng(0)
+    with jax.enable_x64(True):
+        state = work.kernel.start(*rng.normal(size=(2, PATHS, 1)), work.report)
+        rows = jax.tree.map(lambda x: np.asarray(x)[None], change(state))
+        memory = work.kernel.remember(PATHS)
+        from dalembert.ensemble.blocks import _block
+
+        given = rows, memory, _block(work, 0), np.array([4], np.int32), np.int32(1)
+        native = means_at_end(work.kernel, settings.system.params, PATHS)
+        by_xla = jax.jit(work.kernel.observe_rows)(*given)
+        return None if native is None else native(*given), by_xla
+
+
+def sick(state):
+    """A path has failed, and the positions of some have no logarithm."""
+    status = np.array(state.status)
+    status[3] = Status.NON_FINITE
+    (q,) = state.q
+    q = np.where(np.arange(PATHS) == 5, np.nan, np.abs(q))
+    q[7] = -1.0
+    return state._replace(q=(q,), status=status)
+
+
+@pytest.mark.parametrize("change", [lambda state: state, sick], ids=["sound", "sick"])
+def test_means_are_those_of_xla(change):
+    native, by_xla = both({"height": energy, "several": several}, change)
+    for name in ("status", "failed_step"):  # what is beyond the last path is no matter
+        found, wanted = (getattr(state, name)[:REAL] for state in (native[0], by_xla[0]))
+        np.testing.assert_array_equal(found, wanted)
+    assert np.sum(native[0].status == Status.UNOBSERVABLE) > 0  # logarithms of what is negative
+    for key, wanted in by_xla[2].rows.items():
+        for name, x in wanted.items():
+            assert native[2].rows[key][name].shape == x.shape
+            np.testing.assert_allclose(native[2].rows[key][name], x, rtol=1e-12, atol=1e-14)
+    count = native[2].rows["statistics/height"]["count"][0]
+    assert 0 < count < REAL  # nor do places beyond the last path take part
+
+
+def test_what_has_no_vector_code_is_left_to_xla():
+    def sorted_state(q, p, params):
+        return jnp.sort(jnp.concatenate([q, p]))[0]
+
+    assert both({"sorted": sorted_state})[0] is None
+    many = both({"many": lambda q, p, params: q[0] * jnp.arange(1000.0)})
+    assert many[0] is None
+
+
+def jobs_of(*numbers, system=None):
+    """Runs that are made ready; those after the first like it."""
+    jobs = []
+    for seed, paths in enumerate(numbers):
+        settings = settings_of({"height": energy}, system, paths=paths, seed=seed)
+        like = jobs[0].ready if jobs else None
+        jobs.append(prepare(settings, None, "raise", False, like=like))
+    return jobs
+
+
+def test_runs_at_once_have_the_bits_that_they_have_alone():
+    numbers = (700, 200, 1000, 60)
+    alone = [job.run() for job in jobs_of(*numbers)]
+    for _ in range(3):
+        together = run_together(jobs_of(*numbers))
+        for one, other in zip(alone, together, strict=True):
+            for x, y in zip(one.statistics["height"], other.statistics["height"], strict=True):
+                np.testing.assert_array_equal(x, y)
+
+
+def test_of_runs_at_once_the_first_that_fails_is_named():
+    def cliff(q):
+        return jnp.sqrt(q[0] - 0.5)
+
+    system = da.systems.langevin(cliff, gamma=0.5, temperature=0.25)
+    with pytest.raises(FailedPathsError, match="of 700 paths failed"):
+        run_together(jobs_of(700, 200, 1000, system=system))
+
+
+def test_runs_at_once_are_stopped_by_ctrl_c(monkeypatch):
+    jobs = jobs_of(700, 200, 1000)
+
+    def interrupted():
+        raise Interrupted("stopped")
+
+    monkeypatch.setattr(jobs[0], "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_together(jobs)
+    assert all(job.work.stop.is_set() for job in jobs)
