@@ -4,12 +4,13 @@ A stage matrix is a small step away from the identity, so that each sweep u ← 
 digits, at the cost of one evaluation of the forces. Two sweeps show how much of r the first one has
 taken off, and from that follows the relaxation w: friction and forces shift the eigenvalues of the
 stage matrix upwards, and w brings their centre back to one, which doubles what a sweep gains. A
-number of sweeps that the compiler knows comes first, and one look at the residual. What is not
-solved then goes on: by more sweeps, and where they stop gaining by Newton's method with linear
-solves by products with vectors (BiCGStab).
+number of sweeps that the compiler knows comes first, and one look at the residual, which as it is
+there makes one more sweep. What is not solved then goes on: by more sweeps, and where they stop
+gaining by Newton's method with linear solves by products with vectors (BiCGStab).
 """
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -28,6 +29,16 @@ BLIND_PAIRS = {np.dtype(np.float64): 3, np.dtype(np.float32): 1}
 enough, and a look costs more. In pairs, because a loop that makes one sweep copies its result."""
 
 MAX_PAIRS = 30
+
+
+def enough(dtype: Any) -> float:
+    """The residual before a last sweep that, gaining the least that counts, reaches the goal.
+
+    Where a sweep takes away from the solution, eight have led astray from such a residual.
+    """
+    return goal(dtype) / LEAST_GAIN
+
+
 ASTRAY = 1e-2
 """Relative residual above which sweeps have been for nothing."""
 
@@ -61,14 +72,15 @@ def swept(
     guess: Any,
     goes_on: bool,
 ) -> tuple[Any, Report]:
-    """The solution of r(u) = 0, and its relative residual.
+    """The solution of r(u) = 0, and its relative residual: that before the last of a few sweeps.
 
     Args:
         residual: the equations r, (n,) → (n,).
         measure: a bound of the relative residual.
         closely: the relative residual, for Newton's method; None: sweeps must do.
         guess: where to begin.
-        goes_on: whether more is done if the first sweeps were not enough.
+        goes_on: whether more is done if the first sweeps were not enough. If not, they are written
+            out: on a GPU numbers that they share are computed anew in every round of a loop.
     """
     dtype = guess.dtype
     blind = BLIND_PAIRS[np.dtype(dtype)]
@@ -89,11 +101,17 @@ def swept(
         return found._replace(is_open=jnp.zeros_like(now.is_open))
 
     u, w = _pair(residual, guess, jnp.ones((), dtype))
-    u = lax.fori_loop(0, blind, lambda _, u: relaxed(w, u), u)
-    error = measure(residual(u), u)
-    now = _Now(u, w, error, jnp.int32(2 * blind + 2), ~(error <= goal(dtype)))
+    if goes_on:
+        u = lax.fori_loop(0, blind, lambda _, u: relaxed(w, u), u)
+    else:
+        u = reduce(lambda u, _: relaxed(w, u), range(blind), u)
+    r = residual(u)
+    error, u = measure(r, u), u - w * r
+    now = _Now(u, w, error, jnp.int32(2 * blind + 3), ~(error <= enough(dtype)))
     if not goes_on:
-        return now.u, Report(now.count, now.error)
+        # What follows reads one entry for one, and can take the place of the state before; with
+        # the residual, which reads neighbours, it could not.
+        return lax.optimization_barrier(now.u), Report(now.count, now.error)
     # One question whether anything is left to do: a device that is asked has to stop.
     end = lax.while_loop(lambda now: now.is_open, go_on, now)
     return end.u, Report(end.count, end.error)
