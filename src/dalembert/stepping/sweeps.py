@@ -28,7 +28,12 @@ BLIND_PAIRS = {np.dtype(np.float64): 3, np.dtype(np.float32): 1}
 """Pairs of sweeps between the first one and the first look at the residual: fewer are seldom
 enough, and a look costs more. In pairs, because a loop that makes one sweep copies its result."""
 
+LARGE = 2**18
+"""Unknowns of which so many are there that one is out of the ordinary and wants one more sweep."""
+
 MAX_PAIRS = 30
+LEAST_GAIN_OF_SWEEP = 0.7
+"""Of two of them that is the least gain again."""
 
 
 def enough(dtype: Any) -> float:
@@ -90,10 +95,12 @@ def swept(
         return u - w * residual(u)
 
     def improve(now: _Now) -> _Now:
-        u, w = _pair(residual, now.u, now.relaxation)
-        error, count = measure(residual(u), u), now.count + 2
-        gains = (error <= LEAST_GAIN * now.error) & (count < 2 * MAX_PAIRS)
-        return _Now(u, w, error, count, (error > goal(dtype)) & gains)
+        error, u = _looked(residual, measure, now.u, now.relaxation)
+        count, is_solved = now.count + 1, error <= enough(dtype)
+        gains = (error <= LEAST_GAIN_OF_SWEEP * now.error) & (count < 2 * MAX_PAIRS)
+        # Where sweeps stop, the residual is that of what is returned.
+        u = jnp.where(is_solved | gains, u, now.u)
+        return _Now(u, now.relaxation, error, count, ~is_solved & gains)
 
     def go_on(now: _Now) -> _Now:
         now = lax.while_loop(lambda now: now.is_open, improve, now)
@@ -105,9 +112,11 @@ def swept(
         u = lax.fori_loop(0, blind, lambda _, u: relaxed(w, u), u)
     else:
         u = reduce(lambda u, _: relaxed(w, u), range(blind), u)
-    r = residual(u)
-    error, u = measure(r, u), u - w * r
-    now = _Now(u, w, error, jnp.int32(2 * blind + 3), ~(error <= enough(dtype)))
+    if u.size >= LARGE:
+        u = u - w * residual(u)
+    error, u = _looked(residual, measure, u, w)
+    count = jnp.int32(2 * blind + 3 + (u.size >= LARGE))
+    now = _Now(u, w, error, count, ~(error <= enough(dtype)))
     if not goes_on:
         # What follows reads one entry for one, and can take the place of the state before; with
         # the residual, which reads neighbours, it could not.
@@ -115,6 +124,12 @@ def swept(
     # One question whether anything is left to do: a device that is asked has to stop.
     end = lax.while_loop(lambda now: now.is_open, go_on, now)
     return end.u, Report(end.count, end.error)
+
+
+def _looked(residual: Residual, measure: Measure, u: Any, w: Any) -> tuple[Any, Any]:
+    """How large the residual is, and the unknowns after a sweep with it."""
+    r = residual(u)
+    return measure(r, u), u - w * r
 
 
 def _pair(residual: Residual, u: Any, w: Any) -> tuple[Any, Any]:
@@ -144,12 +159,13 @@ def _by_newton(residual: Residual, closely: Measure, guess: Any, found: _Now) ->
     is_open, is_astray = ~(error <= tolerance(error.dtype)), ~(error <= ASTRAY)
 
     def improve(now: _Now) -> _Now:
-        u = now.u - _by_products(residual, now.u)
-        error, count = closely(residual(u), u), now.count + 1
-        gains = (error <= LEAST_GAIN * now.error) & (count < 2 * MAX_PAIRS + LONG_STEPS)
-        return now._replace(
-            u=u, error=error, count=count, is_open=(error > goal(error.dtype)) & gains
-        )
+        r = residual(now.u)
+        error = closely(r, now.u)
+        gains = (error <= LEAST_GAIN * now.error) & (now.count < 2 * MAX_PAIRS + LONG_STEPS)
+        is_open = (error > goal(error.dtype)) & gains
+        u = now.u - _by_products(residual, now.u, jnp.where(is_open, r, jnp.zeros_like(r)))
+        count = now.count + is_open.astype(now.count.dtype)
+        return now._replace(u=u, error=error, count=count, is_open=is_open)
 
     start = found._replace(
         u=jnp.where(is_astray, guess, found.u),
@@ -159,14 +175,14 @@ def _by_newton(residual: Residual, closely: Measure, guess: Any, found: _Now) ->
     return lax.while_loop(lambda now: now.is_open, improve, start)
 
 
-def _by_products(residual: Residual, u: Any) -> Any:
-    """Newton's correction by products of the Jacobian with vectors."""
+def _by_products(residual: Residual, u: Any, r: Any) -> Any:
+    """Newton's correction by products of the Jacobian with vectors; r = r(u), or nothing for 0."""
 
     def product(v: Any) -> Any:
         # Not linearised once for all: what that keeps is larger than the state.
         return jax.jvp(residual, (u,), (v,))[1]
 
-    return _bicgstab(product, residual(u))
+    return _bicgstab(product, r)
 
 
 class _Search(NamedTuple):
