@@ -25,9 +25,15 @@ MISSES = 2
 """Rounds in a row taken again after which no more are tried without asking."""
 
 
-def march_in_rounds(stepper: Stepper, state: PathState, block: Block, stretch: Stretch) -> Moving:
+def march_in_rounds(
+    stepper: Stepper,
+    state: PathState,
+    block: Block,
+    stretch: Stretch,
+    solver: Solver = Solver.FAST,
+) -> Moving:
     """The steps of a stretch by the fast solver; states have been entered."""
-    walk = Walk(block, stretch, stepper, step_of(stepper, block, Solver.FAST))
+    walk = Walk(block, stretch, stepper, step_of(stepper, block, solver))
     start = begun(stepper, state, block)
     # What becomes of a path may not depend on others, not even by the order of operations.
     is_alone = stepper.is_swept and len(state.status) == 1

@@ -124,7 +124,10 @@ def _why_not_langevin(dependence: Mapping[Term, Dependence], noises: Sequence[in
 
 def _why_not_thermal(system: System) -> str:
     """Momenta under one noise must have one friction, and friction must not mix momenta."""
-    system = replace(system, params=known_params(system.params))
+    known = known_params(system.params)
+    # A new system would be checked again.
+    if any(x is not y for x, y in zip(*map(jax.tree.leaves, (known, system.params)), strict=True)):
+        system = replace(system, params=known)
     # It has been found not to depend on time.
     t = 0.0 if system.time else None
     told = system.told(t, system.params)
