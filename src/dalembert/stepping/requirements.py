@@ -132,7 +132,8 @@ def _why_not_thermal(system: System) -> str:
     t = 0.0 if system.time else None
     told = system.told(t, system.params)
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
-        zero = jnp.zeros(system.dim)
+        # Made on the host: every operation of JAX alone is compiled.
+        zero = jnp.asarray(np.zeros(system.dim))
         force = system.term(("F", 0))
         # Seen at a glance where it can be, without the fields of all noises.
         reason = _why_not_thermal_entry_by_entry(system, force, zero, told)
@@ -168,7 +169,8 @@ def _why_not_thermal_entry_by_entry(system: System, force: Any, zero: Any, told:
 
         if not is_entrywise(of_momenta, zero):
             return "the friction of one momentum may depend on another one"
-        friction = np.asarray(of_momenta(zero) - of_momenta(jnp.ones_like(zero)))
+        one = jnp.asarray(np.ones(system.dim))
+        friction = np.asarray(of_momenta(zero)) - np.asarray(of_momenta(one))
     if np.any(friction < 0):
         return f"a friction is negative, {friction.min():g}"
     if np.all(friction == friction[0]):
