@@ -6,18 +6,12 @@
 500 atoms, cut-off 3σ with corrections for the tail, BAOAB, in units of σ, ε and m. NIST's Monte
 Carlo has a potential that jumps to zero at the cut-off, by u(r_c) = −0.0055; forces know only the
 one that was shifted to be continuous, under which there are 0.6 % fewer near pairs in a gas. So
-states are weighted by the ratio of both probabilities; averages without weights, those of the
-shifted potential, stand beside. Pressures are virials of pairs inside the cut-off and the
-correction for the tail, as NIST's are, with ρT for what the momenta add, whose squares are off by
-Δt² in a method of steps. A jump also pushes, by (2π/3) ρ² r_c³ u(r_c) g(r_c): −0.19 in the liquid,
-where NIST's 0.2406(27) is that of the fluid without a cut-off, and so in neither number.
-
-Every path gives one average along its way; mean and standard error are over paths, and stand beside
-the numbers of NIST's Standard Reference Simulation Website with their uncertainties. A liquid needs
-thousands of steps to forget the crystal from which it starts, a gas tens of thousands. With
-`--seconds` the number of steps is what fits into that time, shared evenly by the state points; a
-fifth of them are left to forget the crystal. A state point that fails is named and leaves the
-others alone.
+states are weighted by the ratio of both probabilities. Every path gives one average along its way;
+mean and standard error are over paths, and stand beside the numbers of NIST's Standard Reference
+Simulation Website with their uncertainties. A liquid needs thousands of
+steps to forget the crystal from which it starts, a gas tens of thousands. With `--seconds` the
+number of steps is what fits into that time, shared evenly by the state points; a fifth of them are
+left to forget the crystal. A state point that fails is named and leaves the others alone.
 """
 
 import argparse
@@ -61,13 +55,7 @@ POINTS = (
 )
 
 
-def pressure(q: Any, p: Any, params: Any) -> Any:
-    """The pressure with the mean of the momenta's part in place of what they are."""
-    usual = jnp.sqrt(params["mass"] * params["temperature"]) * jnp.ones_like(p)
-    return lennard_jones_pressure(q, usual, params)
-
-
-OBSERVED = {"energy": lennard_jones_energy, "pressure": pressure}
+OBSERVED = {"energy": lennard_jones_energy, "pressure": lennard_jones_pressure}
 
 
 def weight(q: Any, p: Any, params: Any) -> Any:
@@ -85,21 +73,14 @@ def weight(q: Any, p: Any, params: Any) -> Any:
 
 
 def simulated(point: Point, paths: int, melting: int, steps: int) -> da.Run:
-    """A run whose averages begin after some steps: of weights, and of gaps from NIST.
-
-    Gaps are weighted, and as they are.
-    """
+    """A run whose averages begin after some steps: of weights, and of weighted gaps from NIST."""
     system = da.systems.lennard_jones(N, point.density, point.temperature, GAMMA)
 
     def gap(name: str) -> Any:
         known, _ = getattr(point, name)
-        return lambda *state: OBSERVED[name](*state) - known
+        return lambda *state: (OBSERVED[name](*state) - known) * weight(*state)
 
-    def weighted(name: str) -> Any:
-        return lambda *state: gap(name)(*state) * weight(*state)
-
-    observed = {"weight": weight, **{name: weighted(name) for name in OBSERVED}}
-    observed |= {f"{name} as it is": gap(name) for name in OBSERVED}
+    observed = {"weight": weight, **{name: gap(name) for name in OBSERVED}}
     burn_in = melting * point.dt
     return da.simulate(
         system, da.baoab(), lennard_jones_sampler(N, point.density, point.temperature),
@@ -130,11 +111,9 @@ def measure(point: Point, paths: int, melting: int, steps: int) -> list[dict[str
         found, (value, uncertainty) = run.statistics[f"mean {name}"], getattr(point, name)
         weights = float(run.statistics["mean weight"].mean)
         mean, error = value + float(found.mean) / weights, float(found.stderr) / weights
-        shifted = run.statistics[f"mean {name} as it is"]
         rows.append({
             "T": point.temperature, "density": point.density, "what": name,
             "mean": mean, "standard error": error, "NIST": value, "its uncertainty": uncertainty,
-            "shifted": value + float(shifted.mean), "its error": float(shifted.stderr),
             "gap in standard errors": (mean - value) / float(np.hypot(error, uncertainty)),
             "melting": melting, "steps": steps,
             "path-steps/s": run.provenance["path_steps_per_second"],
