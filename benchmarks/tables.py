@@ -9,6 +9,7 @@ or paragraphs and tables of their own. All come from `benchmarks/results`, `docs
 """
 
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -53,6 +54,12 @@ def short(number: float) -> str:
         return f"{float(f'{number:.3g}'):,.10g}"
     digits, exponent = f"{number:.1e}".split("e")
     return f"{digits}·10{str(int(exponent)).translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
+
+
+def with_error(number: float, error: float) -> str:
+    """A number, and two digits of its error in units of its last digit."""
+    digits = 1 - math.floor(math.log10(error))
+    return f"{number:.{digits}f}({round(error * 10**digits)})".replace("-", "−")
 
 
 def between(numbers: Iterable[float]) -> str:
@@ -147,6 +154,23 @@ def many() -> str:
     head = (
         "method", "degrees of freedom", "paths", "dof-steps/s", "by hand", "ratio", "first call, s",
     )  # fmt: skip
+    return f"{table(head, rows)}\n\n{machine(data)}; {data['note']}."
+
+
+def nist() -> str:
+    data = read("nist_gpu")
+    rows = (
+        [
+            f"{row['T']:.2f}",
+            f"{row['density']:g}",
+            row["what"],
+            with_error(row["mean"], row["standard error"]),
+            with_error(row["NIST"], row["its uncertainty"]),
+            f"{row['gap in standard errors']:.1f}".replace("-", "−"),
+        ]
+        for row in data["rows"]
+    )
+    head = ("T", "density", "what", "dalembert", "NIST", "gap in standard errors")
     return f"{table(head, rows)}\n\n{machine(data)}."
 
 
@@ -366,6 +390,7 @@ PLACES: dict[str, Callable[[], str]] = {
     "equal-accuracy": partial(equal_accuracy, True),
     "equal-accuracy-of-ode-solvers": partial(equal_accuracy, False),
     "many": many,
+    "nist": nist,
     "plasma": plasma,
     "fluid": fluid,
     "first-seconds": first_seconds,

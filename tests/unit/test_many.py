@@ -401,6 +401,26 @@ def test_rounds_of_a_known_number_of_steps_are_the_same_steps(name):
     assert np.max(np.abs(other.p - usual.p)) > 0.1
 
 
+def test_what_sweeps_do_not_solve_is_compiled_when_it_is_needed(monkeypatch):
+    """A path that needs Newton's method changes no bit of the others; without it, none is made."""
+    made, make = [], engines._compiled_again
+
+    def noted(*given):
+        fun = make(*given)
+        return lambda *numbers: made.append(1) or fun(*numbers)
+
+    monkeypatch.setattr(engines, "_compiled_again", noted)
+    chain = da.systems.fput(10, gamma=1.0, temperature=0.5)
+    q = np.tile(np.linspace(-1, 1, 10), (3, 1))
+    options = dict(dt=0.1, t_end=2.0, paths=3, save_every=20, keep="final", progress=False)
+    usual = da.simulate(chain, da.midpoint(), (q, 0 * q), **options)
+    assert not made
+    q[1] *= 40
+    ours = da.simulate(chain, da.midpoint(), (q, 0 * q), **options)
+    assert made and ours.failed == 0 and ours.iterations > usual.iterations
+    np.testing.assert_array_equal(ours.q[[0, 2]], usual.q[[0, 2]])
+
+
 @pytest.mark.parametrize("constraints", [None, da.constraints.on_surface(lambda x: x @ x - 1)])
 def test_forces_are_evaluated_once_a_step(constraints):
     """Those at the end of a step are handed on to the next one, in which none are left to do."""

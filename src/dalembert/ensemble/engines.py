@@ -14,8 +14,10 @@ stop after every stretch). An engine that cannot take some steps raises `Refused
 reason.
 """
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -23,10 +25,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.caches import kept
-from dalembert.ensemble.march import Block, Fast, PathState, Stretch, accepted, march_fast
+from dalembert.ensemble.march import (
+    Block,
+    Fast,
+    PathState,
+    Stretch,
+    accepted,
+    choose,
+    march_fast,
+)
 from dalembert.ensemble.places import to_host
 from dalembert.ensemble.rounds import march_in_rounds
 from dalembert.noise import Noise
+from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.propagator import Maps, Propagator
 from dalembert.stepping.stepper import Stepper
 
@@ -170,13 +181,21 @@ class Arrays:
 
 
 def _by_xla(steps: Steps, march: Callable[..., Any]) -> OnBlock:
-    compiled = _compiled(steps.stepper, steps.maps is not None, steps.needs, march)
+    stepper, by_maps = steps.stepper, steps.maps is not None
+    # What follows where sweeps do not gain takes long to compile, and is seldom needed.
+    is_split = type(stepper) is Stepper and stepper.is_swept and not by_maps
+    solver = Solver.SWEPT if is_split else None
+    compiled = _compiled(stepper, by_maps, steps.needs, march, solver)
+    again = _Once(_compiled_again(stepper, steps.needs, march)) if is_split else None
 
     def on_block(block: Block) -> March:
         told = steps.told(block)
 
         def take(state: PathState, first: int, count: int) -> tuple[PathState, Any]:
-            after, hard, any_hard = compiled(state, told, np.int32(first), np.int32(count))
+            when = np.int32(first), np.int32(count)
+            after, hard, any_hard = compiled(state, told, *when)
+            if again is not None and any_hard:
+                after, hard, any_hard = again(state, after, hard, told, *when)
             return after, lambda: to_host(hard) if any_hard else None
 
         return take
@@ -184,16 +203,56 @@ def _by_xla(steps: Steps, march: Callable[..., Any]) -> OnBlock:
     return on_block
 
 
+class _Once:
+    """A function that is compiled by one of the threads that call it, while the others wait."""
+
+    def __init__(self, fun: Callable[..., Any]) -> None:
+        self.fun, self.lock, self.is_compiled = fun, threading.Lock(), False
+
+    def __call__(self, *given: Any) -> Any:
+        if self.is_compiled:
+            return self.fun(*given)
+        with self.lock:
+            found = self.fun(*given)
+            self.is_compiled = True
+        return found
+
+
 @kept
 def _compiled(
-    stepper: Stepper, by_maps: bool, needs: frozenset[str], march: Callable[..., Any]
+    stepper: Stepper,
+    by_maps: bool,
+    needs: frozenset[str],
+    march: Callable[..., Any],
+    solver: Solver | None,
 ) -> Callable[..., Any]:
     fast = Propagator(stepper) if by_maps else stepper
+    way = () if solver is None else (solver,)
 
     def run(state: PathState, told: Block, first: Any, count: Any) -> tuple[PathState, Any, Any]:
-        moved = march(fast, state, told, Stretch(first, count, needs))
+        moved = march(fast, state, told, Stretch(first, count, needs), *way)
         after, hard = accepted(stepper, state, moved)
         return after, hard, jnp.any(hard)
+
+    return jax.jit(run)
+
+
+@kept
+def _compiled_again(
+    stepper: Stepper, needs: frozenset[str], march: Callable[..., Any]
+) -> Callable[..., Any]:
+    """The stretch once more, with all that the fast solver can do, for paths that were hard.
+
+    The others stay as they are: what becomes of them does not depend on these.
+    """
+
+    def run(
+        state: PathState, after: PathState, hard: Any, told: Block, first: Any, count: Any
+    ) -> tuple[PathState, Any, Any]:
+        moved = march(stepper, state, told, Stretch(first, count, needs), Solver.FAST)
+        again, still = accepted(stepper, state, moved)
+        after, still = jax.tree.map(partial(choose, hard), again, after), hard & still
+        return after, still, jnp.any(still)
 
     return jax.jit(run)
 

@@ -141,9 +141,15 @@ def needed(group: Group, needs: frozenset[str]) -> Group:
     return tuple(one._replace(**unused) for one in group)
 
 
-def march_fast(stepper: Fast, state: PathState, block: Block, stretch: Stretch) -> Moving:
+def march_fast(
+    stepper: Fast,
+    state: PathState,
+    block: Block,
+    stretch: Stretch,
+    solver: Solver = Solver.FAST,
+) -> Moving:
     """The steps of a stretch by the fast solver; states have been entered."""
-    walk = Walk(block, stretch, stepper, step_of(stepper, block, Solver.FAST))
+    walk = Walk(block, stretch, stepper, step_of(stepper, block, solver))
     return walk.take(begun(stepper, state, block))[0]
 
 

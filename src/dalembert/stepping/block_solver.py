@@ -49,13 +49,15 @@ class Solver(Enum):
     """How implicit equations are solved; every way reports.
 
     FAST takes a fixed number of Newton steps, unless they are long, and on arrays what `many.py`
-    says; BLIND leaves out what follows there if the first sweeps were not enough. LOOP takes as
-    many as are needed. SAFE is the damped Newton loop, and BOTH is that loop for what the faster
-    ways have left unsolved. TRY is for a step that is taken alone: BOTH without the loop, or on
-    arrays `brief.py`. Where it succeeds it agrees with BOTH to rounding.
+    says; SWEPT leaves out Newton's method there, and BLIND all that follows where the first sweeps
+    were not enough. LOOP takes as many as are needed. SAFE is the damped Newton loop, and BOTH is
+    that loop for what the faster ways have left unsolved. TRY is for a step that is taken alone:
+    BOTH without the loop, or on arrays `brief.py`. Where it succeeds it agrees with BOTH to
+    rounding.
     """
 
     FAST = "fast"
+    SWEPT = "swept"
     BLIND = "blind"
     LOOP = "loop"
     SAFE = "safe"
@@ -109,7 +111,7 @@ class BlockSolver:
             old = jnp.concatenate(guess)
             if solver is Solver.TRY and old.size <= MAX_DENSE_UNKNOWNS and not self.width:
                 u, report = self._solve_briefly(old, around)
-            elif solver in (Solver.FAST, Solver.BLIND, Solver.TRY):
+            elif solver in (Solver.FAST, Solver.SWEPT, Solver.BLIND, Solver.TRY):
                 u, report = self._solve_many(old, around, solver)
             else:
                 u, report = self._solve_vector(old, around)
@@ -151,8 +153,12 @@ class BlockSolver:
             return self.relative(r, self.arrays.floor(u, around))
 
         guess, kind = self.arrays.guess(around), (self.width, self.affine)
-        options = {"look": solver is Solver.TRY, "goes_on": solver is not Solver.BLIND}
-        return many.solve(residual, self.worst, closely, guess, old, *kind, **options)
+        return many.solve(
+            residual, self.worst, closely, guess, old, *kind,
+            look=solver is Solver.TRY,
+            products=solver is not Solver.SWEPT,
+            goes_on=solver is not Solver.BLIND,
+        )  # fmt: skip
 
     def _solve_briefly(self, old: jax.Array, around: Surroundings) -> tuple[jax.Array, Report]:
         """A few unknowns on arrays, in code that is soon compiled."""

@@ -124,12 +124,16 @@ def _why_not_langevin(dependence: Mapping[Term, Dependence], noises: Sequence[in
 
 def _why_not_thermal(system: System) -> str:
     """Momenta under one noise must have one friction, and friction must not mix momenta."""
-    system = replace(system, params=known_params(system.params))
+    known = known_params(system.params)
+    # A new system would be checked again.
+    if any(x is not y for x, y in zip(*map(jax.tree.leaves, (known, system.params)), strict=True)):
+        system = replace(system, params=known)
     # It has been found not to depend on time.
     t = 0.0 if system.time else None
     told = system.told(t, system.params)
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
-        zero = jnp.zeros(system.dim)
+        # Made on the host: every operation of JAX alone is compiled.
+        zero = jnp.asarray(np.zeros(system.dim))
         force = system.term(("F", 0))
         # Seen at a glance where it can be, without the fields of all noises.
         reason = _why_not_thermal_entry_by_entry(system, force, zero, told)
@@ -165,7 +169,8 @@ def _why_not_thermal_entry_by_entry(system: System, force: Any, zero: Any, told:
 
         if not is_entrywise(of_momenta, zero):
             return "the friction of one momentum may depend on another one"
-        friction = np.asarray(of_momenta(zero) - of_momenta(jnp.ones_like(zero)))
+        one = jnp.asarray(np.ones(system.dim))
+        friction = np.asarray(of_momenta(zero)) - np.asarray(of_momenta(one))
     if np.any(friction < 0):
         return f"a friction is negative, {friction.min():g}"
     if np.all(friction == friction[0]):

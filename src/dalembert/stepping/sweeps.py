@@ -10,6 +10,7 @@ solves by products with vectors (BiCGStab).
 """
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -27,7 +28,12 @@ BLIND_PAIRS = {np.dtype(np.float64): 3, np.dtype(np.float32): 1}
 """Pairs of sweeps between the first one and the first look at the residual: fewer are seldom
 enough, and a look costs more. In pairs, because a loop that makes one sweep copies its result."""
 
+LARGE = 2**18
+"""Unknowns of which so many are there that one is out of the ordinary and wants one more sweep."""
+
 MAX_PAIRS = 30
+LEAST_GAIN_OF_SWEEP = 0.7
+"""Of two of them that is the least gain again."""
 ASTRAY = 1e-2
 """Relative residual above which sweeps have been for nothing."""
 
@@ -68,7 +74,8 @@ def swept(
         measure: a bound of the relative residual.
         closely: the relative residual, for Newton's method; None: sweeps must do.
         guess: where to begin.
-        goes_on: whether more is done if the first sweeps were not enough.
+        goes_on: whether more is done if the first sweeps were not enough. If not, they are written
+            out: on a GPU numbers that they share are computed anew in every round of a loop.
     """
     dtype = guess.dtype
     blind = BLIND_PAIRS[np.dtype(dtype)]
@@ -78,22 +85,33 @@ def swept(
         return u - w * residual(u)
 
     def improve(now: _Now) -> _Now:
-        u, w = _pair(residual, now.u, now.relaxation)
-        error, count = measure(residual(u), u), now.count + 2
-        gains = (error <= LEAST_GAIN * now.error) & (count < 2 * MAX_PAIRS)
-        return _Now(u, w, error, count, (error > goal(dtype)) & gains)
+        r, count = residual(now.u), now.count + 1
+        error = measure(r, now.u)
+        gains = (error <= LEAST_GAIN_OF_SWEEP * now.error) & (count < 2 * MAX_PAIRS)
+        is_open = (error > goal(dtype)) & gains
+        # The residual is that of what is returned: no sweep comes after it.
+        u = jnp.where(is_open, now.u - now.relaxation * r, now.u)
+        return _Now(u, now.relaxation, error, count, is_open)
 
     def go_on(now: _Now) -> _Now:
+        now = now._replace(error=jnp.full_like(now.error, jnp.inf))  # the first one has gained
         now = lax.while_loop(lambda now: now.is_open, improve, now)
         found = now if closely is None else _by_newton(residual, closely, guess, now)
         return found._replace(is_open=jnp.zeros_like(now.is_open))
 
     u, w = _pair(residual, guess, jnp.ones((), dtype))
-    u = lax.fori_loop(0, blind, lambda _, u: relaxed(w, u), u)
-    error = measure(residual(u), u)
-    now = _Now(u, w, error, jnp.int32(2 * blind + 2), ~(error <= goal(dtype)))
+    if goes_on:
+        u = lax.fori_loop(0, blind, lambda _, u: relaxed(w, u), u)
+    else:
+        u = reduce(lambda u, _: relaxed(w, u), range(blind), u)
+    if u.size >= LARGE:
+        u = u - w * residual(u)
+    error, count = measure(residual(u), u), jnp.int32(2 * blind + 2 + (u.size >= LARGE))
+    now = _Now(u, w, error, count, ~(error <= goal(dtype)))
     if not goes_on:
-        return now.u, Report(now.count, now.error)
+        # What follows reads one entry for one, and can take the place of the state before; with
+        # the residual, which reads neighbours, it could not.
+        return lax.optimization_barrier(now.u), Report(now.count, now.error)
     # One question whether anything is left to do: a device that is asked has to stop.
     end = lax.while_loop(lambda now: now.is_open, go_on, now)
     return end.u, Report(end.count, end.error)
@@ -126,12 +144,13 @@ def _by_newton(residual: Residual, closely: Measure, guess: Any, found: _Now) ->
     is_open, is_astray = ~(error <= tolerance(error.dtype)), ~(error <= ASTRAY)
 
     def improve(now: _Now) -> _Now:
-        u = now.u - _by_products(residual, now.u)
-        error, count = closely(residual(u), u), now.count + 1
-        gains = (error <= LEAST_GAIN * now.error) & (count < 2 * MAX_PAIRS + LONG_STEPS)
-        return now._replace(
-            u=u, error=error, count=count, is_open=(error > goal(error.dtype)) & gains
-        )
+        r = residual(now.u)
+        error = closely(r, now.u)
+        gains = (error <= LEAST_GAIN * now.error) & (now.count < 2 * MAX_PAIRS + LONG_STEPS)
+        is_open = (error > goal(error.dtype)) & gains
+        u = now.u - _by_products(residual, now.u, jnp.where(is_open, r, jnp.zeros_like(r)))
+        count = now.count + is_open.astype(now.count.dtype)
+        return now._replace(u=u, error=error, count=count, is_open=is_open)
 
     start = found._replace(
         u=jnp.where(is_astray, guess, found.u),
@@ -141,14 +160,14 @@ def _by_newton(residual: Residual, closely: Measure, guess: Any, found: _Now) ->
     return lax.while_loop(lambda now: now.is_open, improve, start)
 
 
-def _by_products(residual: Residual, u: Any) -> Any:
-    """Newton's correction by products of the Jacobian with vectors."""
+def _by_products(residual: Residual, u: Any, r: Any) -> Any:
+    """Newton's correction by products of the Jacobian with vectors; r = r(u), or nothing for 0."""
 
     def product(v: Any) -> Any:
         # Not linearised once for all: what that keeps is larger than the state.
         return jax.jvp(residual, (u,), (v,))[1]
 
-    return _bicgstab(product, residual(u))
+    return _bicgstab(product, r)
 
 
 class _Search(NamedTuple):
