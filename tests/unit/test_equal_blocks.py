@@ -70,8 +70,8 @@ def test_blocks_that_are_not_equal_are_refused():
             cut(fun, N, of_type(2 * N))
 
 
-def masses_and_lengths(count):
-    """Dumb-bells in a trap, each with its own masses and length."""
+def dumbbells(count, friction):
+    """Those in a trap, each with its own masses and length."""
     rng = np.random.default_rng(1)
     masses, lengths = 1 + rng.random((count, 2, 1)), 1 + rng.random((count, 1))
 
@@ -82,43 +82,42 @@ def masses_and_lengths(count):
         return (jnp.sum((q[:, 0] - q[:, 1]) ** 2, axis=-1, keepdims=True) - lengths**2).reshape(-1)
 
     system = da.System(
-        H, lambda q, p: -0.3 * p, lambda q, p, w: 0.2 * jnp.sum(q * w),
+        H, (lambda q, p: -friction * p) if friction else None, lambda q, p, w: 0.2 * jnp.sum(q * w),
         dim=(count, 2, 3), noises=(count, 2, 3), constraints=g,
     )  # fmt: skip
     return system, rng.standard_normal((count, 2, 3)), rng.standard_normal((count, 2, 3))
 
 
-def fast_step(system, method, q, p, dW):
-    stepper = make_stepper(system, method, np.dtype(float))
+def fast_step(system, method, q, p, dW, shortcuts=True):
+    stepper = make_stepper(system, method, np.dtype(float), shortcuts)
     q, p, dt = jnp.ravel(q), jnp.ravel(p), jnp.asarray(0.05)
     increments = Increments(dW=jnp.ravel(dW))
     step = jax.jit(lambda *z: stepper.advance(*z, dt, increments, system.params, Solver.FAST))
     return stepper, *step(q, p)
 
 
-@pytest.mark.parametrize("method", [da.rattle(), da.g_baoab()], ids=lambda m: m.name)
-def test_steps_are_those_of_arrays(method, monkeypatch):
-    system, q, p = masses_and_lengths(4)
+@pytest.mark.parametrize(
+    ("method", "friction"), [(da.rattle(), 0.0), (da.g_baoab(), 0.3)], ids=["rattle", "g_baoab"]
+)
+def test_steps_are_those_of_arrays(method, friction, monkeypatch):
+    monkeypatch.setattr(equal_blocks, "FEWEST", 2)
+    system, q, p = dumbbells(4, friction)
     start = da.project(system, q, p)
     dW = 0.2 * np.random.default_rng(2).standard_normal(q.shape)
-    found = {}
-    for fewest in (2, 10_000):
-        monkeypatch.setattr(equal_blocks, "FEWEST", fewest)
-        # Equal systems share what is made for them: this one is another.
-        system, *_ = masses_and_lengths(4)
-        stepper, new_q, new_p, info = fast_step(system, method, *start, dW)
-        assert (stepper.equal is None) == (fewest > 4)
+    found = []
+    for shortcuts in (True, False):
+        stepper, new_q, new_p, info = fast_step(system, method, *start, dW, shortcuts)
+        assert (stepper.equal is not None) == shortcuts
         assert info.converged and info.residual <= residuals.tolerance(float)
-        found[fewest] = np.concatenate([new_q, new_p])
-    np.testing.assert_allclose(found[2], found[10_000], rtol=0, atol=1e-13)
+        found.append(np.concatenate([new_q, new_p]))
+    np.testing.assert_allclose(*found, rtol=0, atol=1e-13)
+    assert np.max(np.abs(found[0] - np.concatenate([*map(np.ravel, start)]))) > 0.01
 
 
 def test_a_step_that_is_too_large_is_reported(monkeypatch):
     monkeypatch.setattr(equal_blocks, "FEWEST", 2)
-    system, q, p = masses_and_lengths(4)
-    q, p = da.project(system, q, p)
-    p = np.array(p)
-    p[2] = 200 * np.array([[1.0, 0, 0], [-1.0, 0, 0]])
-    stepper, *_, info = fast_step(system, da.rattle(), q, p, 0 * q)
+    system, q, p = dumbbells(4, 0.0)
+    p[2] = [[200.0, 0, 0], [0, 200.0, 0]]
+    stepper, *_, info = fast_step(system, da.rattle(), *da.project(system, q, p), 0 * q)
     assert stepper.equal is not None
     assert not info.converged

@@ -176,7 +176,7 @@ def _programs(one: Cut, count: int) -> tuple[Program, ...]:
 
     def solved(left: Any, pace: Any, right: Any) -> Callable[[Any], Any]:
         """By left diag(pace) rightᵀ."""
-        matrix = (left * pace) @ right.T
+        matrix = (left * pace[None]) @ right.T
         return eliminated([list(row) for row in matrix])
 
     def relative(miss: Any, size: Any, slopes: Any) -> Any:
