@@ -84,8 +84,9 @@ class EqualBlocks:
         size = _size(rows) + _size(there[0] - rows)
 
         def improved(u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any]:
-            *u, missed = self._of_all(self.better, given, jnp.stack(u), rows, *there, size=size)
-            return tuple(u), _largest(missed)
+            arrays = jnp.stack(u), rows, *there
+            *better, missed = self._of_all(self.better, given, *arrays, size=size)
+            return tuple(better), _largest(missed)
 
         def again(now: _Now) -> _Now:
             u, error = improved(now.u)
