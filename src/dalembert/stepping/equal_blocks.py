@@ -31,7 +31,7 @@ from dalembert.system import System
 
 __all__ = ["EqualBlocks", "find_equal_blocks"]
 
-FEWEST = 100
+FEWEST = 250
 """Blocks from which on arrays of their components are worth the seconds of compiling them."""
 
 MAX_COMPONENTS = 64
