@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import dalembert as da
 from dalembert.systems.brownian_sphere import mean_height
-from dalembert.systems.double_pendulum import angle_density, double_pendulum_start, fold
+from dalembert.systems.double_pendulum import angle_density, double_pendulum_start
 from dalembert.systems.jointed_chain import end_to_end_squared, jointed_chain_start
 
 theory = da.theory
@@ -179,22 +180,46 @@ def test_the_bias_of_the_mean_height_is_of_second_order():
     assert abs(slope - 2) < 0.35, slope
 
 
+FALSE_ALARM = 1e-6
+"""The probability that a density is found to be another, with new seeds."""
+
+
+def share_of_bins(density, bins, fine=32):
+    """The probability of each of bins × bins squares of both angles, from hanging down."""
+    middles = -np.pi + 2 * np.pi * (np.arange(bins * fine) + 0.5) / (bins * fine)
+    values = density(middles[:, None], middles[None]).reshape(bins, fine, bins, fine)
+    return values.sum(axis=(1, 3)) / values.sum()
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("paths", [100_000])
-def test_angles_of_the_double_pendulum_have_the_density_of_the_metric(paths):
-    """Without gravity cos(θ₁ − θ₂)² tells the metric's factor from that of stiff springs, ½."""
-    system = da.systems.double_pendulum(gravity=0.0, gamma=1.0, temperature=1.0)
+def test_angles_of_the_double_pendulum_have_the_density_of_the_metric():
+    """One state of each path, so that samples are independent: a chi-squared test of 63 degrees."""
+    gravity, bins, paths = 0.5, 8, 100_000
+    system = da.systems.double_pendulum(gravity=gravity, gamma=1.0, temperature=1.0)
     run = da.simulate(
-        system, da.g_baoab(), double_pendulum_start(), dt=0.2, t_end=16.0, paths=paths, seed=2,
-        observe={"square": lambda q, p, params: fold(q) ** 2}, save_every=10, progress=False,
+        system, da.g_baoab(), double_pendulum_start(), dt=0.1, t_end=20.0, paths=paths, seed=2,
+        save_every=200, keep="final", progress=False,
     )  # fmt: skip
     assert run.failed == 0
-    mean, stderr = np.mean(run.mean["square"][5:]), run.stderr["square"][-1]
-    angle = np.linspace(-np.pi, np.pi, 4001)[:-1]
-    weights = angle_density(angle, 0.0, gravity=0.0)
-    exact = np.sum(weights * np.cos(angle) ** 2) / np.sum(weights)
-    assert abs(mean - exact) < 4 * stderr + 2e-3
-    assert abs(mean - 0.5) > 10 * stderr
+    first, second = run.q[:, 0], run.q[:, 1] - run.q[:, 0]
+    angles = [np.arctan2(rod[:, 0], -rod[:, 1]) for rod in (first, second)]
+    edges = np.linspace(-np.pi, np.pi, bins + 1)
+    counts, *_ = np.histogram2d(*angles, bins=(edges, edges))
+
+    def of_rods(first, second):
+        return angle_density(first, second, gravity=gravity)
+
+    def of_stiff_springs(first, second):
+        return of_rods(first, second) / np.sqrt(2 - np.cos(first - second) ** 2)
+
+    def p_value(density):
+        expected = paths * share_of_bins(density, bins)
+        assert expected.min() > 100
+        return stats.chisquare(counts.ravel(), expected.ravel()).pvalue
+
+    assert p_value(of_rods) > FALSE_ALARM
+    # That of stiff springs has no factor of the metric: a control.
+    assert p_value(of_stiff_springs) < FALSE_ALARM
 
 
 @pytest.mark.slow

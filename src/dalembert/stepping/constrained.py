@@ -1,145 +1,38 @@
 """Steps of systems with constraints: ordinary steps between projections of momenta."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial, reduce
-from typing import Any, NamedTuple
+from functools import partial, reduce
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from dalembert.dependence import Degree, degree
-from dalembert.driven import Timed
+from dalembert.dependence import Degree
 from dalembert.methods import Method
 from dalembert.noise import Increments
 from dalembert.stepping import residuals
 from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.clocks import row_time
-from dalembert.stepping.locality import is_entrywise
-from dalembert.stepping.multipliers import Blocks, Way, find_blocks, solve_multipliers
+from dalembert.stepping.equal_blocks import EqualBlocks, find_equal_blocks
+from dalembert.stepping.manifold import Manifold, Slopes, is_straight, left
+from dalembert.stepping.multipliers import Blocks, Way, find_blocks
 from dalembert.stepping.residuals import Report
 from dalembert.stepping.stepper import StepInfo, Stepper, at_next, at_the_end, one_stepper
 from dalembert.system import System, Term
-from dalembert.traces import live
 
-__all__ = ["ConstrainedStepper", "Manifold", "constrained_stepper"]
+__all__ = ["ConstrainedStepper", "constrained_stepper"]
 
-VELOCITY: Term = ("H_p", 0)
 SLOPES: Term = ("Dg", 0)
 """What `Manifold.slopes` is known by among the terms of a state."""
 
+Moved: TypeAlias = Callable[..., tuple[Any, Any, Report, dict[Any, Any]]]
+"""(p, solver) → a step from momenta p: new q and p, a report, terms by place."""
+
 BLIND_STEPS = 2
 """Newton steps for positions before the one that is looked at first: fewer are seldom enough."""
-
-
-class Slopes(NamedTuple):
-    """Dg at some positions.
-
-    Attributes:
-        rows: Dgᵀ of all colours, m of shape (dim,): all of Dg, because blocks share nothing.
-        steepness: the largest entry of Dg for every constraint, (c,).
-    """
-
-    rows: Any
-    steepness: Any
-
-    def floor(self, size: Any) -> Any:
-        """What rounding of positions or velocities of a size may do to each constraint, (c,)."""
-        return self.steepness * size + jnp.finfo(self.steepness.dtype).tiny
-
-
-@dataclass(frozen=True, eq=False)
-class Manifold:
-    """g(q) = 0 and Dg(q) H_p(q, p) = 0: what constraints make of phase space."""
-
-    system: System
-    blocks: Blocks
-
-    @cached_property
-    def is_straight(self) -> bool:
-        """Whether velocities are linear in momenta, and none is moved by momenta of others."""
-        z = jax.ShapeDtypeStruct((self.system.dim,), np.float64)
-        return _is_straight(
-            lambda p, q, params: self.velocity(q, p, params), self.blocks, z, z, self.system.params
-        )
-
-    def slopes(self, q: Any, params: Any) -> Slopes:
-        """Dg(q), and how steep every constraint is."""
-        _, pull = jax.vjp(lambda q: self.system.constraint(q, params), q)
-        blocks = self.blocks
-        slopes = blocks.for_each(lambda u: pull(u)[0], blocks.colours(q.dtype))
-        return Slopes(slopes, blocks.largest(slopes))
-
-    def velocity(self, q: Any, p: Any, params: Any) -> Any:
-        """H_p, which is the same at all times."""
-        fun = self.system.term(VELOCITY)
-        assert fun is not None, "there is a Hamiltonian"
-        return fun(q, p, Timed(jnp.zeros((), q.dtype), params) if self.system.time else params)
-
-    def normal_velocity(self, q: Any, p: Any, params: Any) -> Any:
-        """Dg(q) H_p(q, p), shape (c,)."""
-        return self.along(q, self.velocity(q, p, params), params)
-
-    def along(self, q: Any, v: Any, params: Any) -> Any:
-        """Dg(q) v, shape (c,)."""
-        return jax.jvp(lambda q: self.system.constraint(q, params), (q,), (v,))[1]
-
-    def project_momentum(
-        self, q: Any, p: Any, params: Any, solver: Solver, slopes: Slopes
-    ) -> tuple[Any, Report]:
-        """p − Dg(q)ᵀμ with velocities that are tangent to g = 0."""
-
-        def end(change: Any) -> Any:
-            return self.velocity(q, p + change, params)
-
-        def miss(v: Any) -> Any:
-            return self.along(q, v, params)
-
-        floor = slopes.floor(jnp.max(jnp.abs(self.velocity(q, p, params))))
-        way = Way(end, slopes.rows, self.is_straight)
-        u, report = self.solve(way, end, miss, floor, solver, blind=0 if way.is_straight else 1)
-        change = -self.blocks.spread(slopes.rows, u)
-        # Where velocities are linear, they are what has been looked at.
-        left = report.residual if way.is_straight else _left(miss(end(change)), floor)
-        return p + change, Report(report.iterations, left)
-
-    def project_position(self, q: Any, params: Any) -> tuple[Any, Report]:
-        """The point q − W Dgᵀλ with g = 0, where W is H_pp: the nearest but for curvature.
-
-        From far away to what rounding leaves there, and from that point to what it leaves here.
-        """
-        near, _ = self._project_position(q, params)
-        return self._project_position(near, params)
-
-    def _project_position(self, q: Any, params: Any) -> tuple[Any, Report]:
-
-        def end(change: Any) -> Any:
-            rest = jnp.zeros_like(q)
-            return q + jax.jvp(lambda p: self.velocity(q, p, params), (rest,), (change,))[1]
-
-        def miss(q: Any) -> Any:
-            return self.system.constraint(q, params)
-
-        slopes = self.slopes(q, params)
-        floor = slopes.floor(jnp.max(jnp.abs(q)))
-        way = Way(end, slopes.rows, self.is_straight)
-        u, report = self.solve(way, end, miss, floor + jnp.abs(miss(q)), Solver.SAFE)
-        point = end(-self.blocks.spread(slopes.rows, u))
-        return point, Report(report.iterations, _left(miss(point), floor))
-
-    def solve(
-        self, way: Way, closely: Any, miss: Any, floor: Any, solver: Solver, blind: int = 0
-    ) -> tuple[Any, Report]:
-        """Multipliers that lead where nothing is missed; `closely` is `way.end` for derivatives."""
-        blocks, safely = self.blocks, solver in (Solver.SAFE, Solver.BOTH)
-
-        def residual(u: Any) -> Any:
-            return miss(closely(-blocks.spread(way.slopes, blocks.split(u))))
-
-        wanted = residual if solver is Solver.BOTH else None
-        return solve_multipliers(way, miss, floor, blocks, blind, safely, wanted)
 
 
 class Substep(NamedTuple):
@@ -162,10 +55,15 @@ class Substep(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ConstrainedStepper(Stepper):
-    """One step of a method for constraints; `plan` and `solvers` are those of the last part."""
+    """One step of a method for constraints; `plan` and `solvers` are those of the last part.
+
+    Attributes:
+        equal: the multipliers of fast steps, if they are those of many equal blocks.
+    """
 
     manifold: Manifold
     parts: tuple[Substep, ...]
+    equal: EqualBlocks | None
 
     @property
     def is_implicit(self) -> bool:
@@ -214,11 +112,14 @@ class ConstrainedStepper(Stepper):
         terms = dict(at_start or self.terms_at(q, p, dt, params))
         reports: list[Report] = []
         (q, start), (p, steps) = self.split(q), self.split(p)
+        equal = self.equal if solver in (Solver.FAST, Solver.BLIND) else None
+        if self.equal and not equal:
+            terms[SLOPES] = self.manifold.slopes(q, params)
         for part in self.parts:
             slopes = terms.pop(SLOPES)
             known = terms if part is self.parts[0] and part.repeats == 1 else {}
             clock = start, steps + part.begins if part.begins else steps
-            step = partial(self._part, part, clock, dt, increments, params, solver, known)
+            step = partial(self._part, equal, part, clock, dt, increments, params, solver, known)
             if part.repeats == 1:
                 q, p, slopes, report, found = step(q, p, slopes)
             else:
@@ -230,20 +131,28 @@ class ConstrainedStepper(Stepper):
         iterations = reduce(jnp.maximum, (report.iterations for report in reports))
         q, p = self.append(q, start), self.append(p, None if steps is None else steps + 1)
         solved = (residual <= residuals.tolerance(self.dtype)) & self.is_finite(q, p)
+        if self.equal and not equal:
+            terms.pop(SLOPES)
         terms = self.terms_at(q, p, dt, params, terms)
         return q, p, StepInfo(solved, iterations, residual), terms
 
     def terms_at(
         self, q: Any, p: Any, dt: Any, params: Any, known: Mapping[Term, Any] | None = None
     ) -> dict[Term, Any]:
-        """Lasting terms and slopes at a state, of which some may be known."""
+        """Lasting terms and slopes at a state, of which some may be known.
+
+        Those of equal blocks cost less than to be kept: where they are taken stands for them.
+        """
         found = super().terms_at(q, p, dt, params, known)
         if SLOPES in found:
             return found
-        return found | {SLOPES: self.manifold.slopes(self.split(q)[0], params)}
+        q, _ = self.split(q)
+        slopes = self.equal.rows(q) if self.equal else self.manifold.slopes(q, params)
+        return found | {SLOPES: slopes}
 
     def _part(
         self,
+        equal: EqualBlocks | None,
         part: Substep,
         clock: tuple[Any, Any],
         dt: Any,
@@ -255,38 +164,41 @@ class ConstrainedStepper(Stepper):
         p: Any,
         slopes: Any,
     ) -> tuple[Any, Any, Any, Report, dict[Any, Any]]:
-        given = (part, clock, dt, increments, params, solver, at_start, q, p, slopes)
-        q, p, report, terms = self._moved(*given)
-        slopes = self.manifold.slopes(q, params) if part.moves else slopes
-        p, more = self.manifold.project_momentum(q, p, params, solver, slopes)
-        return q, p, slopes, _both(report, more), terms
+        """A step whose momenta have been changed so that it ends on g = 0, and then once more."""
 
-    def _moved(
-        self,
-        part: Substep,
-        clock: tuple[Any, Any],
-        dt: Any,
-        increments: Increments,
-        params: Any,
-        solver: Solver,
-        at_start: dict[Term, Any],
-        q: Any,
-        p: Any,
-        slopes: Any,
-    ) -> tuple[Any, Any, Report, dict[Any, Any]]:
-        """A step from a state whose momenta have been changed so that it ends on g = 0."""
-        manifold = self.manifold
-
-        def moved(p: Any, solver: Solver) -> tuple[Any, Any, StepInfo, dict[Any, Any]]:
+        def moved(p: Any, solver: Solver = solver) -> tuple[Any, Any, Report, dict[Any, Any]]:
             start = self.append(q, clock[0]), self.append(p, clock[1])
             given = *start, dt, increments, params, solver, at_start
             *end, info, terms = part.stepper._advance(*given)
             new_q, new_p = (self.split(x)[0] for x in end)
-            return new_q, new_p, info, terms
+            return new_q, new_p, Report(info.iterations, info.residual), terms
 
-        if not part.moves:
-            q, p, info, terms = moved(p, solver)
-            return q, p, Report(info.iterations, info.residual), terms
+        if equal:
+            return self._by_equal_blocks(equal, part, moved, q, p, slopes, params)
+        manifold = self.manifold
+        if part.moves:
+            change, floor, count = self._kick(part, moved, q, p, dt, slopes, params, solver)
+            q, p, report, terms = moved(p + change)
+            missed = left(self.system.constraint(q, params), floor)
+            report, slopes = _both(Report(count, missed), report), manifold.slopes(q, params)
+        else:
+            q, p, report, terms = moved(p)
+        p, more = manifold.project_momentum(q, p, params, solver, slopes)
+        return q, p, slopes, _both(report, more), terms
+
+    def _kick(
+        self,
+        part: Substep,
+        moved: Moved,
+        q: Any,
+        p: Any,
+        dt: Any,
+        slopes: Slopes,
+        params: Any,
+        solver: Solver,
+    ) -> tuple[Any, Any, Any]:
+        """The change of momenta, what rounding does to constraints, and Newton steps."""
+        manifold = self.manifold
 
         def end(solver: Solver, change: Any) -> Any:
             return moved(p + change, solver)[0]
@@ -297,14 +209,36 @@ class ConstrainedStepper(Stepper):
         distance = dt * jnp.max(jnp.abs(manifold.velocity(q, p, params)))
         floor = slopes.floor(jnp.max(jnp.abs(q)) + distance)
         # Stage equations are solved fast on the way, and as well as asked for at the end.
-        way, closely = (
-            Way(partial(end, Solver.FAST), slopes.rows, part.is_straight),
-            partial(end, solver),
-        )
+        way = Way(partial(end, Solver.FAST), slopes.rows, part.is_straight)
+        closely = partial(end, solver)
         u, report = manifold.solve(way, closely, miss, floor, solver, BLIND_STEPS)
-        q, p, info, terms = moved(p - manifold.blocks.spread(slopes.rows, u), solver)
-        solved = Report(info.iterations, info.residual)
-        return q, p, _both(Report(report.iterations, _left(miss(q), floor)), solved), terms
+        return -manifold.blocks.spread(slopes.rows, u), floor, report.iterations
+
+    def _by_equal_blocks(
+        self,
+        equal: EqualBlocks,
+        part: Substep,
+        moved: Moved,
+        q: Any,
+        p: Any,
+        rows: Any,
+        params: Any,
+    ) -> tuple[Any, Any, Any, Report, dict[Any, Any]]:
+        """The same, where ends are linear in momenta, each entry in its own."""
+        given = equal.cut.numbers(params)
+        if part.moves:
+            start, pace = jax.jvp(lambda p: moved(p)[0], (p,), (jnp.ones_like(p),))
+            change, size, found = equal.positions(rows, start, pace, given)
+            q, p, report, terms = moved(p + change)
+            old, rows = rows, equal.rows(q)
+            missed = equal.left(old, rows, size, given)
+            report = _both(Report(found.iterations, missed), report)
+        else:
+            q, p, report, terms = moved(p)
+        velocity = partial(self.manifold.velocity, q, params=params)
+        v, pace = jax.jvp(velocity, (p,), (jnp.ones_like(p),))
+        change, more = equal.velocities(rows, v, pace, given)
+        return q, p + change, rows, _both(report, more), terms
 
     @property
     def lasting(self) -> tuple[Term, ...]:
@@ -319,11 +253,6 @@ def _places(stepper: Stepper, q_row: int) -> set[Term]:
     """Terms that are evaluated at a row of positions and the old momenta."""
     entries = (e for row in stepper.plan.rows.values() for e in row if not e.increment.is_joint)
     return {e.term for e in entries if (e.q_row, e.p_row) == (q_row, 0)}
-
-
-def _left(miss: Any, floor: Any) -> Any:
-    """The largest of what constraints are missed by, relative to what rounding may do to each."""
-    return residuals.worst_if_nan(jnp.max(jnp.abs(miss) / floor))
 
 
 def _both(one: Report, other: Report) -> Report:
@@ -364,7 +293,9 @@ def constrained_stepper(
     dependence = {t: d for stepper, *_ in steppers for t, d in stepper.dependence.items()}
     notice = "multipliers of constraints are solved for on arrays"
     rest = dependence, solvers, None, notice, dtype
-    return ConstrainedStepper(system, method, last.plan, *rest, manifold, parts)
+    straight = manifold.is_straight and all(part.is_straight for part in parts if part.moves)
+    equal = find_equal_blocks(system, manifold.blocks, dtype) if straight and shortcuts else None
+    return ConstrainedStepper(system, method, last.plan, *rest, manifold, parts, equal)
 
 
 def _moves_straight(stepper: Stepper, blocks: Blocks) -> bool:
@@ -383,11 +314,4 @@ def _moves_straight(stepper: Stepper, blocks: Blocks) -> bool:
         return stepper.split(stepper.advance(*start, dt, increments, params, Solver.FAST)[0])[0]
 
     clock = number if system.time else None
-    return _is_straight(end, blocks, z, z, clock, number, noise, system.params)
-
-
-def _is_straight(fun: Any, blocks: Blocks, *like: Any) -> bool:
-    """Whether a function is linear in its first argument, entry by entry if there are blocks."""
-    if degree(fun, like, (0,)) > Degree.AFFINE:
-        return False
-    return blocks.places.shape[1] == 1 or is_entrywise(live(fun, *like), *jax.tree.leaves(like))
+    return is_straight(end, blocks, z, z, clock, number, noise, system.params)

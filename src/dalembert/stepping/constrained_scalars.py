@@ -17,8 +17,9 @@ import numpy as np
 from dalembert.noise import Increments
 from dalembert.stepping import newton, residuals
 from dalembert.stepping.block_solver import Solver
-from dalembert.stepping.constrained import ConstrainedStepper, Slopes, Substep
+from dalembert.stepping.constrained import ConstrainedStepper, Substep
 from dalembert.stepping.expressions import Program, Shared, components, vector
+from dalembert.stepping.manifold import Slopes
 from dalembert.stepping.scalarise import NotScalarError, scalarise
 from dalembert.stepping.stepper import MAX_SCALAR_DIM, StepInfo
 from dalembert.system import Term

@@ -5,7 +5,7 @@ An entry of an array of scalars is either a NumPy number, known while the progra
 and what no result needs is not computed at all.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -74,6 +74,7 @@ class Program:
     """A function of arrays of scalars as the expressions that it amounts to.
 
     Attributes:
+        order: the operations, in an order in which they can be evaluated.
         size: how many operations there are.
         operations: the names of those that paths do not share.
     """
@@ -89,28 +90,37 @@ class Program:
         self._inputs = [node for array in arrays for node in array]
         shaped = [array.reshape(np.shape(x)) for array, x in zip(arrays, leaves, strict=True)]
         self._results = fun(*jax.tree.unflatten(tree, shaped))
-        self._order = _needed(
-            x for array in jax.tree.leaves(self._results) for x in np.ravel(array)
-        )
+        self.order = _needed(x for array in jax.tree.leaves(self._results) for x in np.ravel(array))
         if is_rough:
-            _make_rough(self._order)
+            _make_rough(self.order)
         else:
-            _pair_sines_and_cosines(self._order)
-        self.size = len(self._order)
-        self.operations = {node.name for node in self._order if not node.is_shared}
+            _pair_sines_and_cosines(self.order)
+        self.size = len(self.order)
+        self.operations = {node.name for node in self.order if not node.is_shared}
         graph.forget()
 
     def __call__(self, *args: Any) -> Any:
         """Results for arrays of traced scalars, in which known numbers stay known."""
+        return self.in_stages([(self.order, [])], tuple, *args)
+
+    def in_stages(
+        self,
+        stages: list[tuple[list[Expression], list[Expression]]],
+        keep: Callable[[list[Any]], Sequence[Any]],
+        *args: Any,
+    ) -> Any:
+        """The same, where some values go through `keep` after each stage of the operations."""
         given = [x for array in jax.tree.leaves(args) for x in components(array).ravel()]
         values = dict(zip(self._inputs, given, strict=True))
 
         def value(x: Any) -> Any:
             return values[x] if isinstance(x, Expression) else x
 
-        for node in self._order:
-            assert node.operation is not None
-            values[node] = node.operation(*map(value, node.args))
+        for nodes, kept in stages:
+            for node in nodes:
+                assert node.operation is not None
+                values[node] = node.operation(*map(value, node.args))
+            values.update(zip(kept, keep([values[node] for node in kept]), strict=True))
 
         def evaluated(array: np.ndarray) -> np.ndarray:
             return vector(map(value, array.ravel())).reshape(array.shape)

@@ -159,10 +159,10 @@ class Blocks:
         rows = [[part[i] for part in parts] for i in range(self.size)]
         for k in np.flatnonzero((self.places < 0).any(axis=1)):
             rows[k][k] += jnp.asarray(ones[k, k], rows[k][k].dtype)
-        return _eliminated(rows)
+        return eliminated(rows)
 
 
-def _eliminated(matrix: list[list[Any]]) -> Callable[[Any], Any]:
+def eliminated(matrix: list[list[Any]]) -> Callable[[Any], Any]:
     """Elimination in matrices whose entries are arrays, one number for each block; no pivots."""
     a, n = matrix, len(matrix)
     for k in range(n):
