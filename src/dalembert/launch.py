@@ -104,7 +104,8 @@ def _supervise(children: list[Child]) -> int:
     if number is None:
         return 0
     failed = children[number]
-    if _end(children) or failed.returncode < 0:
+    was_told = failed.returncode < 0 or failed.returncode > 128
+    if _end(children) or was_told:
         _say(
             f"process {number} of {len(children)} {_how(failed)}, so the others have been ended. "
             "With a checkpoint the same command goes on from there."

@@ -46,7 +46,7 @@ run = da.simulate(
 run.save(f"{folder}/run.npz")
 print("processes:", run.provenance["processes"])
 """
-SHORT, LONG = 1000.0, 30000.0
+SHORT, LONG = 1000.0, 150_000.0
 
 
 def alone(t_end):

@@ -126,8 +126,8 @@ with open(f"{folder}/pid{process}", "w") as file:
 if os.path.exists(f"{folder}/fails{process}"):
     sys.exit(3)
 blocks.LEG_SECONDS = 0.05
-run = da.simulate(da.systems.damped_kubo(), da.midpoint(), ([2.0], [0.0]), dt=0.1, t_end=1e5,
-                  paths=2000, save_every=1000, progress=False,
+run = da.simulate(da.systems.damped_kubo(), da.midpoint(), ([2.0], [0.0]), dt=0.1, t_end=1e7,
+                  paths=2000, save_every=100_000, progress=False,
                   checkpoint=da.Checkpoint(f"{folder}/run.ckpt", seconds=0.2))
 """
 
