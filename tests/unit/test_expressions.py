@@ -162,8 +162,8 @@ def test_shared_factors_come_together(name):
         return Program(fun, kind((2,), np.float64), jax.ShapeDtypeStruct((2,), np.float64))
 
     short, long = code(RULES, Shared), code(PLAIN, jax.ShapeDtypeStruct)
-    assert sum(not node.is_shared for node in short._order) == per_path
-    assert short.operations == {node.name for node in short._order if not node.is_shared}
+    assert sum(not node.is_shared for node in short.order) == per_path
+    assert short.operations == {node.name for node in short.order if not node.is_shared}
     shared = jnp.array([A, B])
     found, expected = (
         jax.vmap(lambda x, code=code: code(shared, x)[0])(CHANCE[:, :2]) for code in (short, long)

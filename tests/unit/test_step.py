@@ -619,7 +619,7 @@ REFUSED = {
     "system a function": (
         dict(system=da.systems.pendulum),
         TypeError,
-        "system must be a da.System, not function",
+        "system must be a da.System, such as .*, not <function",
     ),
     "dtype half": (dict(dtype=np.float16), TypeError, "dtype must be float64 or float32"),
     "dtype integer": (dict(dtype=int), TypeError, "dtype must be float64 or float32"),
