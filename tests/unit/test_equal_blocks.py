@@ -97,7 +97,11 @@ def fast_step(system, method, q, p, dW, shortcuts=True):
 
 
 @pytest.mark.parametrize(
-    ("method", "friction"), [(da.rattle(), 0.0), (da.g_baoab(), 0.3)], ids=["rattle", "g_baoab"]
+    ("method", "friction"),
+    [
+        pytest.param(da.rattle(), 0.0, id="rattle", marks=pytest.mark.slow),
+        pytest.param(da.g_baoab(), 0.3, id="g_baoab"),
+    ],
 )
 def test_steps_are_those_of_arrays(method, friction, monkeypatch):
     monkeypatch.setattr(equal_blocks, "FEWEST", 2)

@@ -385,7 +385,7 @@ ROUNDS = {
 }
 
 
-@pytest.mark.parametrize("name", tiered(ROUNDS, fast=["alone, stiff"]))
+@pytest.mark.parametrize("name", tiered(ROUNDS, fast=["alone"]))
 def test_rounds_of_a_known_number_of_steps_are_the_same_steps(name):
     """Rounds have 32 steps: 75 are two of them and a part of one."""
     method, paths, dt = ROUNDS[name]
