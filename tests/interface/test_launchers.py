@@ -39,7 +39,7 @@ CheckpointFile.write = slowly
 blocks.LEG_SECONDS, blocks.FIRST_LEG = 0.05, 2**18
 folder = os.path.dirname(os.path.abspath(__file__))
 run = da.simulate(
-    da.systems.damped_kubo(), da.heun(), ([2.0], [0.0]), dt=0.1, t_end=T_END, paths=3000,
+    da.systems.damped_kubo(), da.midpoint(), ([2.0], [0.0]), dt=0.1, t_end=T_END, paths=3000,
     save_every=10000, keep="final", progress=False,
     checkpoint=da.Checkpoint(f"{folder}/run.ckpt", seconds=0.5),
 )
@@ -52,7 +52,7 @@ SHORT, LONG = 1000.0, 150_000.0
 def alone(t_end):
     options = {"dt": 0.1, "t_end": t_end, "paths": 3000, "save_every": 10000, "keep": "final"}
     system = da.systems.damped_kubo()
-    return da.simulate(system, da.heun(), ([2.0], [0.0]), progress=False, **options)
+    return da.simulate(system, da.midpoint(), ([2.0], [0.0]), progress=False, **options)
 
 
 def program(folder, t_end):
@@ -139,7 +139,7 @@ power = 3
 
 def simulate(executor=None):
     return da.simulate(
-        da.systems.damped_kubo(), da.heun(), ([2.0], [0.0]), dt=0.1, t_end=T_END, paths=20 * 4096,
+        da.systems.damped_kubo(), da.midpoint(), ([2.0], [0.0]), dt=0.1, t_end=T_END, paths=20 * 4096,
         save_every=1000, keep="final", observe={"cube": cube}, workers=1, progress=False,
         checkpoint=da.Checkpoint(f"{folder}/run.ckpt", seconds=0.1), executor=executor,
     )
