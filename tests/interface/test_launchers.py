@@ -139,7 +139,7 @@ power = 3
 
 def simulate(executor=None):
     return da.simulate(
-        da.systems.damped_kubo(), da.midpoint(), ([2.0], [0.0]), dt=0.1, t_end=T_END, paths=20 * 4096,
+        da.systems.damped_kubo(), da.midpoint(), ([2.0], [0.0]), dt=0.1, t_end=T_END, paths=81_920,
         save_every=1000, keep="final", observe={"cube": cube}, workers=1, progress=False,
         checkpoint=da.Checkpoint(f"{folder}/run.ckpt", seconds=0.1), executor=executor,
     )
