@@ -41,7 +41,7 @@ def by_hand(system: Any, steps: int) -> Callable[[Any, Any], Any]:
     import jax.numpy as jnp
     from jax import lax
 
-    from dalembert.systems.triangles import MASSES, SIDES
+    from dalembert.systems.triangles_system import MASSES, SIDES
 
     inverse, lengths = jnp.asarray(1 / MASSES), jnp.asarray(SIDES)
     force = jax.grad(lambda q: -system.H(q, jnp.zeros_like(q), system.params))
@@ -120,7 +120,7 @@ def main() -> None:
     import numpy as np
 
     import dalembert as da
-    from dalembert.systems.triangles import MASSES, triangles_start
+    from dalembert.systems.triangles_system import MASSES, triangles_start
 
     rows = []
     for name, system in systems().items():

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import dalembert as da
-from dalembert.systems.kubo import kubo_energy
+from dalembert.systems.kubo_system import kubo_energy
 
 NU, SIGMA, BETA = 0.001, 0.05, 0.5
 T_END = 5000.0

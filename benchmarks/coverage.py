@@ -24,7 +24,7 @@ from measure import print_table, write_json
 
 import dalembert as da
 from dalembert import fitting
-from dalembert.systems.kubo import kubo_energy
+from dalembert.systems.kubo_system import kubo_energy
 from dalembert.theory import solution_moments
 
 NOISE, SIMULATIONS = 0.1, 5

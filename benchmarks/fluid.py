@@ -29,7 +29,7 @@ from jax import lax
 from measure import machine, print_table, write_json
 
 import dalembert as da
-from dalembert.systems.lennard_jones import fcc_lattice, lennard_jones_energy
+from dalembert.systems.lennard_jones_system import fcc_lattice, lennard_jones_energy
 
 DENSITY, TEMPERATURE, CUTOFF, GAMMA, DT = 0.776, 0.9, 3.0, 1.0, 0.004
 SAVE_EVERY, SEED, STANDARD_ERRORS = 50, 1, 4.5

@@ -26,7 +26,7 @@ import numpy as np
 from measure import machine, print_table, write_json
 
 import dalembert as da
-from dalembert.systems.lennard_jones import (
+from dalembert.systems.lennard_jones_system import (
     lennard_jones_energy,
     lennard_jones_pressure,
     lennard_jones_sampler,

@@ -48,7 +48,7 @@ from numpy.polynomial import Chebyshev
 from numpy.polynomial.hermite_e import hermegauss
 from numpy.polynomial.legendre import leggauss
 
-from dalembert.systems.van_der_pol import STATIONARY_ENERGY
+from dalembert.systems.van_der_pol_system import STATIONARY_ENERGY
 
 VECTOR = 2048
 """Fewer paths at a time are not cheaper, for anyone."""

@@ -1,8 +1,7 @@
 """Writes the public names into api.md while the documentation is built, and links to them.
 
-Several functions have the name of the module that they stand in (`da.systems.ring` is
-`dalembert.systems.ring.ring`), and a reader of the source alone takes such a name for the
-module. Importing the package says what it means.
+Users write `da.systems.ring` for `dalembert.systems.ring_system.ring`: importing the package says
+where a name leads.
 """
 
 import inspect

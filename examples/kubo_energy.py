@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import dalembert as da
-from dalembert.systems.kubo import kubo_energy
+from dalembert.systems.kubo_system import kubo_energy
 
 Q0, P0, BETA, NU = 2.0, 0.0, 0.5, 0.001
 METHODS = [

@@ -24,7 +24,7 @@ import numpy as np
 from matplotlib.animation import FuncAnimation, PillowWriter
 
 import dalembert as da
-from dalembert.systems.lenard_bernstein import (
+from dalembert.systems.lenard_bernstein_system import (
     bump_on_tail_v,
     bump_on_tail_x,
     ergodic_energy,

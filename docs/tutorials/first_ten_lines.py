@@ -56,7 +56,7 @@ print(run)
 import matplotlib.pyplot as plt
 import numpy as np
 
-from dalembert.systems.kubo import kubo_energy
+from dalembert.systems.kubo_system import kubo_energy
 
 exact = kubo_energy(run.t, 2.0, 0.0, 0.5, 0.001)
 moments = da.exact_moments(

@@ -50,7 +50,7 @@ figure.savefig("one_oscillator.png")
 # stationary state at any step, here $\Delta t = 0.5$.
 
 # %%
-from dalembert.systems.heat_chain import heat_chain_stationary, heat_current
+from dalembert.systems.heat_chain_system import heat_chain_stationary, heat_current
 
 SITES, HOT, COLD = 16, 2.0, 1.0
 chain = da.systems.heat_chain(SITES, HOT, COLD)
@@ -107,7 +107,7 @@ figure.savefig("heat_chain.png")
 # averages. A histogram of an array counts all of its entries, here the distances of all pairs.
 
 # %%
-from dalembert.systems.lennard_jones import lennard_jones_energy, lennard_jones_sampler
+from dalembert.systems.lennard_jones_system import lennard_jones_energy, lennard_jones_sampler
 
 ATOMS, DENSITY, WARMTH = 256, 0.776, 0.9
 SIDE = (ATOMS / DENSITY) ** (1 / 3)

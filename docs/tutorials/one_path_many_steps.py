@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import dalembert as da
-from dalembert.systems.kubo import kubo_path
+from dalembert.systems.kubo_system import kubo_path
 
 system = da.systems.damped_kubo(beta=0.5, nu=0.1)
 T, FINEST, PATHS = 4.0, 512, 400

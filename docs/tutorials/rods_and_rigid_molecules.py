@@ -86,7 +86,7 @@ print({name: f"|g| ≤ {np.max(run.mean['off']):.0e}" for name, run in runs.item
 # have no such factor, however stiff they are: their vibrations take up what the root would give.
 
 # %%
-from dalembert.systems.double_pendulum import angle_density, double_pendulum_start
+from dalembert.systems.double_pendulum_system import angle_density, double_pendulum_start
 
 rods = da.systems.double_pendulum(gravity=0.0, gamma=1.0, temperature=1.0)
 
@@ -132,7 +132,7 @@ plt.show()
 # molecules cost a thousand times one.
 
 # %%
-from dalembert.systems.triangles import MASSES, triangles_start
+from dalembert.systems.triangles_system import MASSES, triangles_start
 
 N = 27
 water = da.systems.triangles(N, density=0.2, temperature=1.0, gamma=1.0)

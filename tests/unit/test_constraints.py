@@ -13,10 +13,10 @@ from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.multipliers import Blocks, Way, find_blocks, solve_multipliers
 from dalembert.stepping.residuals import tolerance
 from dalembert.stepping.stepper import make_stepper
-from dalembert.systems.double_pendulum import double_pendulum_start
-from dalembert.systems.jointed_chain import jointed_chain_start
-from dalembert.systems.ring import ring_start
-from dalembert.systems.triangles import triangles_start
+from dalembert.systems.double_pendulum_system import double_pendulum_start
+from dalembert.systems.jointed_chain_system import jointed_chain_start
+from dalembert.systems.ring_system import ring_start
+from dalembert.systems.triangles_system import triangles_start
 
 SPHERE = da.systems.brownian_sphere()
 START = (np.array([0.6, 0.0, 0.8]), np.array([0.24, 0.4, -0.18]))

@@ -12,7 +12,7 @@ import dalembert as da
 from dalembert import fitting
 from dalembert.fitting.paths import Transitions, _gaussian
 from dalembert.stepping.stepper import make_stepper
-from dalembert.systems.kubo import kubo_energy
+from dalembert.systems.kubo_system import kubo_energy
 
 EULER = da.ExplicitTableau(
     A=[[0]], alpha=[1], B1=[[0]], g1=[1], B2=[[0]], g2=[0], name="Euler and Maruyama"

@@ -27,29 +27,29 @@ from dalembert.systems import (
     polymer,
     stochastic_wave,
 )
-from dalembert.systems.fput import (
+from dalembert.systems.fput_system import (
     fput_energy,
     fput_frequencies,
     fput_mode_energies,
     fput_modes,
 )
-from dalembert.systems.heat_chain import heat_chain_stationary, heat_current
-from dalembert.systems.lennard_jones import (
+from dalembert.systems.heat_chain_system import heat_chain_stationary, heat_current
+from dalembert.systems.lennard_jones_system import (
     _pair_energy,
     fcc_lattice,
     lennard_jones_energy,
     lennard_jones_pressure,
     lennard_jones_sampler,
 )
-from dalembert.systems.phi4 import free_field_spectrum, phi4_ring_moments
-from dalembert.systems.polymer import (
+from dalembert.systems.phi4_system import free_field_spectrum, phi4_ring_moments
+from dalembert.systems.polymer_system import (
     end_to_end_squared,
     gyration_squared,
     polymer_sampler,
     rouse_modes,
     rouse_variances,
 )
-from dalembert.systems.stochastic_wave import mean_wave
+from dalembert.systems.stochastic_wave_system import mean_wave
 
 
 def state(system, seed=0):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dalembert as da
-from dalembert.systems.kubo import kubo_energy, kubo_path
+from dalembert.systems.kubo_system import kubo_energy, kubo_path
 from dalembert.theory import enumeration, paths
 from dalembert.theory.enumeration import enumerate_expectations, extrapolate, gaussian_nodes
 from dalembert.theory.generator import Series, expectation_series

@@ -8,7 +8,7 @@ import pytest
 import dalembert as da
 from dalembert.ensemble import settings as engine
 from dalembert.statistics.mean import SampleMean, merged_means
-from dalembert.systems.kubo import kubo_energy
+from dalembert.systems.kubo_system import kubo_energy
 
 KUBO = da.systems.damped_kubo()
 START = (np.array([2.0]), np.array([0.0]))

@@ -25,9 +25,9 @@ from dalembert.systems import (
     two_noise,
     van_der_pol,
 )
-from dalembert.systems.kubo import kubo_energy, kubo_path
-from dalembert.systems.langevin import gibbs_weight, harmonic
-from dalembert.systems.lenard_bernstein import (
+from dalembert.systems.kubo_system import kubo_energy, kubo_path
+from dalembert.systems.langevin_system import gibbs_weight, harmonic
+from dalembert.systems.lenard_bernstein_system import (
     bump_on_tail,
     bump_on_tail_v,
     bump_on_tail_x,
@@ -37,8 +37,8 @@ from dalembert.systems.lenard_bernstein import (
     gibbs_density_x,
     initial_energy,
 )
-from dalembert.systems.lorentz import INITIAL_ENERGY, initial_density
-from dalembert.systems.van_der_pol import STATIONARY_ENERGY, averaged_energy
+from dalembert.systems.lorentz_system import INITIAL_ENERGY, initial_density
+from dalembert.systems.van_der_pol_system import STATIONARY_ENERGY, averaged_energy
 from tiers import tiered
 
 pi = math.pi

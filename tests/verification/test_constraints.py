@@ -7,9 +7,9 @@ import pytest
 from scipy import stats
 
 import dalembert as da
-from dalembert.systems.brownian_sphere import mean_height
-from dalembert.systems.double_pendulum import angle_density, double_pendulum_start
-from dalembert.systems.jointed_chain import end_to_end_squared, jointed_chain_start
+from dalembert.systems.brownian_sphere_system import mean_height
+from dalembert.systems.double_pendulum_system import angle_density, double_pendulum_start
+from dalembert.systems.jointed_chain_system import end_to_end_squared, jointed_chain_start
 
 theory = da.theory
 SPHERE = da.systems.brownian_sphere()

@@ -14,7 +14,7 @@ import pytest
 from scipy import linalg, stats
 
 import dalembert as da
-from dalembert.systems.kubo import kubo_energy
+from dalembert.systems.kubo_system import kubo_energy
 from dalembert.theory.diagnosis import FOR_EVERY_SYSTEM
 
 FALSE_ALARM = 1e-6

@@ -7,7 +7,7 @@ import pytest
 from scipy import integrate, linalg
 
 import dalembert as da
-from dalembert.systems.kubo import kubo_energy
+from dalembert.systems.kubo_system import kubo_energy
 from dalembert.theory.diagnosis import FOR_EVERY_SYSTEM, diagnose
 from dalembert.theory.moments import (
     exact_moments,

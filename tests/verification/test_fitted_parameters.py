@@ -12,7 +12,7 @@ import pytest
 
 import dalembert as da
 from dalembert import fitting
-from dalembert.systems.kubo import kubo_path
+from dalembert.systems.kubo_system import kubo_path
 
 SETS, LEAST = 50, 43
 EULER = da.ExplicitTableau(

@@ -9,7 +9,7 @@ import pytest
 import scipy.linalg
 
 import dalembert as da
-from dalembert.systems.kubo import kubo_path
+from dalembert.systems.kubo_system import kubo_path
 from dalembert.theory.factors import factor_convergence, path_factors
 from dalembert.theory.forms import (
     conformal_defect,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dalembert as da
-from dalembert.systems.kubo import kubo_path
+from dalembert.systems.kubo_system import kubo_path
 from tiers import tiered
 
 

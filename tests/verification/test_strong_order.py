@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import dalembert as da
-from dalembert.systems.kubo import kubo_path
+from dalembert.systems.kubo_system import kubo_path
 from dalembert.theory.orders import strong_order
 from dalembert.theory.slopes import StrongOrder
 from tiers import tiered

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dalembert as da
-from dalembert.systems.kubo import kubo_energy
+from dalembert.systems.kubo_system import kubo_energy
 from dalembert.theory.orders import weak_order
 from dalembert.theory.slopes import WeakOrder
 from tiers import tiered

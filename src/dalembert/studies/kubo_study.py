@@ -12,7 +12,7 @@ from dalembert.studies.figures import Figure, Line, Panel
 from dalembert.studies.numbers import Numbers
 from dalembert.studies.statements import ERRORS, claim_sampling_error, claim_unbounded_increments
 from dalembert.studies.study import Case, Part, Result, Study
-from dalembert.systems.kubo import damped_kubo, kubo_energy, kubo_path
+from dalembert.systems.kubo_system import damped_kubo, kubo_energy, kubo_path
 
 PATHS = {"quick": 256, "paper": 50_000}
 SRKW1 = srkw1(0.0)

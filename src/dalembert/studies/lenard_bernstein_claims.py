@@ -20,7 +20,7 @@ from dalembert.studies.statements import (
     claim_unbounded_increments,
 )
 from dalembert.studies.study import Result
-from dalembert.systems.lenard_bernstein import (
+from dalembert.systems.lenard_bernstein_system import (
     ergodic_energy,
     gibbs_density_v,
     gibbs_density_x,

@@ -21,8 +21,8 @@ from dalembert.studies.lenard_bernstein_claims import (
 )
 from dalembert.studies.numbers import ROOT_TWO, Numbers
 from dalembert.studies.study import Case, Part, Result, Study
-from dalembert.systems.lenard_bernstein import bump_on_tail, bump_on_tail_v, bump_on_tail_x
-from dalembert.systems.lenard_bernstein import lenard_bernstein as system
+from dalembert.systems.lenard_bernstein_system import bump_on_tail, bump_on_tail_v, bump_on_tail_x
+from dalembert.systems.lenard_bernstein_system import lenard_bernstein as system
 
 CASES = {
     "mean-square": (

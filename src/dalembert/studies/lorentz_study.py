@@ -18,8 +18,8 @@ from dalembert.studies.figures import Figure, Line, Panel
 from dalembert.studies.numbers import Numbers
 from dalembert.studies.statements import ERRORS, claim_sampling_error, claim_unbounded_increments
 from dalembert.studies.study import Case, Part, Result, Study
-from dalembert.systems.lorentz import INITIAL_ENERGY
-from dalembert.systems.lorentz import lorentz as system
+from dalembert.systems.lorentz_system import INITIAL_ENERGY
+from dalembert.systems.lorentz_system import lorentz as system
 
 EPSILON = 0.25
 STRONG_T = {"quick": 4000.0, "paper": 100_000.0}

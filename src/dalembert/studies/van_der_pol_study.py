@@ -19,8 +19,8 @@ from dalembert.studies.statements import (
     claim_unbounded_increments,
 )
 from dalembert.studies.study import Case, Part, Result, Study
-from dalembert.systems.van_der_pol import STATIONARY_ENERGY, averaged_energy
-from dalembert.systems.van_der_pol import van_der_pol as system
+from dalembert.systems.van_der_pol_system import STATIONARY_ENERGY, averaged_energy
+from dalembert.systems.van_der_pol_system import van_der_pol as system
 
 PATHS = {"quick": 256, "paper": 1_000_000}
 STRUCTURED = {

@@ -3,8 +3,8 @@
 Every function can be called without arguments; the defaults are the paper's where it has them.
 Exact results stand beside the system they belong to:
 
-    from dalembert.systems.kubo import kubo_energy, kubo_path
-    from dalembert.systems.lenard_bernstein import bump_on_tail, ergodic_energy, gibbs_density
+    from dalembert.systems.kubo_system import kubo_energy, kubo_path
+    from dalembert.systems.lenard_bernstein_system import ergodic_energy, gibbs_density
 """
 
 from collections.abc import Callable
@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING
 
 from dalembert.spelling import instead_of
 from dalembert.system import System
-from dalembert.systems.brownian_sphere import brownian_sphere
-from dalembert.systems.double_pendulum import double_pendulum
-from dalembert.systems.fput import fput
-from dalembert.systems.heat_chain import heat_chain
-from dalembert.systems.jointed_chain import jointed_chain
-from dalembert.systems.kubo import damped_kubo
-from dalembert.systems.langevin import langevin
-from dalembert.systems.lenard_bernstein import lenard_bernstein
-from dalembert.systems.lennard_jones import lennard_jones
-from dalembert.systems.lorentz import lorentz
-from dalembert.systems.pendulum import pendulum
-from dalembert.systems.phi4 import phi4
-from dalembert.systems.planar import planar
-from dalembert.systems.polymer import polymer
-from dalembert.systems.ring import ring
-from dalembert.systems.spherical_pendulum import spherical_pendulum
-from dalembert.systems.stochastic_wave import stochastic_wave
-from dalembert.systems.triangles import triangles
-from dalembert.systems.two_noise import two_noise
-from dalembert.systems.van_der_pol import van_der_pol
+from dalembert.systems.brownian_sphere_system import brownian_sphere
+from dalembert.systems.double_pendulum_system import double_pendulum
+from dalembert.systems.fput_system import fput
+from dalembert.systems.heat_chain_system import heat_chain
+from dalembert.systems.jointed_chain_system import jointed_chain
+from dalembert.systems.kubo_system import damped_kubo
+from dalembert.systems.langevin_system import langevin
+from dalembert.systems.lenard_bernstein_system import lenard_bernstein
+from dalembert.systems.lennard_jones_system import lennard_jones
+from dalembert.systems.lorentz_system import lorentz
+from dalembert.systems.pendulum_system import pendulum
+from dalembert.systems.phi4_system import phi4
+from dalembert.systems.planar_system import planar
+from dalembert.systems.polymer_system import polymer
+from dalembert.systems.ring_system import ring
+from dalembert.systems.spherical_pendulum_system import spherical_pendulum
+from dalembert.systems.stochastic_wave_system import stochastic_wave
+from dalembert.systems.triangles_system import triangles
+from dalembert.systems.two_noise_system import two_noise
+from dalembert.systems.van_der_pol_system import van_der_pol
 
 __all__ = [
     "CONSTRAINED",

@@ -10,7 +10,7 @@ from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import Params, above_zero, require
 from dalembert.systems._thermal import with_thermostat
-from dalembert.systems.polymer import end_to_end_squared
+from dalembert.systems.polymer_system import end_to_end_squared
 
 __all__ = ["end_to_end_squared", "free_beads", "jointed_chain", "jointed_chain_start"]
 

@@ -10,7 +10,7 @@ from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import Params, above_zero, require
 from dalembert.systems._thermal import with_thermostat
-from dalembert.systems.jointed_chain import free_beads
+from dalembert.systems.jointed_chain_system import free_beads
 
 __all__ = ["ring", "ring_start"]
 

@@ -10,7 +10,7 @@ from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import Params, above_zero, require
 from dalembert.systems._thermal import with_thermostat
-from dalembert.systems.lennard_jones import lennard_jones_potential
+from dalembert.systems.lennard_jones_system import lennard_jones_potential
 
 __all__ = ["triangles", "triangles_start"]
 

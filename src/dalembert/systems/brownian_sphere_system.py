@@ -8,7 +8,7 @@ from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import Params, above_zero, exact
 from dalembert.systems._thermal import with_thermostat
-from dalembert.systems.spherical_pendulum import on_sphere
+from dalembert.systems.spherical_pendulum_system import on_sphere
 
 __all__ = ["brownian_sphere", "mean_height"]
 
