@@ -202,8 +202,10 @@ THIRD = [way + ways for way in "fr" for ways in SECOND]
     ("forces", "kind", "ways"),
     tiered(
         [
-            *(("cosine", kind, "rf") for kind in WAYS),
-            *(("all functions", kind, w) for kind in WAYS for w in ["f", "r", *SECOND, *THIRD]),
+            *(("cosine", kind, w) for kind in WAYS for w in THIRD),
+            *(("cosine", "a run", w) for w in ["f", "r", *SECOND]),
+            *(("all functions", kind, w) for kind in WAYS for w in ["fr", "rf"]),
+            ("all functions", "one step", "fff"),
         ],
         fast=["cosine-a run-rf"],
     ),

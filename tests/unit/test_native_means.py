@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import dalembert as da
+from dalembert.ensemble import blocks
 from dalembert.ensemble.job import FailedPathsError, Interrupted
 from dalembert.ensemble.march import Status
-from dalembert.ensemble.native_means import means_at_end
 from dalembert.ensemble.settings import make_settings
 from dalembert.ensemble.simulate import prepare
 from dalembert.ensemble.together import run_together
@@ -31,11 +31,13 @@ def pendulum():
     return da.systems.langevin(lambda q: -jnp.cos(q[0]), gamma=0.5, temperature=0.25)
 
 
-def settings_of(observables, system=None, paths=REAL, seed=0, **options):
+def settings_of(
+    observables, system=None, paths=REAL, seed=0, method=None, initial=([1.0], [0.0]), **options
+):
     given = {"dt": 0.5, "t_end": 2.0, "seed": seed, "only": None, "save_every": 4, "noise": None}
     given |= {"keep": "nothing", "dtype": np.float64, "observe": None, "histograms": None} | options
     made = make_settings(
-        system or pendulum(), da.midpoint(), ([1.0], [0.0]), paths=paths,
+        system or pendulum(), method or da.midpoint(), initial, paths=paths,
         statistics={name: Mean(fun) for name, fun in observables.items()}, **given,
     )  # fmt: skip
     return replace(made, statistics=made.statistics[1:], block_paths=PATHS, at_end=True)
@@ -53,9 +55,9 @@ def both(observables, change=lambda state: state):
         from dalembert.ensemble.blocks import _block
 
         given = rows, memory, _block(work, 0), np.array([4], np.int32), np.int32(1)
-        native = means_at_end(work.kernel, settings.system.params, PATHS)
+        native = work.compiled.at_end
         by_xla = jax.jit(work.kernel.observe_rows)(*given)
-        return None if native is None else native(*given), by_xla
+        return None if native is None else native.observe(*given), by_xla
 
 
 def sick(state):
@@ -131,3 +133,67 @@ def test_runs_at_once_are_stopped_by_ctrl_c(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         run_together(jobs)
     assert all(job.work.stop.is_set() for job in jobs)
+
+
+def gaussian(key):
+    return tuple(jax.random.normal(one, (1,)) for one in jax.random.split(key))
+
+
+SPREAD = np.linspace(-2.0, 2.0, REAL)[:, None]
+STARTS = {"one": ([1.0], [0.0]), "each its own": (SPREAD, -SPREAD), "drawn": gaussian}
+
+
+def results(settings):
+    run = prepare(settings, None, "raise", False).run()
+    sample = run.statistics["height"]
+    return [*sample, run.residual, run.iterations, run.truncated]
+
+
+@pytest.mark.parametrize(
+    ("method", "system"),
+    [
+        (da.midpoint(), pendulum()),
+        (da.additive_midpoint(), pendulum()),
+        (da.stormer_verlet(), da.systems.pendulum()),
+        (da.heun(), da.systems.van_der_pol()),
+        (da.srkw1(), da.systems.two_noise()),
+        (da.srkw2(), da.systems.damped_kubo()),
+        (da.midpoint(), da.systems.damped_kubo()),
+    ],
+    ids=lambda x: x.name,
+)
+def test_blocks_run_at_once_have_the_bits_of_those_run_step_by_step(method, system, monkeypatch):
+    def height(q, p, params):
+        return q[0] * p[0] + jnp.cos(q[0] + 0.3 * p[0])
+
+    given = []
+    for start in STARTS.values():
+        settings = settings_of({"height": height}, system, paths=REAL, method=method, initial=start)
+        given.append(replace(settings, block_paths=128))  # the second block is not full
+    at_once = [results(settings) for settings in given]
+    monkeypatch.setattr(blocks, "_at_once", lambda work, number: None)
+    for found, settings in zip(at_once, given, strict=True):
+        for x, y in zip(found, results(settings), strict=True):
+            np.testing.assert_array_equal(x, y)
+    assert len({float(found[1][-1]) for found in at_once}) == 3
+
+
+def test_what_cannot_be_run_at_once_is_run_step_by_step(monkeypatch):
+    taken = []
+
+    def spy(work, number):
+        result = at_once(work, number)
+        taken.append(result is not None)
+        return result
+
+    at_once = blocks._at_once
+    monkeypatch.setattr(blocks, "_at_once", spy)
+    usual = settings_of({"height": energy})
+    for settings, expected in {
+        "usual": (usual, True),
+        "some": (replace(usual, only=tuple(range(3, 103))), False),
+        "long": (replace(usual, steps=5000, save_every=5000), False),
+    }.values():
+        taken.clear()
+        prepare(settings, None, "raise", False).run()
+        assert taken and set(taken) == {expected}

@@ -212,6 +212,8 @@ def _to_its_end(work: Work, number: int, place: Place) -> BlockResult | None:
     settings, kernel = work.settings, work.kernel
     schedule, compiled = settings.schedule, work.compiled
     with jax.enable_x64(settings.dtype == np.float64), jax.default_device(place.first):
+        if (result := _at_once(work, number)) is not None:
+            return result
         block = place.put(_block(work, number))
         pending = work.pending.get(number)
         if pending is None:
@@ -267,6 +269,29 @@ def _to_its_end(work: Work, number: int, place: Place) -> BlockResult | None:
             when, numbers = f"at t = {settings.t_end:g}", _padded(settings, number)
             raise failed_at(error, numbers, again, when, work.stop) from error
         return _result(work, number, state, _joined(saves), ends)._replace(end=last)
+
+
+def _at_once(work: Work, number: int) -> BlockResult | None:
+    """A short block from its start to its end, where nothing is asked for on the way.
+
+    None if that cannot be, or if a path needs more.
+    """
+    settings, at_end, steps = work.settings, work.compiled.at_end, work.settings.steps
+    is_new = number not in work.pending and not (work.remember or work.ends)
+    is_one_stretch = settings.schedule.stretch(0) == (0, steps)
+    if at_end is None or not is_new or not is_one_stretch or settings.only is not None:
+        return None
+    if work.stop.is_set() or work.report.residual > 0:
+        return None
+    first, real = number * settings.block_paths, settings.size(number)
+    starts = work.starts.common or _starts(work, number)
+    ends = at_end.run(_told(work), *starts, first, real, steps)
+    if ends is None:
+        return None
+    work.on_leg(real * steps)
+    data = {key: on_host(rows) for key, rows in ends.data.items()}
+    report = {"truncated": ends.truncated, "residual": ends.residual}
+    return BlockResult(Tally(data, iterations=ends.iterations, **report), None)
 
 
 def _starts(work: Work, number: int) -> tuple[Any, Any]:
@@ -327,9 +352,18 @@ def _padded(settings: Settings, number: int) -> np.ndarray:
 
 def _block(work: Work, number: int) -> Block:
     settings = work.settings
+    return _told(work)._replace(
+        path=number_words(_padded(settings, number)),
+        is_real=np.arange(settings.block_paths) < settings.size(number),
+    )
+
+
+def _told(work: Work) -> Block:
+    """What the paths of all blocks share."""
+    settings = work.settings
     return Block(
-        number_words(_padded(settings, number)),
-        np.arange(settings.block_paths) < settings.size(number),
+        (None, None),
+        None,
         seed_words(settings.seed),
         np.asarray(settings.dt, settings.dtype),
         cast(settings.system.params, settings.dtype),

@@ -1,6 +1,7 @@
 """Initial states of the paths with given numbers, and samplers to draw them with."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -18,8 +19,21 @@ from dalembert.stepping.project import BadStartError, check_start
 from dalembert.system import System
 from dalembert.traces import reads_argument
 
-InitialStates = Callable[[np.ndarray], tuple[Any, Any]]
-"""Path numbers, shape (n,), to their initial q and p, shape (n, dim)."""
+
+@dataclass(frozen=True)
+class InitialStates:
+    """Path numbers, shape (n,), to their initial q and p, shape (n, dim).
+
+    Attributes:
+        of: the function.
+        common: where all paths start, each of shape (1, dim), if they start alike.
+    """
+
+    of: Callable[[np.ndarray], tuple[Any, Any]]
+    common: tuple[np.ndarray, np.ndarray] | None = None
+
+    def __call__(self, numbers: np.ndarray) -> tuple[Any, Any]:
+        return self.of(numbers)
 
 
 def number_words(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -53,7 +67,10 @@ def initial_states(
     def states(x: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         return np.broadcast_to(x, (len(numbers), system.dim)) if len(x) == 1 else x[numbers]
 
-    return lambda numbers: (states(arrays[0], numbers), states(arrays[1], numbers))
+    common = (arrays[0], arrays[1]) if all(len(x) == 1 for x in arrays) else None
+    return InitialStates(
+        lambda numbers: (states(arrays[0], numbers), states(arrays[1], numbers)), common
+    )
 
 
 def check_state_shape(name: str, shape: tuple[int, ...], one: tuple[int, ...], paths: int) -> None:
@@ -126,7 +143,7 @@ def _sampled(system: System, sampler: Any, seed: int, dtype: np.dtype) -> Initia
         check_start(system, q, p, numbers)
         return q, p
 
-    return states
+    return InitialStates(states)
 
 
 @bounded(32)

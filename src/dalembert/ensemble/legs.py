@@ -34,12 +34,14 @@ class Compiled(NamedTuple):
         observe_rows: see `Kernel.observe_rows`.
         step_safely: see `Kernel.step_safely`.
         finish: see `Kernel.finish`.
+        at_end: what takes means at the end, perhaps of whole blocks at once (`native_means.py`).
     """
 
     on_block: OnBlock
     observe_rows: Callable[..., tuple[PathState, Any, Saves]]
     step_safely: Callable[..., PathState]
     finish: Callable[..., dict[str, Data]]
+    at_end: Any = None
 
 
 class LegResult(NamedTuple):
@@ -72,12 +74,11 @@ class _Taken(NamedTuple):
     outcome: Any
 
 
-def compile_run(
-    kernel: Kernel, on_block: OnBlock, observe_rows: Callable[..., Any] | None = None
-) -> Compiled:
-    """The code of a run whose fast steps are known, and perhaps how its paths are observed."""
-    by_xla, *rest = _of_kernel(kernel)
-    return Compiled(on_block, observe_rows or by_xla, *rest)
+def compile_run(kernel: Kernel, on_block: OnBlock, at_end: Any = None) -> Compiled:
+    """The code of a run whose fast steps are known, and perhaps how its end is observed."""
+    by_xla, step_safely, finish = _of_kernel(kernel)
+    observe_rows = at_end.observe if at_end else by_xla
+    return Compiled(on_block, observe_rows, step_safely, finish, at_end)
 
 
 @kept

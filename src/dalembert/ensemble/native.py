@@ -6,7 +6,7 @@ XLA writes every intermediate result of a step to memory, and computes many of t
 """
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
@@ -84,36 +84,16 @@ def write_march(code: PathCode, width: int) -> str:
 
     It returns the number of tiles in which a path is not finite or has not solved its equations.
     """
-    module = ir.Module("dalembert")
-    kind = ir.FunctionType(LONG, [POINTER, POINTER, LONG, WORD, WORD])
-    function = ir.Function(module, kind, "march")
-    arrays, shared, tiles, first, end = function.args
-    b = ir.IRBuilder(function.append_basic_block("entry"))
-    lanes = Lanes(b, width)
-
-    def element(pointer: Any, index: Any, dtype: Any) -> Any:
-        return b.gep(pointer, [index], source_etype=element_type(dtype))
-
-    pointers = [
-        b.load(b.gep(arrays, [WORD(i)], source_etype=POINTER), typ=POINTER)
-        for i in range(2 + len(code.state))
-    ]
     types = [np.dtype(np.uint32)] * 2 + code.shared
-    known = [
-        lanes.spread(b.load(element(shared, WORD(i), np.uint64), typ=element_type(dtype)))
-        for i, dtype in enumerate(types)
-    ]
-    seed, dt, params = known[:2], known[2], known[3:]
-    kinds = [v.aval.dtype for v in code.draw.jaxpr.outvars]
-    together = code.together
-    per_step = len(kinds) // together
-    room = [b.alloca(lanes.type(kinds[i]), WORD(together)) for i in range(per_step)]
+    entry = Entry(width, 2 + len(code.state), types, [LONG, WORD, WORD])
+    (tiles, first, end), lanes, b = entry.rest, entry.lanes, entry.lanes.builder
+    walk = walk_of_lanes(lanes, code, entry.shared, first, end)
 
     def tile(number: Any, bad: list[Any]) -> list[Any]:
         place = b.mul(number, LONG(width))
         spots = [
-            element(pointer, place, dtype)
-            for pointer, dtype in zip(pointers, [np.uint32, np.uint32, *code.state], strict=True)
+            element(b, pointer, place, dtype)
+            for pointer, dtype in zip(entry.arrays, [*types[:2], *code.state], strict=True)
         ]
         low, high = (b.load(spot, typ=lanes.type(np.uint32), align=4) for spot in spots[:2])
         start = [
@@ -121,6 +101,83 @@ def write_march(code: PathCode, width: int) -> str:
             for spot, dtype in zip(spots[2:], code.state, strict=True)
         ]
 
+        done = walk(low, high, start)
+        for spot, x, dtype in zip(spots[2:], done, code.state, strict=True):
+            b.store(x, spot, align=np.dtype(dtype).itemsize)
+        return [b.add(bad[0], b.zext(lanes.any(b.not_(is_fine(lanes, done))), LONG))]
+
+    b.ret(loop(b, LONG(0), tiles, [LONG(0)], tile)[0])
+    return str(entry)
+
+
+class Entry:
+    """How a function `march` of arrays and of numbers that all lanes share begins.
+
+    Attributes:
+        lanes: what writes into it.
+        arrays: pointers to the arrays.
+        shared: the shared numbers, in all lanes.
+        rest: the other arguments.
+    """
+
+    def __init__(
+        self, width: int, arrays: int, shared: Sequence[np.dtype], rest: Sequence[ir.Type]
+    ) -> None:
+        self._module = ir.Module("dalembert")
+        kind = ir.FunctionType(LONG, [POINTER, POINTER, *rest])
+        function = ir.Function(self._module, kind, "march")
+        b = ir.IRBuilder(function.append_basic_block("entry"))
+        first, numbers, *self.rest = function.args
+        self.lanes = Lanes(b, width)
+        spots = [b.gep(first, [WORD(i)], source_etype=POINTER) for i in range(arrays)]
+        self.arrays = [b.load(spot, typ=POINTER) for spot in spots]
+        spots = [element(b, numbers, WORD(i), np.uint64) for i in range(len(shared))]
+        self.shared = [
+            self.lanes.spread(b.load(spot, typ=element_type(dtype)))
+            for spot, dtype in zip(spots, shared, strict=True)
+        ]
+
+    def __str__(self) -> str:
+        return str(self._module)
+
+
+def element(b: ir.IRBuilder, pointer: Any, index: Any, dtype: Any) -> Any:
+    """Where an element of an array is."""
+    return b.gep(pointer, [index], source_etype=element_type(dtype))
+
+
+def shared_numbers(numbers: Iterable[Any], types: Sequence[np.dtype]) -> np.ndarray:
+    """Numbers that all lanes share, as `Entry` reads them."""
+    words = np.zeros(max(len(types), 1), np.uint64)
+    for i, (x, dtype) in enumerate(zip(numbers, types, strict=True)):
+        words[i : i + 1].view(dtype)[0] = x
+    return words
+
+
+def addresses(arrays: Sequence[np.ndarray]) -> Any:
+    """Pointers to arrays, as `Entry` reads them."""
+    return (ctypes.c_void_p * len(arrays))(*(x.ctypes.data for x in arrays))
+
+
+def flat(trees: Any) -> list[Any]:
+    """All numbers in a tree of arrays."""
+    return [x for leaf in jax.tree.leaves(trees) for x in np.ravel(leaf)]
+
+
+def walk_of_lanes(
+    lanes: Lanes, code: PathCode, known: list[Any], first: Any, end: Any
+) -> Callable[[Any, Any, list[Any]], list[Any]]:
+    """Writes the steps from `first` to `end`: (path low, path high, state) → state.
+
+    It is made where the function begins, whose memory it takes; `known` are what paths share.
+    """
+    b, together = lanes.builder, code.together
+    seed, dt, params = known[:2], known[2], known[3:]
+    kinds = [v.aval.dtype for v in code.draw.jaxpr.outvars]
+    per_step = len(kinds) // together
+    room = [b.alloca(lanes.type(kinds[i]), WORD(together)) for i in range(per_step)]
+
+    def walk(low: Any, high: Any, start: list[Any]) -> list[Any]:
         def group(number: Any, now: list[Any]) -> list[Any]:
             # Drawn in both branches, so that one of them need not store what is drawn.
             def draw() -> list[Any]:
@@ -157,16 +214,12 @@ def write_march(code: PathCode, width: int) -> str:
             return _choose(b, is_whole, whole, some, now)
 
         last = b.udiv(b.add(end, WORD(together - 1)), WORD(together))
-        done = loop(b, b.udiv(first, WORD(together)), last, start, group)
-        for spot, x, dtype in zip(spots[2:], done, code.state, strict=True):
-            b.store(x, spot, align=np.dtype(dtype).itemsize)
-        return [b.add(bad[0], b.zext(lanes.any(b.not_(_is_fine(lanes, done))), LONG))]
+        return loop(b, b.udiv(first, WORD(together)), last, start, group)
 
-    b.ret(loop(b, LONG(0), tiles, [LONG(0)], tile)[0])
-    return str(module)
+    return walk
 
 
-def _is_fine(lanes: Lanes, done: list[Any]) -> Any:
+def is_fine(lanes: Lanes, done: list[Any]) -> Any:
     """Whether paths are finite and have solved their equations, from what a march changes."""
     b, (*state, residual, _, _) = lanes.builder, done
     size = reduce(b.fadd, (lanes.intrinsic("fabs", x) for x in state))
@@ -246,15 +299,12 @@ class NativeMarch:
         solved their equations.
         """
         path = [np.ascontiguousarray(words) for words in path]
-        numbers = np.zeros(2 + len(self._shared), np.uint64)
-        types = [np.uint32, np.uint32, *self._shared]
-        for i, (x, dtype) in enumerate(zip([*seed, *shared], types, strict=True)):
-            numbers[i : i + 1].view(dtype)[0] = x
+        types = [np.dtype(np.uint32)] * 2 + self._shared
+        numbers = shared_numbers([*seed, *shared], types)
         tiles = -(-real // self.width)
 
         def march(moving: Sequence[np.ndarray], first: int, count: int) -> bool:
-            arrays = [*path, *moving]
-            pointers = (ctypes.c_void_p * len(arrays))(*(x.ctypes.data for x in arrays))
+            pointers = addresses([*path, *moving])
             return self._call(pointers, numbers.ctypes.data, tiles, first, first + count) == 0
 
         return march
@@ -301,20 +351,18 @@ def vector_march(steps: Steps) -> OnBlock:
     fast = steps.fast
     if not fast.is_scalar:
         raise RefusedError(steps.stepper.notice)
-    params = steps.params if steps.maps is None else steps.maps
-    leaves, tree = jax.tree.flatten(types_of(params, fast))
     try:
-        types = tuple(leaves), tree
-        march = compile_march(fast, steps.needs, steps.fast_noise, types, min(steps.paths, WIDEST))
+        march = compile_march(
+            fast, steps.needs, steps.fast_noise, types_told(steps), min(steps.paths, WIDEST)
+        )
     except (NotScalarError, NoVectorFormError) as error:
         raise RefusedError(f"no vector form for {error}") from None
     accept = _accepting(steps.stepper)
 
     def on_block(block: Block) -> March:
         told = steps.told(block)
-        shared = [x for leaf in jax.tree.leaves((told.dt, told.params)) for x in np.ravel(leaf)]
         real = int(np.count_nonzero(told.is_real))
-        run = march.on(told.path, np.asarray(told.seed), shared, real)
+        run = march.on(told.path, np.asarray(told.seed), flat((told.dt, told.params)), real)
 
         def take(state: PathState, first: int, count: int) -> tuple[PathState, Any]:
             now = jax.tree.map(np.array, _moving(state))
@@ -357,9 +405,22 @@ def compile_march(
     stepper: Fast, needs: frozenset[str], noise: Noise, params: Any, paths: int
 ) -> NativeMarch:
     """Compiled steps for parameters of some types, as (leaves, structure)."""
-    leaves, tree = params
-    code = trace_path(stepper, needs, noise, jax.tree.unflatten(tree, leaves))
+    code = path_code(stepper, needs, noise, params)
     return NativeMarch(code, vector_width(stepper.system.dim, paths))
+
+
+@kept
+def path_code(stepper: Fast, needs: frozenset[str], noise: Noise, params: Any) -> PathCode:
+    """The code of one path for parameters of some types, as (leaves, structure)."""
+    leaves, tree = params
+    return trace_path(stepper, needs, noise, jax.tree.unflatten(tree, leaves))
+
+
+def types_told(steps: Steps) -> Any:
+    """Types of what paths are told besides their numbers, as (leaves, structure)."""
+    params = steps.params if steps.maps is None else steps.maps
+    leaves, tree = jax.tree.flatten(types_of(params, steps.fast))
+    return tuple(leaves), tree
 
 
 def vector_width(dim: int, paths: int) -> int:

@@ -1,88 +1,227 @@
 """Means of what paths have become, on a CPU: observables by vector code, and sums by NumPy.
 
-It does what `Kernel.observe_rows` does for runs that are looked at once, at their end. XLA calls
-the C library for every sine, and sums one number after another.
+Runs that are looked at once, at their end, are observed by it in place of `Kernel.observe_rows`:
+XLA calls the C library for every sine, and sums one number after another. Where nothing is to be
+kept on the way, the same code takes all steps first: a block that starts, walks and is observed in
+registers writes nothing to memory but what is observed.
 """
 
 import ctypes
-from collections.abc import Callable
-from typing import Any
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from llvmlite import ir
 
 from dalembert.caches import kept
+from dalembert.ensemble.engines import Steps
 from dalembert.ensemble.kernel import Kernel, Saves
-from dalembert.ensemble.lanes import Lanes, NoVectorFormError, element_type
-from dalembert.ensemble.march import Block, PathState, Status
+from dalembert.ensemble.lanes import NoVectorFormError
+from dalembert.ensemble.march import Block, Fast, PathState, Status
 from dalembert.ensemble.native import (
     LONG,
-    POINTER,
+    WIDEST,
     WORD,
+    Entry,
+    PathCode,
+    addresses,
+    element,
+    flat,
+    is_fine,
     loop,
     machine_code,
+    path_code,
+    shared_numbers,
     types_of,
+    types_told,
     vector_width,
+    walk_of_lanes,
 )
+from dalembert.noise import Noise
 from dalembert.statistics import Mean
 from dalembert.statistics.mean import mean_of
+from dalembert.statistics.observing import Observing
+from dalembert.statistics.statistic import Data
 from dalembert.stepping.expressions import vector
 from dalembert.stepping.scalarise import NotScalarError, scalarise
 
 MOST_NUMBERS = 256
 """Observed numbers of a path beyond which vector code takes long to compile."""
 
-Observe = Callable[..., tuple[PathState, Any, Saves]]
+_rooms = threading.local()
 
 
-def means_at_end(kernel: Kernel, params: Any, paths: int) -> Observe | None:
-    """In place of `Kernel.observe_rows`; None if XLA has to do it."""
-    observing, stepper = kernel.observing, kernel.stepper
-    plain = all(type(statistic) is Mean for _, statistic in observing.statistics)
-    if not plain or stepper.system.time or kernel.keep_all or not stepper.is_scalar:
-        return None
-    leaves, tree = jax.tree.flatten(types_of(params, stepper))
-    if any(not isinstance(x.dtype, np.dtype) for x in leaves):
-        return None
-    try:
-        values = _values(kernel, (tuple(leaves), tree), vector_width(stepper.system.dim, paths))
-    except (NotScalarError, NoVectorFormError):
-        return None
+class Ends(NamedTuple):
+    """What a block of paths has come to, all of which are fine: means, and what steps report."""
+
+    data: dict[str, Data]
+    truncated: int
+    residual: float
+    iterations: int
+
+
+class MeansAtEnd:
+    """Blocks that are observed at their end, and before that perhaps walked there."""
+
+    def __init__(self, kernel: Kernel, steps: Steps, params: Any) -> None:
+        self._observing, self._steps, self._dtype = kernel.observing, steps, kernel.stepper.dtype
+        self._width = vector_width(kernel.stepper.system.dim, min(steps.paths, WIDEST))
+        leaves, tree = jax.tree.flatten(types_of(params, kernel.stepper))
+        driven_by = steps.needs, steps.fast_noise, types_told(steps)
+        self._code = _compiled(kernel, steps.fast, *driven_by, (tuple(leaves), tree), self._width)
 
     def observe(
-        rows: PathState, memory: Any, block: Block, steps: Any, count: Any
+        self, rows: PathState, memory: Any, block: Block, steps: Any, count: Any
     ) -> tuple[PathState, Any, Saves]:
+        """In place of `Kernel.observe_rows`."""
         state = jax.tree.map(lambda x: np.asarray(x)[0], rows)
         real = int(np.count_nonzero(block.is_real))
-        found = values(state, block, real)
+        starts = [np.ascontiguousarray(x, self._dtype) for x in (*state.q, *state.p)]
+        found, _ = self._take(block, starts, 1, 0, real, 0)
         status = state.status[:real]
-        is_fine = status == Status.FINE
+        solved = status == Status.FINE
         is_finite = np.isfinite(found).all(axis=0)
         if not is_finite.all():
             lost = np.zeros(len(state.status), bool)
-            lost[:real] = is_fine & ~is_finite
+            lost[:real] = solved & ~is_finite
             state = state._replace(
                 status=np.where(lost, np.int32(Status.UNOBSERVABLE), state.status),
                 failed_step=np.where(lost, np.int32(steps[0]), state.failed_step),
             )
-        mask, data, first = is_fine & is_finite, {}, 0
-        for (key, _), ((_, shape),) in zip(observing.statistics, observing.observed, strict=True):
-            last = first + int(np.prod(shape))
-            sample = mean_of(found[first:last], mask, shape)
-            data[key] = {name: x[None] for name, x in sample._asdict().items()}
-            first = last
-        return state, memory, Saves(data, None)
+        mask = solved & is_finite
+        found = found if mask.all() else found[:, mask]
+        return state, memory, Saves(_means(self._observing, found), None)
 
-    return observe
+    def run(
+        self, block: Block, q: np.ndarray, p: np.ndarray, first: int, real: int, steps: int
+    ) -> Ends | None:
+        """Paths with consecutive numbers from their start to their end; None if one fails.
+
+        Args:
+            block: what they are told besides their numbers.
+            q: where they start, shape (paths, dim), or (1, dim) if all start alike; p likewise.
+            first: the number of the first.
+            real: how many there are.
+            steps: how many each takes.
+        """
+        columns = [_padded(x, self._width) for x in (*np.transpose(q), *np.transpose(p))]
+        found, report = self._take(block, columns, min(len(q) - 1, 1), first, real, steps)
+        if report is None or not np.isfinite(np.sum(found)):
+            return None
+        residual, truncated, iterations = report
+        ends = int(np.sum(truncated)), float(np.max(residual)), int(np.max(iterations))
+        return Ends(_means(self._observing, found), *ends)
+
+    def _take(
+        self,
+        block: Block,
+        starts: Sequence[np.ndarray],
+        stride: int,
+        first: int,
+        real: int,
+        steps: int,
+    ) -> tuple[np.ndarray, list[np.ndarray] | None]:
+        """What is observed of paths, shape (numbers, paths), and the report of every lane, if
+        all paths are fine."""
+        (path, seen, call, _), width = self._code, self._width
+        tiles = -(-real // width)
+        found = _room(seen.count, tiles * width, self._dtype)
+        report = [np.zeros(width, dtype) for dtype in path.state[-3:]]
+        told = self._steps.told(block)
+        numbers = [*np.asarray(told.seed), *flat((told.dt, told.params)), *flat(block.params)]
+        types = [np.dtype(np.uint32)] * 2 + path.shared + seen.shared
+        words = shared_numbers(numbers, types)
+        arrays = addresses([*starts, *found, *report])
+        bad = call(arrays, words.ctypes.data, tiles, real, stride, first, steps)
+        return found[:, :real], None if bad else report
+
+
+def means_at_end(kernel: Kernel, steps: Steps, params: Any) -> MeansAtEnd | None:
+    """What observes paths at their end; None if XLA has to do it."""
+    observing, stepper = kernel.observing, kernel.stepper
+    plain = all(type(statistic) is Mean for _, statistic in observing.statistics)
+    if not plain or stepper.system.time or kernel.keep_all or not stepper.is_scalar:
+        return None
+    if any(not isinstance(x.dtype, np.dtype) for x in jax.tree.leaves(types_of(params, stepper))):
+        return None
+    try:
+        return MeansAtEnd(kernel, steps, params)
+    except (NotScalarError, NoVectorFormError):
+        return None
+
+
+def _means(observing: Observing, found: np.ndarray) -> dict[str, Data]:
+    """Means of observed numbers, shape (numbers, paths), at one save; they are overwritten."""
+    data, first = {}, 0
+    for (key, _), ((_, shape),) in zip(observing.statistics, observing.observed, strict=True):
+        last = first + int(np.prod(shape))
+        sample = mean_of(found[first:last], shape)
+        data[key] = {name: x[None] for name, x in sample._asdict().items()}
+        first = last
+    return data
+
+
+def _room(rows: int, columns: int, dtype: np.dtype) -> np.ndarray:
+    """Memory of this thread, which is fresh once: pages take as long as short runs do."""
+    size = rows * columns * dtype.itemsize
+    if getattr(_rooms, "size", 0) < size:
+        _rooms.size, _rooms.bytes = size, np.empty(size, np.uint8)
+    return _rooms.bytes[:size].view(dtype).reshape(rows, columns)
+
+
+def _padded(x: np.ndarray, width: int) -> np.ndarray:
+    """So many numbers that vectors are full; those beyond the last repeat it."""
+    return np.ascontiguousarray(np.pad(x, (0, -len(x) % width), mode="edge"))
+
+
+class Seen(NamedTuple):
+    """What is observed of a path, as code of scalars.
+
+    Attributes:
+        code: (q, p, numbers of the parameters) → all observed numbers.
+        shared: types of the numbers of the parameters.
+    """
+
+    code: Any
+    shared: list[np.dtype]
+
+    @property
+    def count(self) -> int:
+        """Observed numbers."""
+        return len(self.code.jaxpr.outvars)
+
+
+class Compiled(NamedTuple):
+    """The machine code of a run, what it was made of, and what keeps it in memory."""
+
+    path: PathCode
+    seen: Seen
+    call: Callable[..., int]
+    code: Any
 
 
 @kept
-def _values(kernel: Kernel, params: Any, width: int) -> Callable[..., np.ndarray]:
-    """A function of paths: all that is observed of them, shape (numbers, paths)."""
+def _compiled(
+    kernel: Kernel,
+    fast: Fast,
+    needs: frozenset[str],
+    noise: Noise,
+    told: Any,
+    params: Any,
+    width: int,
+) -> Compiled:
+    """For parameters of some types, as (leaves, structure): those of steps, and of observables."""
+    path, seen = path_code(fast, needs, noise, told), _seen(kernel, *params)
+    code, address = machine_code(_write(path, seen, width))
+    pointer, long, word = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint32
+    call = ctypes.CFUNCTYPE(long, pointer, pointer, long, long, long, long, word)(address)
+    return Compiled(path, seen, call, code)
+
+
+def _seen(kernel: Kernel, leaves: tuple[Any, ...], tree: Any) -> Seen:
     stepper, observing = kernel.stepper, kernel.observing
     system, dtype = stepper.system, stepper.dtype
-    leaves, tree = params[0], params[1]
     real = jax.ShapeDtypeStruct((), dtype)
     state = [jax.ShapeDtypeStruct((system.dim,), dtype)] * 2
     functions = [fun for _, s in observing.statistics for fun in s.functions().values()]
@@ -102,57 +241,56 @@ def _values(kernel: Kernel, params: Any, width: int) -> Callable[..., np.ndarray
 
     scalars = [[jax.ShapeDtypeStruct((), x.dtype)] * n for x, n in zip(leaves, sizes, strict=True)]
     code = jax.make_jaxpr(of_scalars)([real] * system.dim, [real] * system.dim, scalars)
-    count, given = len(code.jaxpr.outvars), 2 * system.dim
-    if count > MOST_NUMBERS:
-        raise NoVectorFormError(f"{count} numbers")
-    shared = [np.dtype(x.dtype) for row in scalars for x in row]
-    hold, address = machine_code(_write(code, given, shared, dtype, width))
-    pointer, long = ctypes.c_void_p, ctypes.c_int64
-    call = ctypes.CFUNCTYPE(long, pointer, pointer, long)(address)
-
-    def values(state: PathState, block: Block, paths: int) -> np.ndarray:
-        assert hold is not None
-        found = np.empty((count, len(state.status)), dtype)
-        numbers = np.zeros(max(len(shared), 1), np.uint64)
-        told = [x for leaf in jax.tree.leaves(block.params) for x in np.ravel(leaf)]
-        for i, (x, kind) in enumerate(zip(told, shared, strict=True)):
-            numbers[i : i + 1].view(kind)[0] = x
-        rows = [np.ascontiguousarray(x, dtype) for x in (*state.q, *state.p)] + list(found)
-        pointers = (pointer * len(rows))(*(x.ctypes.data for x in rows))
-        call(pointers, numbers.ctypes.data, -(-paths // width))
-        return found[:, :paths]
-
-    return values
+    if len(code.jaxpr.outvars) > MOST_NUMBERS:
+        raise NoVectorFormError(f"{len(code.jaxpr.outvars)} numbers")
+    return Seen(code, [np.dtype(x.dtype) for row in scalars for x in row])
 
 
-def _write(code: Any, given: int, shared: list[np.dtype], dtype: np.dtype, width: int) -> str:
-    """LLVM code of a function march(arrays, shared numbers, tiles)."""
-    module = ir.Module("dalembert")
-    function = ir.Function(module, ir.FunctionType(LONG, [POINTER, POINTER, LONG]), "march")
-    arrays, told, tiles = function.args
-    b = ir.IRBuilder(function.append_basic_block("entry"))
-    lanes = Lanes(b, width)
+def _write(code: PathCode, seen: Seen, width: int) -> str:
+    """LLVM code of a function march(arrays, shared numbers, tiles, paths, stride, first, steps).
 
-    def element(pointer: Any, index: Any, kind: Any) -> Any:
-        return b.gep(pointer, [index], source_etype=element_type(kind))
+    Arrays are starting states, room for what is observed, and the report of each lane. With the
+    stride 0 all lanes start alike. `first` is the number of the first path. It returns the number
+    of tiles in which a path is not finite or has not solved its equations.
+    """
+    report, state = code.state[-3:], code.state[:-3]
+    types = [np.dtype(np.uint32)] * 2 + code.shared
+    arrays = len(state) + seen.count + len(report)
+    entry = Entry(width, arrays, types + seen.shared, [LONG, LONG, LONG, LONG, WORD])
+    (tiles, real, stride, first, steps), lanes = entry.rest, entry.lanes
+    b, known = lanes.builder, entry.shared
+    params = known[len(types) :]
+    walk = walk_of_lanes(lanes, code, known[: len(types)], WORD(0), steps)
+    given, noted = entry.arrays[: len(state)], entry.arrays[len(state) : -len(report)]
+    index = lanes.type(np.int64)(list(range(width)))
+    word, dtype = lanes.type(np.uint32), state[0]
 
-    pointers = [
-        b.load(b.gep(arrays, [WORD(i)], source_etype=POINTER), typ=POINTER)
-        for i in range(given + len(code.jaxpr.outvars))
-    ]
-    params = [
-        lanes.spread(b.load(element(told, WORD(i), np.uint64), typ=element_type(kind)))
-        for i, kind in enumerate(shared)
-    ]
+    def tile(number: Any, now: list[Any]) -> list[Any]:
+        bad, worst, truncated, iterations = now
+        place = b.mul(number, LONG(width))
+        here = b.add(lanes.spread(place), index)
+        is_real = b.icmp_signed("<", here, lanes.spread(real))
+        path = b.add(here, lanes.spread(first))
+        low, high = b.trunc(path, word), b.trunc(b.lshr(path, lanes.constant(32, np.int64)), word)
+        spots = [element(b, pointer, b.mul(place, stride), dtype) for pointer in given]
+        start = [b.load(spot, typ=lanes.type(dtype), align=dtype.itemsize) for spot in spots]
+        done = walk(low, high, start + [lanes.constant(0, kind) for kind in report])
+        for pointer, x in zip(noted, lanes.run(seen.code, [*done[:-3], *params]), strict=True):
+            b.store(x, element(b, pointer, place, dtype), align=dtype.itemsize)
+        is_bad = lanes.any(b.and_(is_real, b.not_(is_fine(lanes, done))))
+        residual, cut, taken = done[-3:]
+        is_worse = b.and_(is_real, b.fcmp_ordered(">", residual, worst))
+        is_more = b.and_(is_real, b.icmp_signed(">", taken, iterations))
+        return [
+            b.add(bad, b.zext(is_bad, LONG)),
+            b.select(is_worse, residual, worst),
+            b.add(truncated, b.select(is_real, cut, lanes.constant(0, report[1]))),
+            b.select(is_more, taken, iterations),
+        ]
 
-    def tile(number: Any, nothing: list[Any]) -> list[Any]:
-        place, align = b.mul(number, LONG(width)), dtype.itemsize
-        spots = [element(pointer, place, dtype) for pointer in pointers]
-        state = [b.load(spot, typ=lanes.type(dtype), align=align) for spot in spots[:given]]
-        for spot, x in zip(spots[given:], lanes.run(code, [*state, *params]), strict=True):
-            b.store(x, spot, align=align)
-        return nothing
-
-    loop(b, LONG(0), tiles, [], tile)
-    b.ret(LONG(0))
-    return str(module)
+    nothing = [LONG(0), *(lanes.constant(0, kind) for kind in report)]
+    bad, *reports = loop(b, LONG(0), tiles, nothing, tile)
+    for pointer, x, kind in zip(entry.arrays[-len(report) :], reports, report, strict=True):
+        b.store(x, element(b, pointer, LONG(0), kind), align=kind.itemsize)
+    b.ret(bad)
+    return str(entry)

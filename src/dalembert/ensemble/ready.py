@@ -20,7 +20,7 @@ from dalembert.ensemble.engines import (
 from dalembert.ensemble.identity import Description, describe_settings, run_arguments
 from dalembert.ensemble.initial import InitialStates, initial_states
 from dalembert.ensemble.kernel import Kernel
-from dalembert.ensemble.legs import compile_run
+from dalembert.ensemble.legs import Compiled, compile_run
 from dalembert.ensemble.memory import bytes_of_ends, check_memory
 from dalembert.ensemble.places import find_places
 from dalembert.ensemble.settings import Settings
@@ -81,8 +81,9 @@ def make_ready(
                 "Leave it out: paths are shared among devices instead."
             )
         maps, report = _maps(settings, kernel)
-        choice = choose_engine(_steps(settings, kernel, maps), find_engines(engine))
-        compiled = compile_run(kernel, choice.on_block, _observer(settings, kernel, choice))
+        steps = _steps(settings, kernel, maps)
+        choice = choose_engine(steps, find_engines(engine))
+        compiled = _compile(settings, kernel, choice, steps)
     layout = {"shards": len(places[0].devices)} if shard else {}
     code = {"code": choice.name, "by_maps": maps is not None} | layout
     work = Work(settings, kernel, compiled, starts, maps, report, exactly, places, ends=ends)
@@ -103,8 +104,9 @@ def ready_again(before: Ready, settings: Settings, engine: Any = None) -> Ready:
         is_alike = settings.noise == known.noise and is_same_form
         compiled, warm, refused, code = old.compiled, old.warm, before.refused, {}
         if not is_alike:
-            choice = choose_engine(_steps(settings, kernel, maps), find_engines(engine))
-            compiled = compile_run(kernel, choice.on_block, _observer(settings, kernel, choice))
+            steps = _steps(settings, kernel, maps)
+            choice = choose_engine(steps, find_engines(engine))
+            compiled = _compile(settings, kernel, choice, steps)
             warm, refused = set(), choice.refused
             code = {"code": choice.name, "by_maps": maps is not None}
     work = Work(
@@ -138,13 +140,13 @@ def _maps(settings: Settings, kernel: Kernel) -> tuple[Maps | None, Report]:
     return make_maps(kernel.stepper, settings.noise, dt, params) or (None, Report(0, 0.0))
 
 
-def _observer(settings: Settings, kernel: Kernel, choice: Choice) -> Any:
-    """What observes paths at their end beside vector code; None if that is XLA."""
+def _compile(settings: Settings, kernel: Kernel, choice: Choice, steps: Steps) -> Compiled:
+    """All code of a run; with means of its end by vector code, if that takes the steps."""
     if not settings.at_end or choice.name != VectorCode.name:
-        return None
+        return compile_run(kernel, choice.on_block)
     from dalembert.ensemble.native_means import means_at_end
 
-    return means_at_end(kernel, settings.system.params, settings.block_paths)
+    return compile_run(kernel, choice.on_block, means_at_end(kernel, steps, settings.system.params))
 
 
 def _make_kernel(settings: Settings, description: Description, observing: Observing) -> Kernel:

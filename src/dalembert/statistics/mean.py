@@ -107,19 +107,23 @@ def masked_mean(values: Any, mask: Any) -> SampleMean:
     )
 
 
-def mean_of(values: np.ndarray, mask: np.ndarray, shape: tuple[int, ...]) -> SampleMean:
-    """The same in NumPy, of values (numbers, paths) that are arrays of a shape for each path."""
-    kept = values if mask.all() else values[:, mask]
-    count = kept.shape[1]
+def mean_of(values: np.ndarray, shape: tuple[int, ...]) -> SampleMean:
+    """The same in NumPy, of values (numbers, paths) that are arrays of a shape for each path.
+
+    They are overwritten: fresh memory would take as long.
+    """
+    count = values.shape[1]
     share = 1 / max(count, 1)
+    least, most = values.min(1, initial=np.inf), values.max(1, initial=-np.inf)
     # Sums of squares may overflow where numbers do not: infinite is right then.
     with np.errstate(over="ignore", invalid="ignore"):
-        mean = kept.sum(axis=1) * share
-        mean += (kept - mean[:, None]).sum(axis=1) * share
-        centred = kept - mean[:, None]
-        centred *= centred
-        squares = centred.sum(axis=1)
-    found = mean, squares, kept.min(1, initial=np.inf), kept.max(1, initial=-np.inf)
+        rough = values.sum(axis=1) * share
+        values -= rough[:, None]
+        rest = values.sum(axis=1) * share
+        values -= rest[:, None]
+        values *= values
+        squares = values.sum(axis=1)
+    found = rough + rest, squares, least, most
     return SampleMean(np.asarray(float(count)), *(x.reshape(shape) for x in found))
 
 
