@@ -31,19 +31,22 @@ demo: $(VENV)/.with-all ## run the paper's studies in small, with figures, claim
 	@echo "The report is $(CURDIR)/demo/report.html"
 
 # Tests and pages pay for compiling. Of XLA's two code generators for CPUs the older one needs half
-# the time; `verify` takes the one that users have. A flag that XLA does not know would end every
-# program.
+# the time; `verify` runs what `test` runs with the one that users have. A flag that XLA does not
+# know would end every program.
 QUICK_XLA := --xla_cpu_use_fusion_emitters=false
 QUICKLY = flags="$$XLA_FLAGS $(QUICK_XLA)"; \
 	XLA_FLAGS="$$flags" $(PY) -c 'import jax; jax.devices("cpu")' >/dev/null 2>&1 \
 	    || flags="$$XLA_FLAGS"; \
 	XLA_FLAGS="$$flags" $(PY)
 
+PYTEST = -m pytest -n $(WORKERS) --dist worksteal
+
 test: $(VENV)/.with-dev ## run the tests, except the slow ones
-	@$(QUICKLY) -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
+	@$(QUICKLY) $(PYTEST) -m "not slow" $(ARGS)
 
 verify: lint ## run lint and all the tests, the slow ones too
-	$(PY) -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	@$(QUICKLY) $(PYTEST) -m slow $(ARGS)
+	$(PY) $(PYTEST) -m "not slow" $(ARGS)
 
 lint: $(VENV)/.with-dev $(VENV)/.with-node ## check style and types (ruff, pyright)
 	$(PY) -m ruff check .
