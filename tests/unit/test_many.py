@@ -15,6 +15,7 @@ from dalembert.stepping import many
 from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.locality import is_by_particle, is_entrywise
 from dalembert.stepping.stepper import make_stepper
+from dalembert.stepping.sweeps import BLIND_PAIRS, swept
 from dalembert.traces import equations, live, name_of
 from tiers import tiered
 
@@ -186,6 +187,21 @@ def test_equations_without_a_solution_are_reported():
 
 
 @pytest.mark.slow
+def test_sweeps_are_written_out_on_a_gpu_and_a_loop_on_a_cpu():
+    def solve(guess):
+        def residual(u):
+            return u - guess - jnp.sin(u) / 100
+
+        return swept(residual, lambda r, u: jnp.max(jnp.abs(r)), None, guess, True)
+
+    def evaluations(platform):
+        traced = jax.jit(jax.vmap(solve)).trace(np.ones((3, 4)))
+        return traced.lower(lowering_platforms=(platform,)).as_text().count("stablehlo.sine")
+
+    blind = 2 * BLIND_PAIRS[np.dtype(np.float64)]
+    assert evaluations("cuda") - evaluations("cpu") == blind - 2
+
+
 def test_every_path_is_solved_alone():
     """The same sweeps alone as beside a path that takes many more."""
 

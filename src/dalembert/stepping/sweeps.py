@@ -74,8 +74,7 @@ def swept(
         measure: a bound of the relative residual.
         closely: the relative residual, for Newton's method; None: sweeps must do.
         guess: where to begin.
-        goes_on: whether more is done if the first sweeps were not enough. If not, they are written
-            out: on a GPU numbers that they share are computed anew in every round of a loop.
+        goes_on: whether more is done if the first sweeps were not enough.
     """
     dtype = guess.dtype
     blind = BLIND_PAIRS[np.dtype(dtype)]
@@ -83,6 +82,13 @@ def swept(
     def relaxed(w: Any, u: Any) -> Any:
         u = u - w * residual(u)
         return u - w * residual(u)
+
+    def in_a_loop(w: Any, u: Any) -> Any:
+        return lax.fori_loop(0, blind, lambda _, u: relaxed(w, u), u)
+
+    def written_out(w: Any, u: Any) -> Any:
+        # On a GPU numbers that sweeps share are computed anew in every round of a loop.
+        return reduce(lambda u, _: relaxed(w, u), range(blind), u)
 
     def improve(now: _Now) -> _Now:
         r, count = residual(now.u), now.count + 1
@@ -100,10 +106,7 @@ def swept(
         return found._replace(is_open=jnp.zeros_like(now.is_open))
 
     u, w = _pair(residual, guess, jnp.ones((), dtype))
-    if goes_on:
-        u = lax.fori_loop(0, blind, lambda _, u: relaxed(w, u), u)
-    else:
-        u = reduce(lambda u, _: relaxed(w, u), range(blind), u)
+    u = lax.platform_dependent(w, u, cpu=in_a_loop, default=written_out)
     if u.size >= LARGE:
         u = u - w * residual(u)
     error, count = measure(residual(u), u), jnp.int32(2 * blind + 2 + (u.size >= LARGE))
