@@ -283,6 +283,15 @@ def test_texts_systems_and_notes_follow_other_numbers(name):
     assert same.text == paper.text and same.notes == paper.notes
 
 
+def test_figures_are_those_of_the_paper_with_its_numbers_alone():
+    for name, sources in {"kubo": {"figure 1"}, "vanderpol": {"figure 3", "figure 4"}}.items():
+        for numbers, expected in (({}, sources), (OTHER[name], {""})):
+            study = STUDIES[name](**numbers)
+            part = study.parts[0]
+            runs = {(part.name, case.label): a_run([1.0, 1.0, 1.0]) for case in part.cases}
+            assert {figure.source for figure in study.figures(Result("x", runs))} == expected
+
+
 def test_the_papers_numbers_are_the_defaults_of_the_systems():
     systems = {"kubo": "damped_kubo", "vanderpol": "van_der_pol"}
     for name, make in STUDIES.items():

@@ -437,6 +437,16 @@ def test_a_run_says_that_it_compiles_and_with_what(terminal, at_once, monkeypatc
     assert f"({of['compile_seconds']:.3g} s of it to compile)" in repr(run)
 
 
+def test_what_earlier_calls_took_is_told_apart(tmp_path):
+    first, both = (
+        simulate(paths=64, t_end=t_end, checkpoint=tmp_path / "a.ckpt") for t_end in (1.0, 2.0)
+    )
+    assert "in earlier calls" not in repr(first)
+    earlier = both.provenance["earlier_seconds"]
+    assert 0 < earlier <= first.provenance["seconds"] and earlier < both.provenance["seconds"]
+    assert f"{earlier:.3g} s of it in earlier calls" in repr(both)
+
+
 def test_a_stopped_path_says_how_far_it_is(at_once, monkeypatch):
     monkeypatch.setattr(blocks, "LEG_SECONDS", 0.0)
     monkeypatch.setattr(blocks, "FIRST_LEG", 0)

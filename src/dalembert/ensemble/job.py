@@ -254,6 +254,7 @@ class Job:
             **self._team(),
             "seconds": seconds,
             "compile_seconds": compiling,
+            "earlier_seconds": done.seconds,
             "path_steps_per_second": path_steps / max(seconds - compiling, SHORTEST),
         }
         states = map(settings.system.shaped, done.kept or ())

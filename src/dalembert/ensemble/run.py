@@ -309,8 +309,10 @@ class Run(RunStatistics):
         for name, (statistic, data) in at_door("statistics", self.observed).items():
             rows.append((name, statistic.summary(statistic.result(data, self.t))))
         rate = of["path_steps_per_second"]
-        compiling = of.get("compile_seconds", 0.0)
-        apart = f" ({compiling:.3g} s of it to compile)" if compiling else ""
+        parts = {"to compile": "compile_seconds", "in earlier calls": "earlier_seconds"}
+        parts = {words: of[key] for words, key in parts.items() if of.get(key)}
+        shares = ", ".join(f"{x:.3g} s of it {words}" for words, x in parts.items())
+        apart = f" ({shares})" if shares else ""
         speed = f"{rate:.3g} path-steps/s on {of['device']}, {of['code']}"
         return title, [*rows, ("time", f"{of['seconds']:.3g} s{apart}, {speed}")]
 

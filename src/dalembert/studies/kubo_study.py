@@ -117,7 +117,7 @@ def _figures(numbers: Numbers, result: Result) -> list[Figure]:
                     Panel("t", "E(H)", [*lines(runs, shown), exact], ylim=(0.0, 3.0)),
                     Panel("t", "E(H) − exact", lines(runs, near, minus=energy), ylim=(-0.2, 0.2)),
                 ),
-                source=f"figure {number}",
+                source=numbers.printed(f"figure {number}"),
             )
         )
     return figures

@@ -153,7 +153,7 @@ def _figures(numbers: Numbers, result: Result) -> list[Figure]:
                 ylim=scale(0.0, 5.5),
             ),
         ),
-        source="figure 6",
+        source=numbers.printed("figure 6"),
     )
     late = t[t >= t[-1] / 2]
     close, densities = [], []
@@ -187,7 +187,7 @@ def _figures(numbers: Numbers, result: Result) -> list[Figure]:
                     Panel("x", "density", x_density, ylim=scale(0.4, 1.8)),
                     Panel("v", "density", v_density, ylim=scale(0.0, 0.6)),
                 ),
-                source=f"figure {8 + number}",
+                source=numbers.printed(f"figure {8 + number}"),
             )
         )
     near = Figure(
@@ -197,6 +197,6 @@ def _figures(numbers: Numbers, result: Result) -> list[Figure]:
         + numbers.printed(" Explicit methods at Δt = 0.15 are off this scale."),
         close,
         columns=2,
-        source="figure 7",
+        source=numbers.printed("figure 7"),
     )
     return [initial, whole, near, *densities]

@@ -99,7 +99,7 @@ def lorentz(size: str = "quick", *, nu: float = 0.005, E0: float = 3.0) -> Study
                 keep="all" if size == "quick" else "nothing",
             ),
         ),
-        _figures,
+        partial(_figures, numbers),
         partial(_claims, numbers),
         seed=seed,
         notes=numbers.notes(
@@ -129,7 +129,7 @@ def _is_as_easy(numbers: Numbers) -> bool:
     return numbers["nu"] <= 0.005 and 0 <= numbers["E0"] <= 3.0
 
 
-def _figures(result: Result) -> list[Figure]:
+def _figures(numbers: Numbers, result: Result) -> list[Figure]:
     figures = []
     strong, cases = result.part("one path"), result.cases("one path")
     if cases:
@@ -151,7 +151,7 @@ def _figures(result: Result) -> list[Figure]:
                         title="the Lagrange–d'Alembert methods alone",
                     ),
                 ),
-                source="figure 10",
+                source=numbers.printed("figure 10"),
             )
         )
     weak, cases = result.part("weak"), result.cases("weak")
@@ -172,7 +172,7 @@ def _figures(result: Result) -> list[Figure]:
                     Panel("t", "E(H)", [*lines(weak, cases), exact], ylim=(0.8, 1.2)),
                     Panel("t", "E(H) − E(H)(0)", drift, ylim=(-0.05, 0.05)),
                 ),
-                source="figure 11",
+                source=numbers.printed("figure 11"),
             )
         )
     return figures

@@ -105,7 +105,7 @@ def _figures(numbers: Numbers, result: Result) -> list[Figure]:
             "smaller."
         ),
         (Panel("t", "E(H)", [*lines(everything, first), *_reference(numbers, t)]),),
-        source="figure 3",
+        source=numbers.printed("figure 3"),
     )
     panels = []
     for part in STRUCTURED:
@@ -129,7 +129,7 @@ def _figures(numbers: Numbers, result: Result) -> list[Figure]:
         + numbers.printed(" Explicit methods at Δt = 0.2 are off this scale."),
         panels,
         columns=2,
-        source="figure 4",
+        source=numbers.printed("figure 4"),
     )
     return [whole, near]
 
