@@ -29,6 +29,7 @@ ENTRYWISE = {
     "where": lambda x: jnp.where(x > 0.0, x, 2.0 * x),
     "jitted": jax.jit(lambda x: 3.0 * x),
     "constant": lambda x: jnp.ones(12),
+    "the only row": lambda x: jax.lax.slice(x.reshape(1, 12), (0, 0), (1, 12)).reshape(12),
 }
 MIXED = {
     "reversed": lambda x: x[::-1],
@@ -37,6 +38,7 @@ MIXED = {
     "mean": lambda x: x - jnp.mean(x),
     "one for all": lambda x: x + x[0],
     "sorted": jnp.sort,
+    "half of it, twice": lambda x: jnp.concatenate([x[:6], x[:6]]),
     "loop": lambda x: jax.lax.fori_loop(0, 3, lambda i, y: y * y[0], x),
 }
 

@@ -35,9 +35,11 @@ from dalembert.systems.fput_system import (
 )
 from dalembert.systems.heat_chain_system import heat_chain_stationary, heat_current
 from dalembert.systems.lennard_jones_system import (
+    AT_A_TIME,
     _pair_energy,
     fcc_lattice,
     lennard_jones_energy,
+    lennard_jones_potential,
     lennard_jones_pressure,
     lennard_jones_sampler,
 )
@@ -377,6 +379,42 @@ def test_derivatives_of_the_fluid_are_those_of_its_energy():
     )
     assert np.allclose(*curved, rtol=1e-10, atol=1e-10)
     assert jax.vmap(given, (0, None))(jnp.stack([q, q]), params).shape == (2,)
+
+
+def test_large_fluids_are_looked_at_a_few_particles_at_a_time():
+    N, density, cutoff = 150, 0.3, 2.0
+    assert N > AT_A_TIME // N > N % (AT_A_TIME // N) > 0
+    params = lennard_jones(N, density, cutoff=cutoff).params
+    box, rng = np.cbrt(N / density), np.random.default_rng(5)
+    cells = np.stack(np.meshgrid(*3 * [np.arange(6)], indexing="ij"), -1).reshape(-1, 3)[:N]
+    q = jnp.asarray(cells * box / 6 + rng.normal(0, 0.05, (N, 3)))
+    first, second = np.triu_indices(N, 1)
+
+    def plain(q):
+        apart = q[first] - q[second]
+        square = jnp.sum((apart - box * jnp.round(apart / box)) ** 2, axis=1)
+        sixth = square**-3
+        energies = 4 * (sixth**2 - sixth) - 4 * (cutoff**-12.0 - cutoff**-6.0)
+        return jnp.sum(jnp.where(square < cutoff**2, energies, 0.0))
+
+    def given(q):
+        return lennard_jones_potential(q, params)
+
+    along = jnp.asarray(rng.normal(size=q.shape))
+
+    def forwards(f, q):
+        return jax.jvp(jax.grad(f), (q,), (along,))[1]
+
+    def backwards(f, q):
+        return jax.grad(lambda q: jnp.sum(jax.grad(f)(q) * along))(q)
+
+    for derivative in (lambda f, q: f(q), lambda f, q: jax.grad(f)(q), forwards, backwards):
+        found, expected = (jax.jit(partial(derivative, f))(q) for f in (given, plain))
+        assert np.allclose(found, expected, rtol=1e-11, atol=1e-11 * np.max(np.abs(expected)))
+    if jax.default_backend() == "cpu":
+        z = jax.ShapeDtypeStruct((600, 3), np.float64)
+        code = jax.jit(jax.grad(lambda q: lennard_jones_potential(q, params))).lower(z).compile()
+        assert code.memory_analysis().temp_size_in_bytes < 8 * 600**2
 
 
 def test_images_do_not_matter_and_energy_is_continuous_at_the_cutoff():

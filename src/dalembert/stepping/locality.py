@@ -57,7 +57,7 @@ def _keeps_places(eqn: Any, given: list[bool]) -> bool:
     name, size = name_of(eqn), eqn.outvars[0].aval.size
     if name in RESHAPING:
         return eqn.params.get("dimensions") is None or name == "squeeze"
-    if name == "broadcast_in_dim":
+    if name in ("broadcast_in_dim", "slice"):
         return eqn.invars[0].aval.size == size
     # What depends on x has an entry for every result; other operands may be single numbers.
     form = facts(eqn).scalar.split()[:1]

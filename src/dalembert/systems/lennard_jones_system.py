@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
 from dalembert.spelling import says_its_words
@@ -23,34 +24,55 @@ __all__ = [
 ]
 
 
-class _Pairs(NamedTuple):
-    """Every ordered pair of particles: arrays of shape (N, N), and their distance per axis."""
+AT_A_TIME = 2**13
+"""Pairs that a CPU looks at together: what is computed of them stays in its cache."""
+
+
+class _Seen(NamedTuple):
+    """One particle and all: arrays of shape (N,), and their distance per axis."""
 
     separations: tuple[Any, Any, Any]
     square: Any
     sixth: Any
     near: Any
 
+    def sum(self, values: Any) -> Any:
+        """Of those near enough to act on the particle."""
+        return jnp.sum(jnp.where(self.near, values, 0.0))
 
-def _pairs(q: Any, params: Params) -> _Pairs:
-    """Distances to the nearest images, and (σ/r)⁶; 1 where there is no interaction.
 
-    The axes are arrays of their own, which XLA fuses with what is done with them: nothing of
-    shape (N, N, 3) is stored.
-    """
+def _seen(x: Any, number: Any, q: Any, params: Params) -> _Seen:
+    """Distances to the nearest images, and (σ/r)⁶; 1 where there is no interaction."""
     box = _box(q, params)
+    # One division for all pairs.
+    boxes = 1 / box
 
-    def along(x: Any) -> Any:
-        apart = x[:, None] - x[None, :]
-        return apart - box * jnp.round(apart / box)
+    def along(axis: int) -> Any:
+        apart = x[axis] - q[:, axis]
+        return apart - box * jnp.round(apart * boxes)
 
-    dx, dy, dz = (along(q[:, axis]) for axis in range(3))
-    square, i = dx**2 + dy**2 + dz**2, jnp.arange(len(q))
+    dx, dy, dz = map(along, range(3))
+    square = dx**2 + dy**2 + dz**2
     reach = params["cutoff"] * params["sigma"]
-    near = (square < reach**2) & (i[:, None] != i[None, :])
+    near = (square < reach**2) & (jnp.arange(len(q)) != number)
     # No particle sees itself: without the 1 the derivatives of what is not used were NaN.
     square = jnp.where(near, square, 1.0)
-    return _Pairs((dx, dy, dz), square, (params["sigma"] ** 2 / square) ** 3, near)
+    return _Seen((dx, dy, dz), square, (params["sigma"] ** 2 / square) ** 3, near)
+
+
+def _of_each(fun: Callable[[_Seen], Any], q: Any, params: Params) -> Any:
+    """A function of what a particle sees, for all particles: on a CPU for a few at a time.
+
+    So nothing of shape (N, N) is stored there. On a GPU a loop would take longer.
+    """
+    particles, few = (q, jnp.arange(len(q))), max(AT_A_TIME // len(q), 1)
+
+    def one(particle: tuple[Any, Any]) -> Any:
+        return fun(_seen(*particle, q, params))
+
+    if len(q) <= few or jax.default_backend() != "cpu":
+        return jax.vmap(one)(particles)
+    return lax.map(one, particles, batch_size=few)
 
 
 def _box(q: Any, params: Params) -> Any:
@@ -63,25 +85,30 @@ def _depth(q: Any, params: Params) -> Any:
     return jnp.where(fits, params["epsilon"], jnp.nan)
 
 
-def _sum(pairs: _Pairs, values: Any, axis: int | None = None) -> Any:
-    return jnp.sum(jnp.where(pairs.near, values, 0.0), axis=axis)
-
-
+@jax.jit
 def _pair_energy(q: Any, params: Params, shift: Any) -> Any:
-    pairs = _pairs(q, params)
-    u = 4 * _depth(q, params) * (pairs.sixth**2 - pairs.sixth)
-    return _sum(pairs, u - shift) / 2
+    depth = _depth(q, params)
+
+    def energy(seen: _Seen) -> Any:
+        return seen.sum(4 * depth * (seen.sixth**2 - seen.sixth) - shift)
+
+    return jnp.sum(_of_each(energy, q, params)) / 2
 
 
-def _over_r(pairs: _Pairs, depth: Any) -> Any:
+def _over_r(seen: _Seen, depth: Any) -> Any:
     """u'(r)/r of every pair."""
-    return -24 * depth * (2 * pairs.sixth**2 - pairs.sixth) / pairs.square
+    return -24 * depth * (2 * seen.sixth**2 - seen.sixth) / seen.square
 
 
+@jax.jit
 def _gradient(q: Any, params: Params) -> Any:
-    pairs = _pairs(q, params)
-    over_r = _over_r(pairs, _depth(q, params))
-    return jnp.stack([_sum(pairs, over_r * d, axis=1) for d in pairs.separations], axis=1)
+    depth = _depth(q, params)
+
+    def slope(seen: _Seen) -> Any:
+        over_r = _over_r(seen, depth)
+        return jnp.stack([seen.sum(over_r * d) for d in seen.separations])
+
+    return _of_each(slope, q, params)
 
 
 def _shift(params: Params) -> Any:
@@ -206,8 +233,12 @@ def lennard_jones_pressure(q: Any, p: Any, params: Params) -> Any:
     cut-off adds, (2π/3) ρ² r_c³ u(r_c) g(r_c), is not in it: ours does not jump. In NIST's liquid
     that would be −0.19 of 0.24, so that it is not in NIST's pressures either.
     """
-    pairs, third = _pairs(q, params), params["cutoff"] ** -3.0
-    virial = -_sum(pairs, _over_r(pairs, _depth(q, params)) * pairs.square) / 2
+    depth, third = _depth(q, params), params["cutoff"] ** -3.0
+
+    def moment(seen: _Seen) -> Any:
+        return seen.sum(_over_r(seen, depth) * seen.square)
+
+    virial = -jnp.sum(_of_each(moment, q, params)) / 2
     kinetic = jnp.sum(p**2) / params["mass"]
     volume = 16 * jnp.pi / 3 * params["density"] ** 2 * params["sigma"] ** 3
     tail = volume * params["epsilon"] * (2 * third**3 / 3 - third)
