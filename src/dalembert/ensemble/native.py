@@ -7,6 +7,7 @@ XLA writes every intermediate result of a step to memory, and computes many of t
 
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from dalembert.stepping.expressions import vector
 from dalembert.stepping.residuals import tolerance
 from dalembert.stepping.scalarise import NotScalarError
 from dalembert.stepping.stepper import Stepper
+from dalembert.stepping.wider import wider
 
 WORD, LONG, POINTER = ir.IntType(32), ir.IntType(64), ir.PointerType()
 REGISTERS = {1: 4, 2: 2}
@@ -348,15 +350,15 @@ def _machine() -> Any:
 
 def vector_march(steps: Steps) -> OnBlock:
     """Vector code for the blocks of a run; RefusedError if something has no such form."""
-    fast = steps.fast
-    if not fast.is_scalar:
-        raise RefusedError(steps.stepper.notice)
-    try:
-        march = compile_march(
-            fast, steps.needs, steps.fast_noise, types_told(steps), min(steps.paths, WIDEST)
-        )
-    except (NotScalarError, NoVectorFormError) as error:
-        raise RefusedError(f"no vector form for {error}") from None
+    stepper = steps.stepper if steps.is_spread else wider(steps.stepper)
+    if not stepper.is_scalar:
+        raise RefusedError(stepper.notice)
+    fast = replace(steps, stepper=stepper).fast
+    march = _march_or_reason(
+        fast, steps.needs, steps.fast_noise, types_told(steps), min(steps.paths, WIDEST)
+    )
+    if isinstance(march, str):
+        raise RefusedError(march)
     accept = _accepting(steps.stepper)
 
     def on_block(block: Block) -> March:
@@ -365,8 +367,8 @@ def vector_march(steps: Steps) -> OnBlock:
         run = march.on(told.path, np.asarray(told.seed), flat((told.dt, told.params)), real)
 
         def take(state: PathState, first: int, count: int) -> tuple[PathState, Any]:
-            now = jax.tree.map(np.array, _moving(state))
-            all_fine = run(jax.tree.leaves(now), first, count)
+            now, rows = _moving(state)
+            all_fine = run(rows, first, count)
             if all_fine and not np.any(np.asarray(state.status) != Status.FINE):
                 return state._replace(**now._asdict()), None
             truncated = now.truncated - np.asarray(state.truncated)
@@ -384,9 +386,16 @@ def _accepting(stepper: Stepper) -> Callable[..., tuple[PathState, Any]]:
     return jax.jit(partial(accepted, stepper))
 
 
-def _moving(state: PathState) -> Moving:
-    """What vector code changes in place."""
-    return Moving(state.q, state.p, state.residual, state.truncated, state.iterations)
+def _moving(state: PathState) -> tuple[Moving, list[np.ndarray]]:
+    """A copy of what a march changes, and the rows of numbers in it that vector code changes.
+
+    Arrays of states, shape (paths, dim), are views of their rows.
+    """
+    moving = Moving(state.q, state.p, state.residual, state.truncated, state.iterations)
+    leaves, tree = jax.tree.flatten(moving)
+    columns = [np.array(np.transpose(x), order="C") for x in leaves]
+    rows = [row for x in columns for row in np.atleast_2d(x)]
+    return jax.tree.unflatten(tree, [x.T for x in columns]), rows
 
 
 def types_of(params: Any, stepper: Fast) -> Any:
@@ -398,6 +407,17 @@ def types_of(params: Any, stepper: Fast) -> Any:
         return jax.ShapeDtypeStruct(np.shape(x), stepper.dtype if is_float else dtype)
 
     return jax.tree.map(of, params)
+
+
+@kept
+def _march_or_reason(
+    stepper: Fast, needs: frozenset[str], noise: Noise, params: Any, paths: int
+) -> NativeMarch | str:
+    """Compiled steps, or why there are none."""
+    try:
+        return compile_march(stepper, needs, noise, params, paths)
+    except (NotScalarError, NoVectorFormError) as error:
+        return f"no vector form for {error}"
 
 
 @kept
