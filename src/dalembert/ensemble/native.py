@@ -17,7 +17,7 @@ from llvmlite import binding, ir
 
 from dalembert.caches import kept
 from dalembert.ensemble.engines import March, OnBlock, RefusedError, Steps
-from dalembert.ensemble.lanes import Lanes, NoVectorFormError, element_type
+from dalembert.ensemble.lanes import Lanes, NoVectorFormError, choose, element_type, loop
 from dalembert.ensemble.march import Block, Fast, Moving, PathState, Status, accepted
 from dalembert.ensemble.one_path import draw_scalars, is_unrolled, step_scalars
 from dalembert.noise import Noise
@@ -213,7 +213,7 @@ def walk_of_lanes(
             if not code.is_unrolled:
                 return some(now)
             is_whole = b.icmp_unsigned("==", b.sub(to, from_here), WORD(together))
-            return _choose(b, is_whole, whole, some, now)
+            return choose(b, is_whole, whole, some, now)
 
         last = b.udiv(b.add(end, WORD(together - 1)), WORD(together))
         return loop(b, b.udiv(first, WORD(together)), last, start, group)
@@ -229,57 +229,6 @@ def is_fine(lanes: Lanes, done: list[Any]) -> Any:
     is_finite = b.fcmp_ordered("<", size, lanes.constant(np.inf, dtype))
     limit = lanes.constant(tolerance(dtype), dtype)
     return b.and_(is_finite, b.fcmp_ordered("<=", residual, limit))
-
-
-def loop(
-    b: ir.IRBuilder,
-    begin: Any,
-    end: Any,
-    start: Sequence[Any],
-    body: Callable[[Any, list[Any]], list[Any]],
-) -> list[Any]:
-    """for i in range(begin, end): values = body(i, values)"""
-    before = b.block
-    head, inside, after = (b.append_basic_block(name) for name in ("head", "inside", "after"))
-    b.branch(head)
-    b.position_at_end(head)
-    i = b.phi(begin.type)
-    i.add_incoming(begin, before)
-    values = [b.phi(x.type) for x in start]
-    for phi, x in zip(values, start, strict=True):
-        phi.add_incoming(x, before)
-    b.cbranch(b.icmp_unsigned("<", i, end), inside, after)
-    b.position_at_end(inside)
-    new = body(i, list(values))
-    for phi, x in zip(values, new, strict=True):
-        phi.add_incoming(x, b.block)
-    i.add_incoming(b.add(i, begin.type(1)), b.block)
-    b.branch(head)
-    b.position_at_end(after)
-    return list(values)
-
-
-def _choose(
-    b: ir.IRBuilder,
-    condition: Any,
-    yes: Callable[[list[Any]], list[Any]],
-    no: Callable[[list[Any]], list[Any]],
-    values: list[Any],
-) -> list[Any]:
-    """yes(values) if condition else no(values)"""
-    ways, after = [b.append_basic_block(name) for name in ("yes", "no")], b.append_basic_block()
-    b.cbranch(condition, *ways)
-    results = []
-    for block, way in zip(ways, (yes, no), strict=True):
-        b.position_at_end(block)
-        results.append((way(values), b.block))
-        b.branch(after)
-    b.position_at_end(after)
-    chosen = [b.phi(x.type) for x in values]
-    for new, block in results:
-        for phi, x in zip(chosen, new, strict=True):
-            phi.add_incoming(x, block)
-    return chosen
 
 
 class NativeMarch:

@@ -17,7 +17,7 @@ import numpy as np
 from dalembert.caches import kept
 from dalembert.ensemble.engines import Steps
 from dalembert.ensemble.kernel import Kernel, Saves
-from dalembert.ensemble.lanes import NoVectorFormError
+from dalembert.ensemble.lanes import NoVectorFormError, loop
 from dalembert.ensemble.march import Block, Fast, PathState, Status
 from dalembert.ensemble.native import (
     LONG,
@@ -29,7 +29,6 @@ from dalembert.ensemble.native import (
     element,
     flat,
     is_fine,
-    loop,
     machine_code,
     path_code,
     shared_numbers,
