@@ -412,7 +412,7 @@ def test_rounds_of_a_known_number_of_steps_are_the_same_steps(name):
     options = dict(dt=dt, t_end=75 * dt, save_every=75, paths=paths, keep="final", progress=False)
     usual, ours, other = (
         da.simulate(chain, method, start, engine=engine, seed=seed, **options)
-        for engine, seed in ((None, 0), (Rounds(), 0), (Rounds(), 1))
+        for engine, seed in (("arrays (XLA)", 0), (Rounds(), 0), (Rounds(), 1))
     )
     assert ours.provenance["code"] == "rounds" != usual.provenance["code"]
     np.testing.assert_allclose(ours.p, usual.p, rtol=1e-11, atol=1e-11)
@@ -431,6 +431,7 @@ def test_what_sweeps_do_not_solve_is_compiled_when_it_is_needed(monkeypatch):
     chain = da.systems.fput(10, gamma=1.0, temperature=0.5)
     q = np.tile(np.linspace(-1, 1, 10), (3, 1))
     options = dict(dt=0.1, t_end=2.0, paths=3, save_every=20, keep="final", progress=False)
+    options["engine"] = "arrays (XLA)"
     usual = da.simulate(chain, da.midpoint(), (q, 0 * q), **options)
     assert not made
     q[1] *= 40

@@ -11,6 +11,7 @@ from jax import lax
 import dalembert as da
 from dalembert import elementary
 from dalembert.stepping.stepper import make_stepper
+from dalembert.stepping.wider import wider
 
 pytest.importorskip("llvmlite")
 
@@ -330,6 +331,93 @@ def test_without_llvmlite_or_a_vector_form_xla_takes_the_steps(monkeypatch):
     run = simulate("midpoint")
     assert run.provenance["code"] == "XLA"
     assert "llvmlite" in run.provenance["refused_engines"]["vector code (LLVM)"]
+
+
+# --- somewhat larger systems, whose steps are on arrays for all other engines --------------------
+
+
+def chain(dim, **more):
+    return da.systems.fput(dim, gamma=1.0, temperature=0.5, **more)
+
+
+def shaken(q, p, t):
+    return p @ p / 2 + jnp.sum(q**4) / 4 - jnp.sum(q) * jnp.cos(t)
+
+
+WIDE = {
+    "midpoint": (chain(16), da.midpoint()),
+    "baoab": (chain(16), da.baoab()),
+    "stormer_verlet": (chain(9), da.stormer_verlet()),
+    "particles": (
+        da.System(
+            H=lambda q, p: jnp.sum(p**2) / 2 + jnp.sum(q[1:] * q[:-1]) / 4 + jnp.sum(q**4) / 4,
+            f=lambda q, p, w: 0.3 * w * q,
+            dim=(5, 3),
+            noises=(5, 3),
+        ),
+        da.midpoint(),
+    ),
+    "driven": (da.System(shaken, F=lambda q, p, t: -p, dim=10, time=True), da.midpoint()),
+}
+
+
+def wide_run(name, **more):
+    system, method = WIDE[name]
+    start = np.reshape(np.linspace(-1, 1, system.dim), system.shape)
+    options = dict(dt=0.05, t_end=1.0, paths=37, save_every=20, keep="final", progress=False)
+    return da.simulate(system, method, (start, 0 * start), **options | more)
+
+
+@pytest.mark.parametrize("name", tiered(WIDE, fast=["midpoint", "driven"]))
+def test_systems_of_up_to_sixteen_degrees_of_freedom_are_written_out_for_vector_code(name):
+    ours, cut, arrays = (
+        wide_run(name, **more) for more in ({}, {"save_every": 3}, {"engine": "arrays (XLA)"})
+    )
+    assert ours.provenance["code"] == "vector code (LLVM)"
+    np.testing.assert_allclose(ours.q, arrays.q, rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(ours.p, arrays.p, rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(ours.mean["energy"], arrays.mean["energy"], rtol=1e-11)
+    assert ours.residual < 1e-14 and (ours.residual > 0) == (arrays.residual > 0)
+    assert np.array_equal(ours.q, cut.q) and np.array_equal(ours.p, cut.p)
+
+
+@pytest.mark.slow
+def test_a_path_that_is_hard_for_vector_code_is_taken_again_on_arrays():
+    system = chain(10)
+    q = np.tile(np.linspace(-1, 1, 10), (5, 1))
+    options = dict(dt=0.1, t_end=2.0, paths=5, save_every=20, keep="final", progress=False)
+    fine = da.simulate(system, da.midpoint(), (q, 0 * q), **options)
+    q[1] *= 300
+    ours = da.simulate(system, da.midpoint(), (q, 0 * q), **options)
+    assert ours.provenance["code"] == "vector code (LLVM)"
+    assert ours.failed == 0 and ours.iterations > fine.iterations and ours.residual < 1e-13
+    np.testing.assert_array_equal(ours.q[[0, 2, 3, 4]], fine.q[[0, 2, 3, 4]])
+
+
+def crowd(q):
+    """Everybody repels everybody else."""
+    return jnp.sum(q**2) / 2 + jnp.sum(jnp.exp(-((q[:, None] - q[None]) ** 2))) / 4
+
+
+TOO_LARGE = {
+    "17 components are too many": chain(17),
+    "more operations than it is worth": da.systems.langevin(crowd, dim=16),
+}
+
+
+@pytest.mark.parametrize("reason", TOO_LARGE)
+def test_larger_systems_stay_on_arrays(reason):
+    with jax.enable_x64(True):
+        stepper = make_stepper(TOO_LARGE[reason], da.midpoint(), np.float64)
+    found = wider(stepper)
+    assert not found.is_scalar and reason in found.notice
+    assert wider(stepper) is found
+
+
+def test_explain_says_what_is_written_out_for_vector_code_alone():
+    text = da.explain(chain(9), da.baoab())
+    assert "engine on this machine: vector code (LLVM), written out for it alone" in text
+    assert "alone" not in da.explain(chain(3), da.baoab())
 
 
 def test_recorded_noise_is_taken_by_xla():

@@ -67,6 +67,7 @@ class Steps:
         needs: increments that the method reads.
         paths: paths of a block.
         backend: JAX's name of the kind of device.
+        is_spread: whether a state lies on several devices.
     """
 
     stepper: Stepper
@@ -76,6 +77,7 @@ class Steps:
     needs: frozenset[str]
     paths: int
     backend: str
+    is_spread: bool = False
 
     @property
     def fast(self) -> Fast:

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from dalembert.ensemble.engines import ENGINES, Steps, choose_engine
+from dalembert.ensemble.engines import ENGINES, Steps, VectorCode, choose_engine
 from dalembert.methods import Method
 from dalembert.noise import usual_noise
 from dalembert.precision import cast
@@ -35,6 +35,8 @@ def explain(system: System, method: Method) -> str:
             Steps(stepper, noise, system.params, maps, needs, USUAL_PATHS, backend), ENGINES
         )
     by_maps = ", as three matrices" if maps is not None else ""
-    lines = [describe(stepper), f"  engine on this machine: {choice.name}{by_maps}"]
+    is_wide = choice.name == VectorCode.name and not stepper.is_scalar
+    how = ", written out for it alone" if is_wide else by_maps
+    lines = [describe(stepper), f"  engine on this machine: {choice.name}{how}"]
     lines += [f"    not {name}: {reason}" for name, reason in choice.refused.items()]
     return "\n".join(lines)

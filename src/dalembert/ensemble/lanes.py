@@ -141,6 +141,57 @@ class Lanes:
         return module.globals[name]
 
 
+def loop(
+    b: ir.IRBuilder,
+    begin: Any,
+    end: Any,
+    start: Sequence[Any],
+    body: Callable[[Any, list[Any]], list[Any]],
+) -> list[Any]:
+    """for i in range(begin, end): values = body(i, values)"""
+    before = b.block
+    head, inside, after = (b.append_basic_block(name) for name in ("head", "inside", "after"))
+    b.branch(head)
+    b.position_at_end(head)
+    i = b.phi(begin.type)
+    i.add_incoming(begin, before)
+    values = [b.phi(x.type) for x in start]
+    for phi, x in zip(values, start, strict=True):
+        phi.add_incoming(x, before)
+    b.cbranch(b.icmp_unsigned("<", i, end), inside, after)
+    b.position_at_end(inside)
+    new = body(i, list(values))
+    for phi, x in zip(values, new, strict=True):
+        phi.add_incoming(x, b.block)
+    i.add_incoming(b.add(i, begin.type(1)), b.block)
+    b.branch(head)
+    b.position_at_end(after)
+    return list(values)
+
+
+def choose(
+    b: ir.IRBuilder,
+    condition: Any,
+    yes: Callable[[list[Any]], list[Any]],
+    no: Callable[[list[Any]], list[Any]],
+    values: list[Any],
+) -> list[Any]:
+    """yes(values) if condition else no(values)"""
+    ways, after = [b.append_basic_block(name) for name in ("yes", "no")], b.append_basic_block()
+    b.cbranch(condition, *ways)
+    results = []
+    for block, way in zip(ways, (yes, no), strict=True):
+        b.position_at_end(block)
+        results.append((way(values), b.block))
+        b.branch(after)
+    b.position_at_end(after)
+    chosen = [b.phi(x.type) for x in values]
+    for new, block in results:
+        for phi, x in zip(chosen, new, strict=True):
+            phi.add_incoming(x, block)
+    return chosen
+
+
 def _is_float(kind: Any) -> bool:
     return np.issubdtype(kind, np.floating)
 

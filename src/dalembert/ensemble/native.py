@@ -6,26 +6,35 @@ XLA writes every intermediate result of a step to memory, and computes many of t
 """
 
 import ctypes
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from llvmlite import binding, ir
+from llvmlite import binding
 
 from dalembert.caches import kept
 from dalembert.ensemble.engines import March, OnBlock, RefusedError, Steps
-from dalembert.ensemble.lanes import Lanes, NoVectorFormError, element_type
+from dalembert.ensemble.lanes import Lanes, NoVectorFormError, choose, loop
 from dalembert.ensemble.march import Block, Fast, Moving, PathState, Status, accepted
+from dalembert.ensemble.native_entry import (
+    LONG,
+    WORD,
+    MarchEntry,
+    addresses,
+    element,
+    shared_numbers,
+)
 from dalembert.ensemble.one_path import draw_scalars, is_unrolled, step_scalars
 from dalembert.noise import Noise
 from dalembert.stepping.expressions import vector
 from dalembert.stepping.residuals import tolerance
 from dalembert.stepping.scalarise import NotScalarError
 from dalembert.stepping.stepper import Stepper
+from dalembert.stepping.wider import wider
 
-WORD, LONG, POINTER = ir.IntType(32), ir.IntType(64), ir.PointerType()
 REGISTERS = {1: 4, 2: 2}
 """Vector registers for one number of many paths, by degrees of freedom: independent ones hide how
 long an operation takes, but a step in more dimensions has none to spare."""
@@ -85,7 +94,7 @@ def write_march(code: PathCode, width: int) -> str:
     It returns the number of tiles in which a path is not finite or has not solved its equations.
     """
     types = [np.dtype(np.uint32)] * 2 + code.shared
-    entry = Entry(width, 2 + len(code.state), types, [LONG, WORD, WORD])
+    entry = MarchEntry(width, 2 + len(code.state), types, [LONG, WORD, WORD])
     (tiles, first, end), lanes, b = entry.rest, entry.lanes, entry.lanes.builder
     walk = walk_of_lanes(lanes, code, entry.shared, first, end)
 
@@ -108,55 +117,6 @@ def write_march(code: PathCode, width: int) -> str:
 
     b.ret(loop(b, LONG(0), tiles, [LONG(0)], tile)[0])
     return str(entry)
-
-
-class Entry:
-    """How a function `march` of arrays and of numbers that all lanes share begins.
-
-    Attributes:
-        lanes: what writes into it.
-        arrays: pointers to the arrays.
-        shared: the shared numbers, in all lanes.
-        rest: the other arguments.
-    """
-
-    def __init__(
-        self, width: int, arrays: int, shared: Sequence[np.dtype], rest: Sequence[ir.Type]
-    ) -> None:
-        self._module = ir.Module("dalembert")
-        kind = ir.FunctionType(LONG, [POINTER, POINTER, *rest])
-        function = ir.Function(self._module, kind, "march")
-        b = ir.IRBuilder(function.append_basic_block("entry"))
-        first, numbers, *self.rest = function.args
-        self.lanes = Lanes(b, width)
-        spots = [b.gep(first, [WORD(i)], source_etype=POINTER) for i in range(arrays)]
-        self.arrays = [b.load(spot, typ=POINTER) for spot in spots]
-        spots = [element(b, numbers, WORD(i), np.uint64) for i in range(len(shared))]
-        self.shared = [
-            self.lanes.spread(b.load(spot, typ=element_type(dtype)))
-            for spot, dtype in zip(spots, shared, strict=True)
-        ]
-
-    def __str__(self) -> str:
-        return str(self._module)
-
-
-def element(b: ir.IRBuilder, pointer: Any, index: Any, dtype: Any) -> Any:
-    """Where an element of an array is."""
-    return b.gep(pointer, [index], source_etype=element_type(dtype))
-
-
-def shared_numbers(numbers: Iterable[Any], types: Sequence[np.dtype]) -> np.ndarray:
-    """Numbers that all lanes share, as `Entry` reads them."""
-    words = np.zeros(max(len(types), 1), np.uint64)
-    for i, (x, dtype) in enumerate(zip(numbers, types, strict=True)):
-        words[i : i + 1].view(dtype)[0] = x
-    return words
-
-
-def addresses(arrays: Sequence[np.ndarray]) -> Any:
-    """Pointers to arrays, as `Entry` reads them."""
-    return (ctypes.c_void_p * len(arrays))(*(x.ctypes.data for x in arrays))
 
 
 def flat(trees: Any) -> list[Any]:
@@ -211,7 +171,7 @@ def walk_of_lanes(
             if not code.is_unrolled:
                 return some(now)
             is_whole = b.icmp_unsigned("==", b.sub(to, from_here), WORD(together))
-            return _choose(b, is_whole, whole, some, now)
+            return choose(b, is_whole, whole, some, now)
 
         last = b.udiv(b.add(end, WORD(together - 1)), WORD(together))
         return loop(b, b.udiv(first, WORD(together)), last, start, group)
@@ -227,57 +187,6 @@ def is_fine(lanes: Lanes, done: list[Any]) -> Any:
     is_finite = b.fcmp_ordered("<", size, lanes.constant(np.inf, dtype))
     limit = lanes.constant(tolerance(dtype), dtype)
     return b.and_(is_finite, b.fcmp_ordered("<=", residual, limit))
-
-
-def loop(
-    b: ir.IRBuilder,
-    begin: Any,
-    end: Any,
-    start: Sequence[Any],
-    body: Callable[[Any, list[Any]], list[Any]],
-) -> list[Any]:
-    """for i in range(begin, end): values = body(i, values)"""
-    before = b.block
-    head, inside, after = (b.append_basic_block(name) for name in ("head", "inside", "after"))
-    b.branch(head)
-    b.position_at_end(head)
-    i = b.phi(begin.type)
-    i.add_incoming(begin, before)
-    values = [b.phi(x.type) for x in start]
-    for phi, x in zip(values, start, strict=True):
-        phi.add_incoming(x, before)
-    b.cbranch(b.icmp_unsigned("<", i, end), inside, after)
-    b.position_at_end(inside)
-    new = body(i, list(values))
-    for phi, x in zip(values, new, strict=True):
-        phi.add_incoming(x, b.block)
-    i.add_incoming(b.add(i, begin.type(1)), b.block)
-    b.branch(head)
-    b.position_at_end(after)
-    return list(values)
-
-
-def _choose(
-    b: ir.IRBuilder,
-    condition: Any,
-    yes: Callable[[list[Any]], list[Any]],
-    no: Callable[[list[Any]], list[Any]],
-    values: list[Any],
-) -> list[Any]:
-    """yes(values) if condition else no(values)"""
-    ways, after = [b.append_basic_block(name) for name in ("yes", "no")], b.append_basic_block()
-    b.cbranch(condition, *ways)
-    results = []
-    for block, way in zip(ways, (yes, no), strict=True):
-        b.position_at_end(block)
-        results.append((way(values), b.block))
-        b.branch(after)
-    b.position_at_end(after)
-    chosen = [b.phi(x.type) for x in values]
-    for new, block in results:
-        for phi, x in zip(chosen, new, strict=True):
-            phi.add_incoming(x, block)
-    return chosen
 
 
 class NativeMarch:
@@ -348,15 +257,15 @@ def _machine() -> Any:
 
 def vector_march(steps: Steps) -> OnBlock:
     """Vector code for the blocks of a run; RefusedError if something has no such form."""
-    fast = steps.fast
-    if not fast.is_scalar:
-        raise RefusedError(steps.stepper.notice)
-    try:
-        march = compile_march(
-            fast, steps.needs, steps.fast_noise, types_told(steps), min(steps.paths, WIDEST)
-        )
-    except (NotScalarError, NoVectorFormError) as error:
-        raise RefusedError(f"no vector form for {error}") from None
+    stepper = steps.stepper if steps.is_spread else wider(steps.stepper)
+    if not stepper.is_scalar:
+        raise RefusedError(stepper.notice)
+    fast = replace(steps, stepper=stepper).fast
+    march = _march_or_reason(
+        fast, steps.needs, steps.fast_noise, types_told(steps), min(steps.paths, WIDEST)
+    )
+    if isinstance(march, str):
+        raise RefusedError(march)
     accept = _accepting(steps.stepper)
 
     def on_block(block: Block) -> March:
@@ -365,8 +274,8 @@ def vector_march(steps: Steps) -> OnBlock:
         run = march.on(told.path, np.asarray(told.seed), flat((told.dt, told.params)), real)
 
         def take(state: PathState, first: int, count: int) -> tuple[PathState, Any]:
-            now = jax.tree.map(np.array, _moving(state))
-            all_fine = run(jax.tree.leaves(now), first, count)
+            now, rows = _moving(state)
+            all_fine = run(rows, first, count)
             if all_fine and not np.any(np.asarray(state.status) != Status.FINE):
                 return state._replace(**now._asdict()), None
             truncated = now.truncated - np.asarray(state.truncated)
@@ -384,9 +293,16 @@ def _accepting(stepper: Stepper) -> Callable[..., tuple[PathState, Any]]:
     return jax.jit(partial(accepted, stepper))
 
 
-def _moving(state: PathState) -> Moving:
-    """What vector code changes in place."""
-    return Moving(state.q, state.p, state.residual, state.truncated, state.iterations)
+def _moving(state: PathState) -> tuple[Moving, list[np.ndarray]]:
+    """A copy of what a march changes, and the rows of numbers in it that vector code changes.
+
+    Arrays of states, shape (paths, dim), are views of their rows.
+    """
+    moving = Moving(state.q, state.p, state.residual, state.truncated, state.iterations)
+    leaves, tree = jax.tree.flatten(moving)
+    columns = [np.array(np.transpose(x), order="C") for x in leaves]
+    rows = [row for x in columns for row in np.atleast_2d(x)]
+    return jax.tree.unflatten(tree, [x.T for x in columns]), rows
 
 
 def types_of(params: Any, stepper: Fast) -> Any:
@@ -398,6 +314,17 @@ def types_of(params: Any, stepper: Fast) -> Any:
         return jax.ShapeDtypeStruct(np.shape(x), stepper.dtype if is_float else dtype)
 
     return jax.tree.map(of, params)
+
+
+@kept
+def _march_or_reason(
+    stepper: Fast, needs: frozenset[str], noise: Noise, params: Any, paths: int
+) -> NativeMarch | str:
+    """Compiled steps, or why there are none."""
+    try:
+        return compile_march(stepper, needs, noise, params, paths)
+    except (NotScalarError, NoVectorFormError) as error:
+        return f"no vector form for {error}"
 
 
 @kept

@@ -17,26 +17,27 @@ import numpy as np
 from dalembert.caches import kept
 from dalembert.ensemble.engines import Steps
 from dalembert.ensemble.kernel import Kernel, Saves
-from dalembert.ensemble.lanes import NoVectorFormError
+from dalembert.ensemble.lanes import NoVectorFormError, loop
 from dalembert.ensemble.march import Block, Fast, PathState, Status
 from dalembert.ensemble.native import (
-    LONG,
     WIDEST,
-    WORD,
-    Entry,
     PathCode,
-    addresses,
-    element,
     flat,
     is_fine,
-    loop,
     machine_code,
     path_code,
-    shared_numbers,
     types_of,
     types_told,
     vector_width,
     walk_of_lanes,
+)
+from dalembert.ensemble.native_entry import (
+    LONG,
+    WORD,
+    MarchEntry,
+    addresses,
+    element,
+    shared_numbers,
 )
 from dalembert.noise import Noise
 from dalembert.statistics import Mean
@@ -52,7 +53,7 @@ MOST_NUMBERS = 256
 _rooms = threading.local()
 
 
-class Ends(NamedTuple):
+class BlockEnds(NamedTuple):
     """What a block of paths has come to, all of which are fine: means, and what steps report."""
 
     data: dict[str, Data]
@@ -95,7 +96,7 @@ class MeansAtEnd:
 
     def run(
         self, block: Block, q: np.ndarray, p: np.ndarray, first: int, real: int, steps: int
-    ) -> Ends | None:
+    ) -> BlockEnds | None:
         """Paths with consecutive numbers from their start to their end; None if one fails.
 
         Args:
@@ -111,7 +112,7 @@ class MeansAtEnd:
             return None
         residual, truncated, iterations = report
         ends = int(np.sum(truncated)), float(np.max(residual)), int(np.max(iterations))
-        return Ends(_means(self._observing, found), *ends)
+        return BlockEnds(_means(self._observing, found), *ends)
 
     def _take(
         self,
@@ -192,7 +193,7 @@ class Seen(NamedTuple):
         return len(self.code.jaxpr.outvars)
 
 
-class Compiled(NamedTuple):
+class EndsCode(NamedTuple):
     """The machine code of a run, what it was made of, and what keeps it in memory."""
 
     path: PathCode
@@ -210,13 +211,13 @@ def _compiled(
     told: Any,
     params: Any,
     width: int,
-) -> Compiled:
+) -> EndsCode:
     """For parameters of some types, as (leaves, structure): those of steps, and of observables."""
     path, seen = path_code(fast, needs, noise, told), _seen(kernel, *params)
     code, address = machine_code(_write(path, seen, width))
     pointer, long, word = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint32
     call = ctypes.CFUNCTYPE(long, pointer, pointer, long, long, long, long, word)(address)
-    return Compiled(path, seen, call, code)
+    return EndsCode(path, seen, call, code)
 
 
 def _seen(kernel: Kernel, leaves: tuple[Any, ...], tree: Any) -> Seen:
@@ -256,7 +257,7 @@ def _write(code: PathCode, seen: Seen, width: int) -> str:
     report, state = code.state[-3:], code.state[:-3]
     types = [np.dtype(np.uint32)] * 2 + code.shared
     arrays = len(state) + seen.count + len(report)
-    entry = Entry(width, arrays, types + seen.shared, [LONG, LONG, LONG, LONG, WORD])
+    entry = MarchEntry(width, arrays, types + seen.shared, [LONG, LONG, LONG, LONG, WORD])
     (tiles, real, stride, first, steps), lanes = entry.rest, entry.lanes
     b, known = lanes.builder, entry.shared
     params = known[len(types) :]

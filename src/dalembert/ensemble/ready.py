@@ -22,7 +22,7 @@ from dalembert.ensemble.initial import InitialStates, initial_states
 from dalembert.ensemble.kernel import Kernel
 from dalembert.ensemble.legs import Compiled, compile_run
 from dalembert.ensemble.memory import bytes_of_ends, check_memory
-from dalembert.ensemble.places import find_places
+from dalembert.ensemble.places import Place, find_places
 from dalembert.ensemble.settings import Settings
 from dalembert.precision import cast
 from dalembert.statistics.observing import Observing
@@ -81,7 +81,7 @@ def make_ready(
                 "Leave it out: paths are shared among devices instead."
             )
         maps, report = _maps(settings, kernel)
-        steps = _steps(settings, kernel, maps)
+        steps = _steps(settings, kernel, maps, places)
         choice = choose_engine(steps, find_engines(engine))
         compiled = _compile(settings, kernel, choice, steps)
     layout = {"shards": len(places[0].devices)} if shard else {}
@@ -104,7 +104,7 @@ def ready_again(before: Ready, settings: Settings, engine: Any = None) -> Ready:
         is_alike = settings.noise == known.noise and is_same_form
         compiled, warm, refused, code = old.compiled, old.warm, before.refused, {}
         if not is_alike:
-            steps = _steps(settings, kernel, maps)
+            steps = _steps(settings, kernel, maps, old.places)
             choice = choose_engine(steps, find_engines(engine))
             compiled = _compile(settings, kernel, choice, steps)
             warm, refused = set(), choice.refused
@@ -164,7 +164,9 @@ def _make_kernel(settings: Settings, description: Description, observing: Observ
     )
 
 
-def _steps(settings: Settings, kernel: Kernel, maps: Maps | None) -> Steps:
+def _steps(
+    settings: Settings, kernel: Kernel, maps: Maps | None, places: tuple[Place, ...]
+) -> Steps:
     return Steps(
         kernel.stepper,
         settings.noise,
@@ -173,4 +175,5 @@ def _steps(settings: Settings, kernel: Kernel, maps: Maps | None) -> Steps:
         kernel.needs,
         settings.block_paths,
         settings.backend,
+        places[0].is_spread,
     )

@@ -294,7 +294,7 @@ def block_solvers(
         if scalar and solved and most < np.inf:
             most -= (u.size + 1) * scalars(jax.make_jaxpr(arrays.residual)(u, around))
             if most < 0:
-                raise NotScalarError("more operations than are worth it for one step")
+                raise NotScalarError("more operations than it is worth")
         affine = solved and degree(arrays.residual, (u, around), (0,)) <= Degree.AFFINE
         programs = (
             scalar_equations(arrays, u, around, known, affine and shortcuts) if scalar else None

@@ -38,7 +38,9 @@ from dalembert.system import System, Term
 
 MAX_SCALAR_DIM = 8
 MAX_SCALAR_UNKNOWNS = 12
-"""Beyond these the code of a written-out elimination grows too long to compile quickly."""
+"""Beyond these the code of a written-out elimination grows too long for XLA to compile quickly.
+
+Vector code takes somewhat more (`wider.py`)."""
 
 
 class StepInfo(NamedTuple):
@@ -336,7 +338,7 @@ def one_stepper(
 
     def forms(scalar: bool) -> tuple[tuple[BlockSolver, ...], Any]:
         solvers = block_solvers(system, plan, dependence, z, shortcuts, scalar, most)
-        return solvers, _factors(system, plan, z, scalar)
+        return solvers, factors_of(system, plan, z, scalar)
 
     solvers, factors = (), None
     if not notice:
@@ -349,7 +351,9 @@ def one_stepper(
     return Stepper(whole, method, plan, dependence, solvers, factors, notice, dtype)
 
 
-def _factors(system: System, plan: Plan, z: Any, scalar: bool) -> Callable[[Any, Any], Any] | None:
+def factors_of(
+    system: System, plan: Plan, z: Any, scalar: bool
+) -> Callable[[Any, Any], Any] | None:
     """What the increments of a plan are multiplied by for each momentum, if any are."""
     found = dict.fromkeys(increment.factor for increment in sorted(increment_names(plan)))
     found.pop(None, None)
