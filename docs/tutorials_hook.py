@@ -12,6 +12,7 @@ two processes, so that a page loads and compiles only what none before it has.
 """
 
 import base64
+import gc
 import hashlib
 import io
 import json
@@ -282,7 +283,9 @@ def _execute_pages() -> None:
     for page in sys.stdin:
         with suppress(Exception):
             _execute_page(Path(page.rstrip("\n")))
+        # What one page leaves is not to be met by the next.
         python._sessions_globals.clear()
+        gc.collect()
         print(file=answers, flush=True)
 
 
