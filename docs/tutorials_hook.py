@@ -6,11 +6,13 @@ installed. A test compares the two. When the documentation is built, every noteb
 the same way, and becomes a page; the site ships it too. An error in a tutorial stops the build.
 
 What was executed, of tutorials and of other pages, is kept in build/docs by its content: the code,
-the source of the package, and versions. It is executed again when one of them has changed, each
-tutorial and each page in a process of its own, two at a time.
+the source of the package, and versions. It is executed again when one of them has changed, two at
+a time and the longest first: each tutorial in a process of its own, and pages one after another in
+two processes, so that a page loads and compiles only what none before it has.
 """
 
 import base64
+import gc
 import hashlib
 import io
 import json
@@ -24,9 +26,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from contextlib import suppress
+from functools import cache, partial
+from operator import call, itemgetter
 from pathlib import Path
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, TypeAlias
 
 import jax
 import nbformat
@@ -46,6 +51,8 @@ ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "build" / "docs"
 BEGAN = time.monotonic()
 log = logging.getLogger("mkdocs.hooks.tutorials")
+# Two processes for the code of pages, None for one that does not run.
+Workers: TypeAlias = "SimpleQueue[subprocess.Popen[str] | None]"
 
 
 @cache
@@ -182,12 +189,7 @@ def on_files(files: Any, config: Any) -> Any:
     _keep_blocks_of_pages()
     pages = [file.abs_src_path for file in files.documentation_pages()]
     log.info("code of %d tutorials and %d pages, two at a time", len(scripts()), len(pages))
-    with ThreadPoolExecutor(2) as pool:
-        tutorials = pool.map(executed, scripts())
-        ahead = pool.map(_execute_ahead, pages)
-        found = dict(zip(scripts(), tutorials, strict=True))
-        list(ahead)
-    for script, outcome in found.items():
+    for script, outcome in _execute_all(pages).items():
         with_outputs = outcome.pop("notebook")
         text, pictures = page(nbformat.reads(with_outputs, 4), script.stem)
         pictures |= {name: base64.b64decode(film) for name, film in outcome.items()}
@@ -221,24 +223,77 @@ def blocks(markdown: str) -> list[tuple[str, str | None]]:
     ]
 
 
-def _execute_ahead(page: str) -> None:
-    """Execute the code of a page in a process of its own; the page then finds what it left.
+def _execute_all(pages: list[str]) -> dict[Path, dict[str, str]]:
+    """What all tutorials leave; the code of all pages is executed too, the longest texts first."""
+    workers: Workers = SimpleQueue()
+    for _ in range(2):
+        workers.put(None)
+    tasks: list[tuple[int, Path, Callable[[], Any]]] = []
+    for script in scripts():
+        tasks.append((script.stat().st_size, script, partial(executed, script)))
+    for page in map(Path, pages):
+        size = sum(len(code) for code, _ in blocks(page.read_text("utf-8")))
+        tasks.append((size, page, partial(_execute_ahead, page, workers)))
+    tasks.sort(key=itemgetter(0), reverse=True)
+    _, paths, work = zip(*tasks, strict=True)
+    with ThreadPoolExecutor(2) as pool:
+        found = dict(zip(paths, pool.map(call, work), strict=True))
+    for _ in range(2):
+        if worker := workers.get():
+            worker.communicate()
+    return {script: found[script] for script in scripts()}
+
+
+def _execute_ahead(page: Path, workers: Workers) -> None:
+    """Let a worker execute the code of a page; the page then finds what it left.
 
     An error is met again when the page is made, and stops the build there.
     """
     before: dict[str | None, str] = {}
-    code = [known_by(*block, before) for block in blocks(linked(Path(page).read_text("utf-8")))]
+    code = [known_by(*block, before) for block in blocks(linked(page.read_text("utf-8")))]
     if not all(place(block).is_file() for block in code):
         began = time.monotonic()
-        subprocess.run([sys.executable, __file__, page], check=False, capture_output=True)
-        _say(f"code of {Path(page).name}", began)
+        _by_a_worker(page, workers)
+        _say(f"code of {page.name}", began)
 
 
-def _execute_page(page: str) -> None:
+def _by_a_worker(page: Path, workers: Workers) -> None:
+    """Give a page to a process that waits for one, or to a new one."""
+    worker = workers.get() or subprocess.Popen(
+        [sys.executable, __file__, "pages"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert worker.stdin and worker.stdout
+    with suppress(BrokenPipeError):
+        print(page, file=worker.stdin, flush=True)
+    answer = worker.stdout.readline()
+    workers.put(worker if answer else None)  # one that does not answer has died
+
+
+def _execute_pages() -> None:
+    """Execute the pages whose paths come in, and answer each with a line."""
+    from markdown_exec._internal.formatters import python
+
+    # What else pages write to the output is not an answer.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for page in sys.stdin:
+        with suppress(Exception):
+            _execute_page(Path(page.rstrip("\n")))
+        # What one page leaves is not to be met by the next.
+        python._sessions_globals.clear()
+        gc.collect()
+        print(file=answers, flush=True)
+
+
+def _execute_page(page: Path) -> None:
     from markdown_exec._internal.formatters import python
 
     _keep_blocks_of_pages()
-    for code, session in blocks(linked(Path(page).read_text("utf-8"))):
+    for code, session in blocks(linked(page.read_text("utf-8"))):
         python._run_python(code, session=session)
 
 
@@ -313,7 +368,7 @@ def _results(cell: Any, name: str, pictures: dict[str, bytes]) -> Iterator[str]:
 
 
 if __name__ == "__main__" and sys.argv[1:]:
-    _execute_page(sys.argv[1])
+    _execute_pages()
 elif __name__ == "__main__":
     for path in scripts():
         path.with_suffix(".ipynb").write_text(executed(path)["notebook"], "utf-8")

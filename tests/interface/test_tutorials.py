@@ -5,6 +5,7 @@ import os
 import runpy
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import jax
@@ -165,7 +166,7 @@ def test_code_of_a_page_that_was_executed_ahead_is_not_executed_again(hook, tmp_
     monkeypatch.setattr(hook, "KEPT", tmp_path)
     monkeypatch.setattr(hook, "surroundings", lambda: "one")
     monkeypatch.setattr(python, "_run_python", python._run_python)
-    monkeypatch.setattr(hook.subprocess, "run", lambda command, **_: ahead.append(command[-1]))
+    monkeypatch.setattr(hook, "_by_a_worker", lambda page, _: ahead.append(page))
     ahead = []
     page = tmp_path / "page.md"
     page.write_text(
@@ -186,8 +187,27 @@ print(2)
         "utf-8",
     )
     assert [session for _, session in hook.blocks(page.read_text("utf-8"))] == ["s", "s", None]
-    hook._execute_ahead(str(page))
-    assert ahead == [str(page)], "in a process of its own"
-    hook._execute_page(str(page))
-    hook._execute_ahead(str(page))
-    assert ahead == [str(page)], "all of it is kept"
+    hook._execute_ahead(page, None)
+    assert ahead == [page], "by another process"
+    hook._execute_page(page)
+    hook._execute_ahead(page, None)
+    assert ahead == [page], "all of it is kept"
+
+
+def test_a_worker_goes_on_after_an_error_and_a_new_one_comes_after_it_has_died(hook, tmp_path):
+    workers = hook.SimpleQueue()
+    workers.put(None)
+    (tmp_path / "page.md").write_text("# No code\n", "utf-8")
+    living = []
+    for name in ("page.md", "missing.md", "page.md"):
+        hook._by_a_worker(tmp_path / name, workers)
+        living.append(workers.get())
+        workers.put(living[-1])
+    assert living[0] is not None and living[0] is living[1] is living[2]
+    living[0].kill()
+    living[0].wait()
+    hook._by_a_worker(tmp_path / "page.md", workers)
+    assert workers.get() is None
+    for pipe in (living[0].stdin, living[0].stdout):
+        with suppress(BrokenPipeError):
+            pipe.close()
