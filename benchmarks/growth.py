@@ -231,7 +231,7 @@ def measure(point: Point) -> Point:
 
 
 def _variables(port: int, processes: int, number: int) -> dict[str, str]:
-    from dalembert.ensemble.blocks import LOCAL_PROCESSES
+    from dalembert.ensemble.pool import LOCAL_PROCESSES
     from dalembert.launch import COORDINATOR, PROCESS, PROCESSES
 
     # The processes do not share cores here, so each may use all that it is bound to.

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dalembert.ensemble.blocks import LOCAL_PROCESSES
+from dalembert.ensemble.pool import LOCAL_PROCESSES
 from dalembert.ensemble.processes import BIND_ADDRESS, connect, in_launcher
 from dalembert.ensemble.sigterm import Terminated, ending_on_sigterm
 

@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 import dalembert as da
 import interrupted_run
 from dalembert import commands
-from dalembert.ensemble import blocks, executors, remote
+from dalembert.ensemble import blocks, executors, pool, remote
 from dalembert.ensemble import settings as grains
 from dalembert.ensemble.processes import LostError
 from dalembert.studies.study import load_result
@@ -172,7 +172,7 @@ def test_what_is_lost_again_and_again_ends_the_run_and_the_checkpoint_goes_on(
         simulate(executor=dying, checkpoint=file, workers=2)
     assert len(file.path.read_bytes()) > 0
     calls = []
-    monkeypatch.setattr(blocks, "_run_block", counted(blocks._run_block, calls))
+    monkeypatch.setattr(pool, "run_block", counted(pool.run_block, calls))
     assert not differences(simulate(checkpoint=file), undisturbed)
     assert 0 < len(calls) < 41
 
@@ -454,7 +454,7 @@ def test_one_two_and_five_workers_give_the_same_bits(undisturbed, tmp_path, envi
             while len(team.workers) < workers:
                 team.join(threads=threads, cores=cores)
             client.wait_for_workers(workers)
-            has = set(client.run(blocks.cores).values())
+            has = set(client.run(pool.cores).values())
             assert has == ({len(mine), 1} if workers > 1 else {len(mine)})
             for executor in (client, client.get_executor()):
                 run = simulate(executor=executor)

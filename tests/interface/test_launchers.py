@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import dalembert as da
-from dalembert.ensemble import blocks
+from dalembert.ensemble import pool
 from interrupted_run import differences
 
 STUDY = """
@@ -193,9 +193,9 @@ def test_a_killed_worker_of_mpi4py_ends_the_job_and_the_checkpoint_goes_on(
     os.kill(int((tmp_path / "worker").read_text()), signal.SIGKILL)
     assert launcher.wait(600) != 0
     assert not (tmp_path / "run.npz").exists()
-    undisturbed, begun, run_block = simulate(), [], blocks._run_block
+    undisturbed, begun, run_block = simulate(), [], pool.run_block
     shutil.copy(tmp_path / "run.ckpt", tmp_path / "here")
-    monkeypatch.setattr(blocks, "_run_block", lambda *args: begun.append(args) or run_block(*args))
+    monkeypatch.setattr(pool, "run_block", lambda *args: begun.append(args) or run_block(*args))
     assert not differences(simulate(), undisturbed)
     assert 0 < len(begun) < 20
 

@@ -15,7 +15,7 @@ import pytest
 
 import dalembert as da
 import interrupted_run
-from dalembert.ensemble import blocks, lock, progress, ready
+from dalembert.ensemble import blocks, lock, pool, progress, ready
 from dalembert.ensemble import checkpoint as checkpoint_files
 from interrupted_run import differences, simulate, simulate_large, wait_for
 
@@ -267,7 +267,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(monkeypatch):
     def work(*_):
         raise AssertionError("it has begun")
 
-    monkeypatch.setattr(blocks, "_run_block", work)
+    monkeypatch.setattr(pool, "run_block", work)
     with pytest.raises(OSError, match="nothing can be written beside the checkpoint /proc/self/r"):
         simulate("/proc/self/run.ckpt", **SMALL)
 

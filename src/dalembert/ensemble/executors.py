@@ -14,8 +14,9 @@ from uuid import uuid4
 import jax
 import numpy as np
 
-from dalembert.ensemble.blocks import BlockResult, BlocksStopped, Work
+from dalembert.ensemble.blocks import BlockResult, Work
 from dalembert.ensemble.march import Status
+from dalembert.ensemble.pool import BlocksStopped
 from dalembert.ensemble.processes import LostError
 from dalembert.ensemble.remote import Outcome, RefusedWorkerError, decoded, encoded
 

@@ -11,11 +11,12 @@ import jax
 import numpy as np
 
 from dalembert.ensemble.blame import BlockError
-from dalembert.ensemble.blocks import BlockResult, BlocksStopped, is_short, run_blocks
+from dalembert.ensemble.blocks import BlockResult, is_short
 from dalembert.ensemble.checkpoint import CheckpointFile, Progress
 from dalembert.ensemble.executors import Remote
 from dalembert.ensemble.failures import Failures
 from dalembert.ensemble.observed import Observed
+from dalembert.ensemble.pool import BlocksStopped, run_blocks
 from dalembert.ensemble.processes import LostError, agreed, are_alike, exchange, largest
 from dalembert.ensemble.progress import ProgressBar
 from dalembert.ensemble.ready import Ready

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from dalembert.ensemble.blocks import IN_FLIGHT
+from dalembert.ensemble.pool import IN_FLIGHT
 from dalembert.ensemble.settings import Settings
 from dalembert.ensemble.spare import SHARE, available_memory, gib
 from dalembert.statistics.observing import in_words

@@ -9,7 +9,7 @@ import numpy as np
 
 from dalembert.captured import captured
 from dalembert.digest import traced_key
-from dalembert.ensemble.blocks import Work, worker_count
+from dalembert.ensemble.blocks import Work
 from dalembert.ensemble.engines import (
     Choice,
     Steps,
@@ -23,6 +23,7 @@ from dalembert.ensemble.kernel import Kernel
 from dalembert.ensemble.legs import Compiled, compile_run
 from dalembert.ensemble.memory import bytes_of_ends, check_memory
 from dalembert.ensemble.places import Place, find_places
+from dalembert.ensemble.pool import worker_count
 from dalembert.ensemble.settings import Settings
 from dalembert.precision import cast
 from dalembert.statistics.observing import Observing

@@ -23,9 +23,10 @@ from typing import Any, NamedTuple
 import jax
 
 from dalembert.caches import bounded
-from dalembert.ensemble.blocks import BlockResult, BlocksStopped, Pending, run_blocks
+from dalembert.ensemble.blocks import BlockResult, Pending
 from dalembert.ensemble.checkpoint import differences
 from dalembert.ensemble.identity import versions
+from dalembert.ensemble.pool import BlocksStopped, run_blocks
 from dalembert.ensemble.processes import LostError
 from dalembert.ensemble.ready import Ready, make_ready
 from dalembert.ensemble.settings import Settings

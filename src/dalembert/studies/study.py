@@ -16,9 +16,9 @@ import jax
 import numpy as np
 
 from dalembert.ensemble import archive
-from dalembert.ensemble.blocks import cores
 from dalembert.ensemble.checkpoint import remove_checkpoint
 from dalembert.ensemble.job import Interrupted, Job
+from dalembert.ensemble.pool import cores
 from dalembert.ensemble.run import Run
 from dalembert.ensemble.settings import make_settings
 from dalembert.ensemble.sigterm import Terminated, ending_on_sigterm

@@ -1,0 +1,96 @@
+"""Blocks on all cores and devices: each in a thread of its own, results in order."""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import nullcontext
+
+from dalembert.ensemble.blocks import BlockResult, Work, is_short, run_block
+from dalembert.ensemble.places import Place
+from dalembert.precision import as_told_here
+
+LOCAL_PROCESSES = "DALEMBERT_LOCAL_PROCESSES"
+"""Variable with the number of processes that share the cores of this machine."""
+
+IN_FLIGHT = 2
+"""Blocks begun or finished out of turn, per worker."""
+
+
+class BlocksStopped(Exception):
+    """Blocks were stopped from outside."""
+
+
+def worker_count(places: tuple[Place, ...], wanted: int | None) -> int:
+    """How many blocks to run at a time: one per core of the process, or two per device.
+
+    While one block of a device computes, the other comes and goes. Of blocks that take all devices
+    there is one at a time: devices would wait for each other in different blocks for ever.
+    """
+    if places[0].is_spread:
+        if wanted not in (None, 1):
+            raise ValueError(f"workers={wanted}: with shard=True one block runs at a time.")
+        return 1
+    if places[0].devices[0].platform != "cpu":
+        return wanted or 2 * len(places)
+    return wanted or cores()
+
+
+def cores() -> int:
+    """Cores that this process may use, if it shares them fairly."""
+    share = int(os.environ.get(LOCAL_PROCESSES, "1"))
+    if hasattr(os, "sched_getaffinity"):
+        return max(len(os.sched_getaffinity(0)) // share, 1)
+    return max((os.cpu_count() or 1) // share, 1)
+
+
+def run_blocks(
+    work: Work,
+    numbers: Iterable[int],
+    workers: int,
+    on_wait: Callable[[], None],
+    cores: ThreadPoolExecutor | None = None,
+) -> Iterator[tuple[int, BlockResult]]:
+    """Results in the order of the numbers, from threads of these blocks or from given ones.
+
+    Leaving the iteration early, also by an exception such as Ctrl-C, stops every block after its
+    current leg and leaves `work.pending` complete; so does `work.stop`, with `BlocksStopped`.
+    """
+    remaining = iter(numbers)
+    if is_short(work):  # a thread of its own would take as long
+        for number in remaining:
+            result = run_block(work, number, work.places[0])
+            if result is None:
+                raise BlocksStopped
+            yield number, result
+        return
+    running: deque[tuple[int, Future[BlockResult | None]]] = deque()
+    run = as_told_here(run_block)
+    name = "dalembert"
+    with nullcontext(cores) if cores else ThreadPoolExecutor(workers, name) as pool:
+
+        def submit() -> None:
+            number = next(remaining, None)
+            if number is not None:
+                place = work.places[number % len(work.places)]
+                running.append((number, pool.submit(run, work, number, place)))
+
+        try:
+            # Of blocks that several processes compute together none is begun by some of them alone.
+            for _ in range(1 if work.places[0].is_shared else IN_FLIGHT * workers):
+                submit()
+            while running:
+                number, future = running[0]
+                while not wait([future], timeout=0.1).done:
+                    on_wait()
+                result = future.result()
+                if result is None:
+                    raise BlocksStopped
+                running.popleft()
+                submit()
+                yield number, result
+        finally:
+            for _, future in running:
+                work.stop.set()
+                future.cancel()
+            wait([future for _, future in running])
