@@ -195,6 +195,7 @@ print(2)
 
 
 def test_a_worker_goes_on_after_an_error_and_a_new_one_comes_after_it_has_died(hook, tmp_path):
+    pytest.importorskip("markdown_exec._internal.formatters.python")
     workers = hook.SimpleQueue()
     workers.put(None)
     (tmp_path / "page.md").write_text("# No code\n", "utf-8")
