@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -85,6 +86,20 @@ class Work:
     """Whether a block beyond what a longer run shares is not stopped: what it does there is not
     remembered, and it would do it again and again."""
 
+    @cached_property
+    def told(self) -> Block:
+        """What the paths of all blocks share."""
+        settings = self.settings
+        return Block(
+            (None, None),
+            None,
+            seed_words(settings.seed),
+            np.asarray(settings.dt, settings.dtype),
+            cast(settings.system.params, settings.dtype),
+            cast(settings.noise, settings.dtype),
+            self.maps,
+        )
+
     def snapshot(self) -> dict[int, Pending]:
         """The unfinished blocks as they were after their last legs."""
         with self.lock:
@@ -102,11 +117,12 @@ class Work:
             return sum(count for number, count in self.failed.items() if number >= block)
 
 
-def is_short(work: Work) -> bool:
-    """Whether a run has but one block, of few steps, whose code is there."""
+def is_short(work: Work, workers: int) -> bool:
+    """Whether a run has but one block at a time, of few steps, whose code is there."""
     settings = work.settings
     size = settings.block_paths * settings.system.dim
-    is_small = settings.blocks == 1 and size * settings.steps <= FIRST_LEG
+    is_one = settings.blocks == 1 or (workers == 1 and len(work.places) == 1)
+    is_small = is_one and size * settings.steps <= FIRST_LEG
     is_warm = (work.places[0], settings.block_paths) in work.warm
     # Inside someone's jit only another thread computes with numbers.
     return is_small and is_warm and not is_traced(lax.neg(np.float32(0)))
@@ -197,7 +213,7 @@ def _at_once(work: Work, number: int) -> BlockResult | None:
         return None
     first, real = number * settings.block_paths, settings.size(number)
     starts = work.starts.common or _starts(work, number)
-    ends = at_end.run(_told(work), *starts, first, real, steps)
+    ends = at_end.run(work.told, *starts, first, real, steps)
     if ends is None:
         return None
     work.on_leg(real * steps)
@@ -264,23 +280,9 @@ def _padded(settings: Settings, number: int) -> np.ndarray:
 
 def _block(work: Work, number: int) -> Block:
     settings = work.settings
-    return _told(work)._replace(
+    return work.told._replace(
         path=number_words(_padded(settings, number)),
         is_real=np.arange(settings.block_paths) < settings.size(number),
-    )
-
-
-def _told(work: Work) -> Block:
-    """What the paths of all blocks share."""
-    settings = work.settings
-    return Block(
-        (None, None),
-        None,
-        seed_words(settings.seed),
-        np.asarray(settings.dt, settings.dtype),
-        cast(settings.system.params, settings.dtype),
-        cast(settings.noise, settings.dtype),
-        work.maps,
     )
 
 

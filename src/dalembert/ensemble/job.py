@@ -130,7 +130,7 @@ class Job:
     @property
     def is_short(self) -> bool:
         """Whether it takes a moment in the thread that runs it."""
-        return self.file is None and self.remote is None and is_short(self.work)
+        return self.file is None and self.remote is None and is_short(self.work, self.workers)
 
     def stop(self) -> None:
         """End the run soon, as Ctrl-C does; for other threads than that of `run`."""

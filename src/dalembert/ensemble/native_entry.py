@@ -58,4 +58,4 @@ def shared_numbers(numbers: Iterable[Any], types: Sequence[np.dtype]) -> np.ndar
 
 def addresses(arrays: Sequence[np.ndarray]) -> Any:
     """Pointers to arrays, as `MarchEntry` reads them."""
-    return (ctypes.c_void_p * len(arrays))(*(x.ctypes.data for x in arrays))
+    return (ctypes.c_void_p * len(arrays))(*(x.__array_interface__["data"][0] for x in arrays))

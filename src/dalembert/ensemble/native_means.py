@@ -108,11 +108,15 @@ class MeansAtEnd:
         """
         columns = [_padded(x, self._width) for x in (*np.transpose(q), *np.transpose(p))]
         found, report = self._take(block, columns, min(len(q) - 1, 1), first, real, steps)
-        if report is None or not np.isfinite(np.sum(found)):
+        if report is None:
+            return None
+        data = _means(self._observing, found)
+        # What is not finite on one path is not in its mean either.
+        if not all(np.isfinite(rows["mean"]).all() for rows in data.values()):
             return None
         residual, truncated, iterations = report
         ends = int(np.sum(truncated)), float(np.max(residual)), int(np.max(iterations))
-        return BlockEnds(_means(self._observing, found), *ends)
+        return BlockEnds(data, *ends)
 
     def _take(
         self,
@@ -134,7 +138,7 @@ class MeansAtEnd:
         types = [np.dtype(np.uint32)] * 2 + path.shared + seen.shared
         words = shared_numbers(numbers, types)
         arrays = addresses([*starts, *found, *report])
-        bad = call(arrays, words.ctypes.data, tiles, real, stride, first, steps)
+        bad = call(arrays, addresses([words])[0], tiles, real, stride, first, steps)
         return found[:, :real], None if bad else report
 
 
@@ -173,7 +177,8 @@ def _room(rows: int, columns: int, dtype: np.dtype) -> np.ndarray:
 
 def _padded(x: np.ndarray, width: int) -> np.ndarray:
     """So many numbers that vectors are full; those beyond the last repeat it."""
-    return np.ascontiguousarray(np.pad(x, (0, -len(x) % width), mode="edge"))
+    missing = -len(x) % width
+    return np.concatenate([x, np.repeat(x[-1:], missing)]) if missing else np.ascontiguousarray(x)
 
 
 class Seen(NamedTuple):

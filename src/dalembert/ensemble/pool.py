@@ -57,7 +57,7 @@ def run_blocks(
     current leg and leaves `work.pending` complete; so does `work.stop`, with `BlocksStopped`.
     """
     remaining = iter(numbers)
-    if is_short(work):  # a thread of its own would take as long
+    if is_short(work, workers):  # a thread of its own would take as long
         for number in remaining:
             result = run_block(work, number, work.places[0])
             if result is None:

@@ -23,6 +23,8 @@ def run_together(jobs: Sequence[Job]) -> list[Run]:
     for job in jobs:
         job.shown &= job is largest  # there is one line
     workers = jobs[0].workers
+    if workers == 1:
+        return [job.run() for job in jobs]
     with (
         ending_on_sigterm(),
         ThreadPoolExecutor(len(jobs), thread_name_prefix="dalembert run") as drivers,
