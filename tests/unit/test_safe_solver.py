@@ -21,7 +21,6 @@ def midpoint_residual(Q, P, q, p, dt, dW):
     return np.concatenate([Q - new_q, P - new_p])
 
 
-@pytest.mark.slow
 def test_an_equation_that_damped_newton_steps_leave_unsolved():
     q, p, info = da.step(da.systems.pendulum(), da.midpoint(), *EXAMPLE)
     assert info.converged and info.residual < 1e-14
