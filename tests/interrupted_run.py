@@ -1,13 +1,14 @@
 """A run for the tests to interrupt: `python interrupted_run.py CHECKPOINT RESULT [option=value …]`.
 
 Legs are short and checkpoints frequent, so that a moment is enough to make some progress. With
-held=1 every leg waits until there is a file CHECKPOINT.go.
+held=1 every leg waits until there is a file CHECKPOINT.go. large=1 is a lattice on arrays.
 """
 
 import os
 import signal
 import sys
 import time
+from functools import partial
 
 import jax
 import numpy as np
@@ -52,12 +53,13 @@ def simulate(checkpoint=None, plain=False, **options):
 
 def simulate_large(checkpoint=None, **options):
     """A few paths of a lattice that is computed on arrays, sweep by sweep."""
-    lattice = da.systems.phi4((4, 6), gamma=0.5)
+    shape = options.pop("shape", (4, 6))
+    lattice = da.systems.phi4(shape, gamma=0.5)
     settings = {"dt": 0.1, "t_end": 120.0, "paths": 37, "save_every": 40, "seed": 5}
     return da.simulate(
         lattice,
         da.midpoint(),
-        (np.full((4, 6), 0.3), np.zeros((4, 6))),
+        (np.full(shape, 0.3), np.zeros(shape)),
         keep="all",
         progress=False,
         checkpoint=checkpoint,
@@ -101,12 +103,13 @@ if __name__ == "__main__":
         address = f"localhost:{int(processes['port'])}"
         da.connect(address, int(processes["processes"]), int(processes["process"]))
     options |= {name: int(options[name]) for name in ("workers", "plain") if name in options}
+    run = partial(simulate_large, shape=(32, 32)) if options.pop("large", 0) else simulate
     if options.pop("held", 0):
         add = ProgressBar.add
         ProgressBar.add = lambda bar, count: (add(bar, count), wait_for(f"{file}.go"))
     print("ready", flush=True)
     try:
-        simulate(da.Checkpoint(file, seconds=0.05), **options).save(result)
+        run(da.Checkpoint(file, seconds=0.05), **options).save(result)
     except da.Interrupted as stop:
         print(stop, flush=True)
         sys.exit(130)

@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray
 
 import dalembert as da
 import interrupted_run
@@ -53,14 +55,18 @@ def start(environment, *arguments, **options):
     return child
 
 
-@pytest.mark.parametrize("times", [3, 20])
+@pytest.mark.parametrize(
+    ("times", "large"), [(3, 0), (20, 0), (3, 1)], ids=["3", "20", "a large system"]
+)
 @pytest.mark.slow
-def test_killed_and_still_the_same_bits(times, tmp_path, environment, undisturbed):
+def test_killed_and_still_the_same_bits(times, large, tmp_path, environment, request):
     checkpoint, result = tmp_path / "run.ckpt", tmp_path / "run.npz"
+    again = partial(simulate_large, shape=(32, 32)) if large else simulate
+    whole = again() if large else request.getfixturevalue("undisturbed")
     moments = random.Random(7)
     kills = 0
     while not result.exists():
-        child = start(environment, checkpoint, result)
+        child = start(environment, checkpoint, result, large=large)
         if kills >= times:
             child.communicate(timeout=600)
             continue
@@ -78,9 +84,9 @@ def test_killed_and_still_the_same_bits(times, tmp_path, environment, undisturbe
         _, errors = child.communicate()
         assert child.returncode in (-signal.SIGKILL, 0), errors
     assert kills >= times
-    assert not differences(da.load(result), undisturbed)
+    assert not differences(da.load(result), whole)
     # A run that is complete is not run again.
-    assert not differences(simulate(checkpoint), undisturbed)
+    assert not differences(again(checkpoint), whole)
 
 
 def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path, undisturbed):
@@ -179,6 +185,9 @@ def test_large_systems_go_on_with_the_same_bits(tmp_path, monkeypatch):
     assert not differences(simulate_large(workers=1), whole)
     whole.save(tmp_path / "run.npz")
     assert not differences(da.load(tmp_path / "run.npz"), whole)
+    whole.to_xarray().to_netcdf(tmp_path / "run.nc", engine="h5netcdf")
+    with xarray.open_dataset(tmp_path / "run.nc", engine="h5netcdf") as data:
+        assert not differences(da.Run.from_xarray(data), whole)
     with pytest.raises(ValueError, match=r"What differs: .*seed"):
         simulate_large(path, seed=6)
 

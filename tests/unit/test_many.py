@@ -440,29 +440,86 @@ def test_what_sweeps_do_not_solve_is_compiled_when_it_is_needed(monkeypatch):
     np.testing.assert_array_equal(ours.q[[0, 2]], usual.q[[0, 2]])
 
 
-@pytest.mark.parametrize("constraints", [None, da.constraints.on_surface(lambda x: x @ x - 1)])
-def test_forces_are_evaluated_once_a_step(constraints):
+def steep(q):
+    return jnp.sum(jnp.sinh(q))
+
+
+def free(q, p):
+    return jnp.sum(p**2) / 2 + steep(q)
+
+
+SPHERE = da.constraints.on_surface(lambda x: x @ x - 1)
+ONCE = {
+    "free": (da.System(free, dim=(6, 3)), da.stormer_verlet()),
+    "bound": (da.System(free, dim=(6, 3), constraints=SPHERE), da.rattle()),
+    "with friction": (da.systems.langevin(steep, dim=(6, 3)), da.stormer_verlet()),
+    "thermal": (da.systems.langevin(steep, dim=(6, 3)), da.baoab()),
+}
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_forces_are_evaluated_once_a_step(name):
     """Those at the end of a step are handed on to the next one, in which none are left to do."""
-
-    def H(q, p):
-        return jnp.sum(p**2) / 2 + jnp.sum(jnp.sinh(q))
-
-    system = da.System(H, dim=(6, 3), constraints=constraints)
-    method = da.stormer_verlet() if constraints is None else da.rattle()
+    system, method = ONCE[name]
     stepper = make_stepper(system, method, np.float64)
-    z, none = jnp.ones(18), Increments(dW=jnp.zeros(0))
+    z, dW = jnp.ones(18), Increments(dW=jnp.full(system.noises, 0.1))
 
     def on(q, p, at_start):
-        q, p, _, terms = stepper.advance_on(q, p, 0.1, none, None, Solver.FAST, at_start)
+        q, p, _, terms = stepper.advance_on(q, p, 0.1, dW, system.params, Solver.FAST, at_start)
         return q, p, terms
 
-    known = stepper.terms_at(z, z, 0.1, None)
+    known = stepper.terms_at(z, z, 0.1, system.params)
     assert ("H_q", 0) in known
     assert count_of("cosh", on, z, z, known) == 1
     # Without what is known there are two: a control.
     assert count_of("cosh", on, z, z, None) == 2
     q, p, terms = on(z / np.sqrt(3), 0 * z, None)
-    np.testing.assert_array_equal(terms["H_q", 0], stepper.terms_at(q, p, 0.1, None)["H_q", 0])
+    again = stepper.terms_at(q, p, 0.1, system.params)
+    np.testing.assert_array_equal(terms["H_q", 0], again["H_q", 0])
+
+
+def step_of(system, method):
+    """The code of a step, before it is compiled."""
+    stepper, z = make_stepper(system, method, np.float64), jnp.ones(system.dim)
+
+    def on(q, p, dW):
+        given = Increments(dW=dW)
+        return stepper.advance_on(q, p, 0.1, given, system.params, Solver.FAST, None)[:3]
+
+    return jax.jit(on).trace(z, z, jnp.ones(system.noises))
+
+
+LENGTHS = ["baoab", "stormer_verlet", "midpoint"]
+
+
+@pytest.mark.parametrize("name", tiered(LENGTHS, fast=LENGTHS[:2]))
+def test_the_code_of_a_step_has_one_length_and_takes_the_memory_of_few_states(name):
+    method, sizes = da.METHODS[name](), (64, 4096)
+    steps = [step_of(da.systems.fput(N, gamma=1.0, temperature=1.0), method) for N in sizes]
+    lengths = [len(list(equations(step.jaxpr))) for step in steps]
+    assert lengths[0] == lengths[1]
+    written = steps[1].lower()
+    assert "lapack" not in written.as_text()
+    memory = written.compile().memory_analysis()
+    assert memory is not None and memory.temp_size_in_bytes < 10 * (2 * 8 * sizes[1])
+
+
+def test_control_other_code_grows_and_calls_lapack():
+    def listed(N):
+        forces = [lambda q, p, i=i: p.at[i].set(0.0) for i in range(N)]
+        return da.System(H=lambda q, p: jnp.sum(p**2) / 2, f=forces, dim=N)
+
+    few, more = (len(list(equations(step_of(listed(N), da.heun()).jaxpr))) for N in (3, 6))
+    assert few < more
+    A = jnp.eye(40)
+    assert "lapack" in jax.jit(jnp.linalg.solve).lower(A, A[0]).as_text()
+
+
+def test_methods_with_stages_of_each_noise_name_those_that_take_many():
+    chain, z = da.systems.fput(40, gamma=1.0), np.ones(40)
+    for method in (da.srkw1(), da.srkw2()):
+        with pytest.raises(ValueError, match=r"at most 32 noises.* midpoint, .* or baoab"):
+            da.step(chain, method, z, z, 0.1, z)
 
 
 def count_of(name, fun, *args):
