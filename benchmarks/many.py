@@ -8,7 +8,8 @@ temperature T = 1 at every site. The loops by hand are plain `jax.vmap` and `lax
 `jax.random`, all paths at once: BAOAB, Störmer–Verlet with its friction solved for, and midpoint by
 sweeps, as many as reach rounding. Rates are degrees of freedom times paths times steps a second;
 both contenders start alike, and their mean energies must agree. The first call takes a few steps:
-what it takes more than that is tracing and compiling. A case that fails is named and leaves the
+what it takes more than that is tracing and compiling. Core-seconds by seconds say how many cores a
+run keeps busy. A case that fails is named and leaves the
 others alone; on a GPU all together take two minutes, and those that `--seconds` leaves no time for
 are not begun.
 """
@@ -46,6 +47,7 @@ SIZES = {
     "cpu": (
         Size(8, 8192, 400, 400),
         Size(16, 4096, 400, 400),
+        Size(32, 2048, 400, 400),
         Size(64, 1024, 400, 400),
         Size(1024, 64, 400, 400),
         Size(2**20, 1, 64, 64),
@@ -156,6 +158,8 @@ def compare(problem: Problem, size: Size, repeat: int) -> dict[str, Any]:
 
     hand_first, our_first = seconds(by_hand), seconds(partial(ours, FIRST_STEPS))
     hand, our = best_of_each((by_hand, ours), repeat)
+    began, cores = time.perf_counter(), seconds(ours, time.process_time)
+    busy = cores / (time.perf_counter() - began)
     mean, error = map(float, results["hand"])
     run = results["ours"]
     # One path has no error of its own: that of as many sites as it has is about right.
@@ -173,6 +177,7 @@ def compare(problem: Problem, size: Size, repeat: int) -> dict[str, Any]:
         "first call by hand, s": hand_first - hand,
         "first call, s": our_first,
         "engine": run.provenance["code"],
+        "cores kept busy": busy,
         "gap in standard errors": (float(run.mean["energy"][-1]) - mean) / (np.sqrt(2) * scale),
     }
 

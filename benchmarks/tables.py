@@ -138,23 +138,31 @@ def equal_accuracy(made_for_sdes: bool) -> str:
 
 
 def many() -> str:
-    data = read("many_gpu")
-    rows = (
-        [
-            row["method"],
-            f"{row['dim']:,}",
-            f"{row['paths']:,}",
-            short(row["dalembert, dof-steps/s"]),
-            short(row["by hand, dof-steps/s"]),
-            f"{row['ratio']:.2f}",
-            f"{row['first call, s']:.1f}",
-        ]
-        for row in data["rows"]
-    )
-    head = (
-        "method", "degrees of freedom", "paths", "dof-steps/s", "by hand", "ratio", "first call, s",
-    )  # fmt: skip
-    return f"{table(head, rows)}\n\n{machine(data)}; {data['note']}."
+    """Both devices, as far as they have been measured."""
+    parts = []
+    for name in ("many_gpu", "many_cpu2"):
+        if not (ROOT / "benchmarks" / "results" / f"{name}.json").exists():
+            continue
+        data = read(name)
+        rows = (
+            [
+                row["method"],
+                f"{row['dim']:,}",
+                f"{row['paths']:,}",
+                short(row["dalembert, dof-steps/s"]),
+                short(row["by hand, dof-steps/s"]),
+                f"{row['ratio']:.2f}",
+                f"{row['first call, s']:.1f}",
+            ]
+            for row in data["rows"]
+        )
+        head = (
+            "method", "degrees of freedom", "paths", "dof-steps/s", "by hand", "ratio",
+            "first call, s",
+        )  # fmt: skip
+        note = f"; {data['note']}" if "note" in data else ""
+        parts.append(f"{table(head, rows)}\n\n{machine(data)}{note}.")
+    return "\n\n".join(parts)
 
 
 def nist() -> str:
