@@ -35,7 +35,7 @@ from dalembert.systems.fput_system import (
 )
 from dalembert.systems.heat_chain_system import heat_chain_stationary, heat_current
 from dalembert.systems.lennard_jones_system import (
-    AT_A_TIME,
+    PAIRS_AT_A_TIME,
     _pair_energy,
     fcc_lattice,
     lennard_jones_energy,
@@ -383,7 +383,7 @@ def test_derivatives_of_the_fluid_are_those_of_its_energy():
 
 def test_large_fluids_are_looked_at_a_few_particles_at_a_time():
     N, density, cutoff = 150, 0.3, 2.0
-    assert N > AT_A_TIME // N > N % (AT_A_TIME // N) > 0
+    assert N > PAIRS_AT_A_TIME // N > N % (PAIRS_AT_A_TIME // N) > 0
     params = lennard_jones(N, density, cutoff=cutoff).params
     box, rng = np.cbrt(N / density), np.random.default_rng(5)
     cells = np.stack(np.meshgrid(*3 * [np.arange(6)], indexing="ij"), -1).reshape(-1, 3)[:N]

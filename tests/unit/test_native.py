@@ -326,7 +326,8 @@ def test_without_llvmlite_or_a_vector_form_xla_takes_the_steps(monkeypatch):
     )
     assert run.provenance["code"] == "XLA"
     reasons = run.provenance["refused_engines"]
-    assert reasons["vector code (LLVM)"] == "no vector form for sinh"
+    assert reasons == {"vector code (LLVM)": "no vector form for sinh"}
+    assert "faster engine: not vector code (LLVM): no vector form for sinh" in repr(run)
     monkeypatch.setitem(sys.modules, "dalembert.ensemble.native", None)
     run = simulate("midpoint")
     assert run.provenance["code"] == "XLA"

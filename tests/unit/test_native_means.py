@@ -1,5 +1,6 @@
 """Means at the end of a run by vector code are those of XLA; small runs beside each other."""
 
+import threading
 from dataclasses import replace
 
 import jax
@@ -8,13 +9,15 @@ import numpy as np
 import pytest
 
 import dalembert as da
-from dalembert.ensemble import blocks
+from dalembert.ensemble import blocks, engines, pool
 from dalembert.ensemble.job import FailedPathsError, Interrupted
 from dalembert.ensemble.march import Status
 from dalembert.ensemble.settings import make_settings
 from dalembert.ensemble.simulate import prepare
 from dalembert.ensemble.together import run_together
 from dalembert.statistics import Mean
+from dalembert.stepping.stepper import Stepper
+from dalembert.stepping.stopping import StoppingStepper
 
 PATHS, REAL = 256, 200
 
@@ -159,6 +162,7 @@ def results(settings):
         (da.srkw1(), da.systems.two_noise()),
         (da.srkw2(), da.systems.damped_kubo()),
         (da.midpoint(), da.systems.damped_kubo()),
+        (da.srkw1(), da.systems.damped_kubo()),
     ],
     ids=lambda x: x.name,
 )
@@ -178,6 +182,13 @@ def test_blocks_run_at_once_have_the_bits_of_those_run_step_by_step(method, syst
     assert len({float(found[1][-1]) for found in at_once}) == 3
 
 
+MATRICES = da.systems.damped_kubo()
+
+
+def first(q, p, params):
+    return q[0]
+
+
 def test_what_cannot_be_run_at_once_is_run_step_by_step(monkeypatch):
     taken = []
 
@@ -191,9 +202,73 @@ def test_what_cannot_be_run_at_once_is_run_step_by_step(monkeypatch):
     usual = settings_of({"height": energy})
     for settings, expected in {
         "usual": (usual, True),
+        "as matrices": (settings_of({"x": first}, MATRICES, method=da.srkw1()), True),
         "some": (replace(usual, only=tuple(range(3, 103))), False),
         "long": (replace(usual, steps=5000, save_every=5000), False),
     }.values():
         taken.clear()
         prepare(settings, None, "raise", False).run()
         assert taken and set(taken) == {expected}
+
+
+def test_short_runs_start_no_thread(monkeypatch):
+    """Alone they run in the caller's thread, together in those that all of them share."""
+    threads = []
+    run_block = pool.run_block
+
+    def noted(*given):
+        threads.append(threading.current_thread().name)
+        return run_block(*given)
+
+    monkeypatch.setattr(pool, "run_block", noted)
+    prepare(settings_of({"height": energy}), None, "raise", False).run()
+    assert threads == [threading.main_thread().name]
+    threads.clear()
+    jobs = jobs_of(200, 100, 60)
+    for job in jobs:
+        job.workers = 2
+    run_together(jobs)
+    assert len(threads) == 3 and all(name.startswith("dalembert_") for name in threads)
+    # The control: a run of several blocks.
+    threads.clear()
+    (job,) = jobs_of(700)
+    job.workers = 2
+    job.run()
+    assert threads and threading.main_thread().name not in threads
+
+
+class Wrapped:
+    """An engine from outside by the name of ours."""
+
+    name = "vector code (LLVM)"
+
+    def __init__(self):
+        self.stretches = []
+
+    def compile(self, steps):
+        ours = engines.VectorCode().compile(steps)
+
+        def on_block(block):
+            march = ours(block)
+            return lambda *given: self.stretches.append(given[1:]) or march(*given)
+
+        return on_block
+
+
+def test_an_engine_is_never_passed_by():
+    engine = Wrapped()
+    run = prepare(settings_of({"height": energy}), None, "raise", False, engine=engine).run()
+    usual = prepare(settings_of({"height": energy}), None, "raise", False).run()
+    assert engine.stretches[-1] == (0, 4)
+    np.testing.assert_allclose(
+        run.statistics["height"].mean, usual.statistics["height"].mean, rtol=1e-14
+    )
+
+
+def test_states_that_statistics_see_as_others_are_not_observed_by_vector_code(monkeypatch):
+    """Where paths have stopped, say, they are at places between two states."""
+    settings = settings_of({"height": energy})
+    assert prepare(settings, None, "raise", False).work.compiled.at_end is not None
+    assert not StoppingStepper.sees_states
+    monkeypatch.setattr(Stepper, "sees_states", False)
+    assert prepare(settings, None, "raise", False).work.compiled.at_end is None

@@ -87,8 +87,8 @@ class Work:
     remembered, and it would do it again and again."""
 
     @cached_property
-    def told(self) -> Block:
-        """What the paths of all blocks share."""
+    def shared(self) -> Block:
+        """What the paths of all blocks share; it has no paths yet."""
         settings = self.settings
         return Block(
             (None, None),
@@ -118,12 +118,13 @@ class Work:
 
 
 def is_short(work: Work, workers: int) -> bool:
-    """Whether a run has but one block at a time, of few steps, whose code is there."""
+    """Whether blocks run in the thread that asks for them: one at a time, short and compiled."""
     settings = work.settings
     size = settings.block_paths * settings.system.dim
     is_one = settings.blocks == 1 or (workers == 1 and len(work.places) == 1)
     is_small = is_one and size * settings.steps <= FIRST_LEG
-    is_warm = (work.places[0], settings.block_paths) in work.warm
+    at_once = work.compiled.at_end is not None
+    is_warm = at_once or (work.places[0], settings.block_paths) in work.warm
     # Inside someone's jit only another thread computes with numbers.
     return is_small and is_warm and not is_traced(lax.neg(np.float32(0)))
 
@@ -209,17 +210,23 @@ def _at_once(work: Work, number: int) -> BlockResult | None:
     is_one_stretch = settings.schedule.stretch(0) == (0, steps)
     if at_end is None or not is_new or not is_one_stretch or settings.only is not None:
         return None
-    if work.stop.is_set() or work.report.residual > 0:
+    if work.stop.is_set():
         return None
     first, real = number * settings.block_paths, settings.size(number)
     starts = work.starts.common or _starts(work, number)
-    ends = at_end.run(work.told, *starts, first, real, steps)
+    ends = at_end.run(work.shared, *starts, first, real, steps)
     if ends is None:
         return None
     work.on_leg(real * steps)
     data = {key: on_host(rows) for key, rows in ends.data.items()}
-    report = {"truncated": ends.truncated, "residual": ends.residual}
-    return BlockResult(Tally(data, iterations=ends.iterations, **report), None)
+    known = work.report
+    tally = Tally(
+        data,
+        truncated=ends.truncated,
+        residual=max(ends.residual, float(known.residual)),
+        iterations=max(ends.iterations, int(known.iterations)),
+    )
+    return BlockResult(tally, None)
 
 
 def _starts(work: Work, number: int) -> tuple[Any, Any]:
@@ -280,7 +287,7 @@ def _padded(settings: Settings, number: int) -> np.ndarray:
 
 def _block(work: Work, number: int) -> Block:
     settings = work.settings
-    return work.told._replace(
+    return work.shared._replace(
         path=number_words(_padded(settings, number)),
         is_real=np.arange(settings.block_paths) < settings.size(number),
     )

@@ -11,7 +11,8 @@ are finite come back after these steps, with what they have to report; the other
 had failed before, come back as they were, the former marked in `hard` (a boolean array, or None if
 there are none, or a function that gives one of these when it is called, so that a device need not
 stop after every stretch). An engine that cannot take some steps raises `RefusedError` with the
-reason.
+reason. One that can do more than march may have a method `means_at_end(kernel, steps)`: what takes
+the means of runs that are looked at once, at their end (`native_means.py`), or None.
 """
 
 import threading
@@ -53,6 +54,10 @@ def known(hard: Any) -> np.ndarray | None:
 
 class RefusedError(Exception):
     """An engine cannot take some steps; the message is the reason."""
+
+
+class OtherDeviceError(RefusedError):
+    """An engine is not for the device of the run, whatever the steps."""
 
 
 @dataclass(frozen=True)
@@ -107,22 +112,34 @@ class Engine(Protocol):
 
 
 class Choice(NamedTuple):
-    """The engine of a run, its compiled steps, and the faster ones that could not serve."""
+    """The engine of a run, its compiled steps, and the faster ones of its device that refused."""
 
-    name: str
+    engine: Engine
     on_block: OnBlock
     refused: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        return self.engine.name
+
+    def means_at_end(self, kernel: Any, steps: Steps) -> Any:
+        """What the engine has for means at the end of a run, if anything."""
+        make = getattr(self.engine, "means_at_end", None)
+        return None if make is None else make(kernel, steps)
 
 
 def choose_engine(steps: Steps, engines: Sequence[Engine]) -> Choice:
     """The first engine that can take the steps, and why those before it cannot."""
     refused: dict[str, str] = {}
+    elsewhere: dict[str, str] = {}
     for engine in engines:
         try:
-            return Choice(engine.name, engine.compile(steps), refused)
+            return Choice(engine, engine.compile(steps), refused)
+        except OtherDeviceError as reason:
+            elsewhere[engine.name] = str(reason)
         except RefusedError as reason:
             refused[engine.name] = str(reason)
-    reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in (refused | elsewhere).items())
     raise ValueError(f"no engine can take these steps. {reasons}.")
 
 
@@ -133,12 +150,17 @@ class VectorCode:
 
     def compile(self, steps: Steps) -> OnBlock:
         if steps.backend != "cpu":
-            raise RefusedError("for CPUs only")
+            raise OtherDeviceError("for CPUs only")
         try:
             from dalembert.ensemble.native import vector_march
         except ImportError:
             raise RefusedError("llvmlite is missing (pip install llvmlite)") from None
         return vector_march(steps)
+
+    def means_at_end(self, kernel: Any, steps: Steps) -> Any:
+        from dalembert.ensemble.native_means import means_at_end
+
+        return means_at_end(kernel, steps)
 
 
 class KernelInRegisters:
@@ -148,7 +170,7 @@ class KernelInRegisters:
 
     def compile(self, steps: Steps) -> OnBlock:
         if steps.backend not in ("cuda", "gpu"):
-            raise RefusedError("for NVIDIA GPUs only")
+            raise OtherDeviceError("for NVIDIA GPUs only")
         return self.compile_anywhere(steps)
 
     def compile_anywhere(self, steps: Steps) -> OnBlock:

@@ -58,7 +58,7 @@ class Job:
         self.workers, self.remote = ready.workers, remote
         self.done = Progress()
         self.shown = shown and jax.process_index() == 0
-        self.cores: ThreadPoolExecutor | None = None
+        self.threads: ThreadPoolExecutor | None = None
         """Threads that run its blocks, beside those of other runs; by default its own."""
 
     def _make_bar(self) -> ProgressBar:
@@ -128,8 +128,8 @@ class Job:
         self.work.pending.update(self.done.pending)
 
     @property
-    def is_short(self) -> bool:
-        """Whether it takes a moment in the thread that runs it."""
+    def runs_here(self) -> bool:
+        """Whether its blocks run in the thread that runs it."""
         return self.file is None and self.remote is None and is_short(self.work, self.workers)
 
     def stop(self) -> None:
@@ -164,7 +164,7 @@ class Job:
                 raise RuntimeError("all processes must see the same checkpoint file.")
         if processes == 1 or self.work.places[0].is_shared:
             numbers = range(first, end)
-            yield from run_blocks(self.work, numbers, self.workers, self._tick, self.cores)
+            yield from run_blocks(self.work, numbers, self.workers, self._tick, self.threads)
             return
         share = largest(self.workers)
         while first < end:

@@ -50,6 +50,9 @@ from dalembert.stepping.scalarise import NotScalarError, scalarise
 MOST_NUMBERS = 256
 """Observed numbers of a path beyond which vector code takes long to compile."""
 
+KEPT_ROOM = 2**22
+"""Bytes that a thread keeps for what the next block observes; fresh memory takes its time."""
+
 _rooms = threading.local()
 
 
@@ -65,10 +68,10 @@ class BlockEnds(NamedTuple):
 class MeansAtEnd:
     """Blocks that are observed at their end, and before that perhaps walked there."""
 
-    def __init__(self, kernel: Kernel, steps: Steps, params: Any) -> None:
+    def __init__(self, kernel: Kernel, steps: Steps) -> None:
         self._observing, self._steps, self._dtype = kernel.observing, steps, kernel.stepper.dtype
         self._width = vector_width(kernel.stepper.system.dim, min(steps.paths, WIDEST))
-        leaves, tree = jax.tree.flatten(types_of(params, kernel.stepper))
+        leaves, tree = jax.tree.flatten(types_of(steps.params, kernel.stepper))
         driven_by = steps.needs, steps.fast_noise, types_told(steps)
         self._code = _compiled(kernel, steps.fast, *driven_by, (tuple(leaves), tree), self._width)
 
@@ -91,7 +94,7 @@ class MeansAtEnd:
                 failed_step=np.where(lost, np.int32(steps[0]), state.failed_step),
             )
         mask = solved & is_finite
-        found = found if mask.all() else found[:, mask]
+        found = found if mask.all() else np.compress(mask, found, axis=1)
         return state, memory, Saves(_means(self._observing, found), None)
 
     def run(
@@ -142,16 +145,19 @@ class MeansAtEnd:
         return found[:, :real], None if bad else report
 
 
-def means_at_end(kernel: Kernel, steps: Steps, params: Any) -> MeansAtEnd | None:
+def means_at_end(kernel: Kernel, steps: Steps) -> MeansAtEnd | None:
     """What observes paths at their end; None if XLA has to do it."""
     observing, stepper = kernel.observing, kernel.stepper
     plain = all(type(statistic) is Mean for _, statistic in observing.statistics)
     if not plain or stepper.system.time or kernel.keep_all or not stepper.is_scalar:
         return None
-    if any(not isinstance(x.dtype, np.dtype) for x in jax.tree.leaves(types_of(params, stepper))):
+    if not stepper.sees_states:
+        return None
+    types = jax.tree.leaves(types_of(steps.params, stepper))
+    if any(not isinstance(x.dtype, np.dtype) for x in types):
         return None
     try:
-        return MeansAtEnd(kernel, steps, params)
+        return MeansAtEnd(kernel, steps)
     except (NotScalarError, NoVectorFormError):
         return None
 
@@ -168,8 +174,10 @@ def _means(observing: Observing, found: np.ndarray) -> dict[str, Data]:
 
 
 def _room(rows: int, columns: int, dtype: np.dtype) -> np.ndarray:
-    """Memory of this thread, which is fresh once: pages take as long as short runs do."""
+    """Memory for what is observed; a little of it stays with the thread."""
     size = rows * columns * dtype.itemsize
+    if size > KEPT_ROOM:
+        return np.empty((rows, columns), dtype)
     if getattr(_rooms, "size", 0) < size:
         _rooms.size, _rooms.bytes = size, np.empty(size, np.uint8)
     return _rooms.bytes[:size].view(dtype).reshape(rows, columns)

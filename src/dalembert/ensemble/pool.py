@@ -1,4 +1,4 @@
-"""Blocks on all cores and devices: each in a thread of its own, results in order."""
+"""Blocks on all cores and devices, in threads if that pays; results come in order."""
 
 import os
 from collections import deque
@@ -49,15 +49,15 @@ def run_blocks(
     numbers: Iterable[int],
     workers: int,
     on_wait: Callable[[], None],
-    cores: ThreadPoolExecutor | None = None,
+    threads: ThreadPoolExecutor | None = None,
 ) -> Iterator[tuple[int, BlockResult]]:
-    """Results in the order of the numbers, from threads of these blocks or from given ones.
+    """Results in the order of the numbers, from threads of their own, given ones or the caller's.
 
     Leaving the iteration early, also by an exception such as Ctrl-C, stops every block after its
     current leg and leaves `work.pending` complete; so does `work.stop`, with `BlocksStopped`.
     """
     remaining = iter(numbers)
-    if is_short(work, workers):  # a thread of its own would take as long
+    if is_short(work, workers):  # a thread would take as long to start
         for number in remaining:
             result = run_block(work, number, work.places[0])
             if result is None:
@@ -67,7 +67,7 @@ def run_blocks(
     running: deque[tuple[int, Future[BlockResult | None]]] = deque()
     run = as_told_here(run_block)
     name = "dalembert"
-    with nullcontext(cores) if cores else ThreadPoolExecutor(workers, name) as pool:
+    with nullcontext(threads) if threads else ThreadPoolExecutor(workers, name) as pool:
 
         def submit() -> None:
             number = next(remaining, None)

@@ -13,7 +13,6 @@ from dalembert.ensemble.blocks import Work
 from dalembert.ensemble.engines import (
     Choice,
     Steps,
-    VectorCode,
     choose_engine,
     find_engines,
 )
@@ -43,7 +42,7 @@ class Ready:
         work: what its threads share.
         description: what decides its numbers.
         identity: the same and the code that takes its steps, as plain data.
-        refused: engines that could not take its steps, and why.
+        refused: faster engines of its device that could not take its steps, and why.
         workers: blocks to run at a time.
         exactly: whether the identity has derivatives that functions define.
     """
@@ -142,12 +141,9 @@ def _maps(settings: Settings, kernel: Kernel) -> tuple[Maps | None, Report]:
 
 
 def _compile(settings: Settings, kernel: Kernel, choice: Choice, steps: Steps) -> Compiled:
-    """All code of a run; with means of its end by vector code, if that takes the steps."""
-    if not settings.at_end or choice.name != VectorCode.name:
-        return compile_run(kernel, choice.on_block)
-    from dalembert.ensemble.native_means import means_at_end
-
-    return compile_run(kernel, choice.on_block, means_at_end(kernel, steps, settings.system.params))
+    """All code of a run; of one that is looked at once, what its engine has for that, too."""
+    at_end = choice.means_at_end(kernel, steps) if settings.at_end else None
+    return compile_run(kernel, choice.on_block, at_end)
 
 
 def _make_kernel(settings: Settings, description: Description, observing: Observing) -> Kernel:

@@ -314,7 +314,10 @@ class Run(RunStatistics):
         shares = ", ".join(f"{x:.3g} s of it {words}" for words, x in parts.items())
         apart = f" ({shares})" if shares else ""
         speed = f"{rate:.3g} path-steps/s on {of['device']}, {of['code']}"
-        return title, [*rows, ("time", f"{of['seconds']:.3g} s{apart}, {speed}")]
+        rows.append(("time", f"{of['seconds']:.3g} s{apart}, {speed}"))
+        refused = of.get("refused_engines", {})
+        rows += [("faster engine", f"not {name}: {why}") for name, why in refused.items()][:1]
+        return title, rows
 
 
 def kept_states(kept: Mapping[str, Any], name: str) -> Any:

@@ -17,14 +17,12 @@ FEW = 2**26
 
 def run_together(jobs: Sequence[Job]) -> list[Run]:
     """What comes of some runs, each of which has the numbers that it has alone."""
-    if len(jobs) == 1 or not _are_small(jobs):
+    workers = jobs[0].workers
+    if workers == 1 or len(jobs) == 1 or not _are_small(jobs):
         return [job.run() for job in jobs]
     largest = max(jobs, key=_size)
     for job in jobs:
         job.shown &= job is largest  # there is one line
-    workers = jobs[0].workers
-    if workers == 1:
-        return [job.run() for job in jobs]
     with (
         ending_on_sigterm(),
         ThreadPoolExecutor(len(jobs), thread_name_prefix="dalembert run") as drivers,
@@ -33,8 +31,8 @@ def run_together(jobs: Sequence[Job]) -> list[Run]:
         futures: dict[int, Future[Run]] = {}
         for place in sorted(range(len(jobs)), key=lambda i: -_size(jobs[i])):
             job = jobs[place]
-            job.cores = None if job.is_short else cores
-            futures[place] = (cores if job.is_short else drivers).submit(as_told_here(job.run))
+            job.threads = None if job.runs_here else cores
+            futures[place] = (cores if job.runs_here else drivers).submit(as_told_here(job.run))
         try:
             return [futures[place].result() for place in range(len(jobs))]
         except BaseException:

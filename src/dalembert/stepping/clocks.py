@@ -5,7 +5,7 @@ of positions says: c_i = Σ_j a_ij, whichever method it is. Momenta at a stage d
 """
 
 from functools import reduce
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,13 @@ class Clocked:
 
     system: Any
     is_scalar: Any
+
+    sees_states: ClassVar[bool] = True
+    """Whether statistics see the states as they are."""
+
+    def seen(self, q: Any, p: Any, dt: Any, params: Any) -> tuple[Any, Any]:
+        """What statistics see of paths, shape (paths, dim): their states."""
+        return q, p
 
     def split(self, x: Any) -> tuple[Any, Any]:
         """A state that has been entered without its clock, and the entry of that, or None."""

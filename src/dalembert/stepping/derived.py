@@ -159,10 +159,6 @@ class DerivedStepper(Clocked):
         q, p, info = self.advance(q, p, dt, increments, params, *more)
         return q, p, info, self.terms_at(q, p, dt, params)
 
-    def seen(self, q: Any, p: Any, dt: Any, params: Any) -> tuple[Any, Any]:
-        """What statistics see of paths, shape (paths, dim): their states."""
-        return q, p
-
 
 def make_any_stepper(
     system: System, method: Method, dtype: Any, known_by: Hashable = None

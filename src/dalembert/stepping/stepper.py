@@ -114,10 +114,6 @@ class Stepper(Clocked):
             return jnp.stack(x)
         return jnp.append(*x) if self.system.time else x
 
-    def seen(self, q: Any, p: Any, dt: Any, params: Any) -> tuple[Any, Any]:
-        """What statistics see of paths, shape (paths, dim): their states."""
-        return q, p
-
     def advance(
         self,
         q: Any,

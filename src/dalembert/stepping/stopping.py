@@ -104,6 +104,8 @@ class StoppingStepper(DerivedStepper):
 
     event: Callable[..., Any]
 
+    sees_states: ClassVar[bool] = False
+
     def advance(
         self,
         q: Any,

@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 
-AT_A_TIME = 2**13
+PAIRS_AT_A_TIME = 2**13
 """Pairs that a CPU looks at together: what is computed of them stays in its cache."""
 
 
@@ -42,7 +42,7 @@ class _Seen(NamedTuple):
 
 
 def _seen(x: Any, number: Any, q: Any, params: Params) -> _Seen:
-    """Distances to the nearest images, and (σ/r)⁶; 1 where there is no interaction."""
+    """Distances to the nearest images, and (σ/r)⁶, with r = 1 where there is no interaction."""
     box = _box(q, params)
     # One division for all pairs.
     boxes = 1 / box
@@ -65,14 +65,18 @@ def _of_each(fun: Callable[[_Seen], Any], q: Any, params: Params) -> Any:
 
     So nothing of shape (N, N) is stored there. On a GPU a loop would take longer.
     """
-    particles, few = (q, jnp.arange(len(q))), max(AT_A_TIME // len(q), 1)
+    particles, few = (q, jnp.arange(len(q))), max(PAIRS_AT_A_TIME // len(q), 1)
 
     def one(particle: tuple[Any, Any]) -> Any:
         return fun(_seen(*particle, q, params))
 
-    if len(q) <= few or jax.default_backend() != "cpu":
-        return jax.vmap(one)(particles)
-    return lax.map(one, particles, batch_size=few)
+    def by_few(particles: Any) -> Any:
+        return lax.map(one, particles, batch_size=few)
+
+    at_once = jax.vmap(one)
+    if len(q) <= few:
+        return at_once(particles)
+    return lax.platform_dependent(particles, cpu=by_few, default=at_once)
 
 
 def _box(q: Any, params: Params) -> Any:
