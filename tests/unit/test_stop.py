@@ -64,7 +64,8 @@ def test_the_period_of_a_pendulum():
 
 
 def test_times_states_and_survival_agree_with_the_kept_paths():
-    run = escape(keep="final")
+    axis = da.Axis(lambda q, p, params: p[0], 0.0, 1.5, bins=6)
+    run = escape(keep="final", histograms={"p": da.Histogram(axis, every_save=True)})
     found, t = run.stopped, run.stopped.t
     has_stopped = ~np.isnan(t)
     assert 0 < found.count == has_stopped.sum() < 300
@@ -81,6 +82,16 @@ def test_times_states_and_survival_agree_with_the_kept_paths():
     energy = run.p[has_stopped, 0] ** 2 / 2
     np.testing.assert_allclose(found.at_event["energy"].mean, energy.mean())
     assert f"{found.count} stopped, {found.censored} did not" in repr(run)
+    counts, edges = np.histogram(t[has_stopped], run.t)
+    np.testing.assert_array_equal(found.times.counts, counts)
+    assert found.times.outside == found.censored
+    np.testing.assert_array_equal(found.times.edges[0], run.t)
+    assert np.sum(found.times.density * np.diff(edges)) == pytest.approx(found.count / 300)
+    momenta, _ = np.histogram(run.p[has_stopped], axis.edges)
+    there = found.histograms["p"]
+    np.testing.assert_array_equal(there.counts, momenta)
+    assert momenta.min() > 0 and there.outside == found.count - momenta.sum() > 0
+    assert run.histograms["p"].counts[-1].sum() > momenta.sum(), "a control: all paths"
 
 
 @pytest.mark.slow
@@ -108,6 +119,8 @@ def test_every_statistic_sees_where_paths_have_stopped(tmp_path):
     run.save(tmp_path / "run.npz")
     again = da.load(tmp_path / "run.npz").stopped
     assert again.mean == run.stopped.mean and again.count == run.stopped.count
+    assert np.array_equal(again.histograms["q"].counts, run.stopped.histograms["q"].counts)
+    assert np.array_equal(again.times.counts, run.stopped.times.counts)
 
 
 def test_the_same_bits_and_another_event_is_another_run(tmp_path):

@@ -15,6 +15,7 @@ from dalembert.ensemble.settings import _number
 from dalembert.functions import check_function
 from dalembert.methods import Method
 from dalembert.precision import as_dtype, is_traced
+from dalembert.statistics.histogram import Histogram
 from dalembert.statistics.stop_times import StopTimes
 from dalembert.stepping.step import check_method
 from dalembert.stepping.stopping import (
@@ -83,14 +84,15 @@ class Until:
             raise ValueError(f"with stop= the name {NAME!r} is taken: give statistics another one.")
         seen = self._all_changed({"energy": self.system.H} if observe is None else observe)
         at_event = tuple(seen.items()) if isinstance(seen, Mapping) else ()
-        times = StopTimes(stopped_after, at_event, self.dt)
+        counted = self._all_changed(histograms or {})
+        times = StopTimes(stopped_after, at_event, self.dt, _counted_once(counted))
         others = self._all_changed(statistics or {})
         return {
             "system": stopping_system(self.system),
             "method": StoppingMethod(method, self.event),
             "initial": self._initial(initial),
             "observe": seen,
-            "histograms": self._all_changed(histograms or {}),
+            "histograms": counted,
             "statistics": {**others, NAME: times} if isinstance(others, Mapping) else others,
         }
 
@@ -145,3 +147,11 @@ class Until:
         times = np.where(steps < 0, -steps, np.nan) * self.dt
         q, p = (self.system.shaped(x[..., dim : 2 * dim]) for x in (q, p))
         return replace(run, kept={"q": q, "p": p, "stop_times": times})
+
+
+def _counted_once(histograms: Any) -> tuple[tuple[str, Histogram], ...]:
+    """Histograms by name, as of one time each; what is none is refused later."""
+    if not isinstance(histograms, Mapping):
+        return ()
+    found = {name: one for name, one in histograms.items() if isinstance(one, Histogram)}
+    return tuple((name, replace(one, every_save=False)) for name, one in found.items())

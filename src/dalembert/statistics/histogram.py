@@ -106,12 +106,12 @@ class Histogram(Statistic):
     def observe(
         self, memory: Any, values: Mapping[str, Any], mask: Any, t: Any
     ) -> tuple[Any, Data]:
-        return (memory, self._counted(values, mask)) if self.every_save else (dict(values), {})
+        return (memory, self.counted(values, mask)) if self.every_save else (dict(values), {})
 
     def finish(self, memory: Any, mask: Any) -> Data:
-        return {} if self.every_save else self._counted(memory, mask)
+        return {} if self.every_save else self.counted(memory, mask)
 
-    def _counted(self, values: Mapping[str, Any], mask: Any) -> Data:
+    def counted(self, values: Mapping[str, Any], mask: Any) -> Data:
         """Counts of paths; of arrays also those of groups of paths, for the standard errors."""
         found = list(values.values())
         if found[0].ndim == 1:

@@ -1,11 +1,13 @@
 """When paths stop, where, and how many are still on their way."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
+from dalembert.statistics.histogram import Binned, Histogram
 from dalembert.statistics.mean import SampleMean, masked_mean, merged_means
 from dalembert.statistics.statistic import Data, Statistic, numeric
 
@@ -22,7 +24,9 @@ class Stopped(NamedTuple):
         restricted_stderr: its standard error.
         survival: share of paths that have not stopped at the save times, shape (times,).
         survival_stderr: its standard error.
+        times: histogram of the times between saves; those that have not stopped are outside.
         at_event: mean and variance of the observables where paths have stopped, by name.
+        histograms: those of the run, of the paths that have stopped and where they did, by name.
         t: times of all paths, NaN if never, for keep="final" or "all"; else None.
     """
 
@@ -34,7 +38,9 @@ class Stopped(NamedTuple):
     restricted_stderr: Any
     survival: Any
     survival_stderr: Any
+    times: Binned
     at_event: Mapping[str, SampleMean]
+    histograms: Mapping[str, Binned]
     t: Any = None
 
 
@@ -46,14 +52,21 @@ class StopTimes(Statistic):
         steps: steps after which a path has stopped, −1 if it has not; a function of the state.
         of: observables by name.
         dt: step size.
+        histograms: what is counted where paths have stopped, by name.
     """
 
     steps: Callable[..., Any]
     of: tuple[tuple[str, Callable[..., Any]], ...]
     dt: float
+    histograms: tuple[tuple[str, Histogram], ...] = ()
 
     def functions(self) -> Mapping[str, Callable[..., Any]]:
-        return {"steps": self.steps, **{f"of{i}": fun for i, (_, fun) in enumerate(self.of)}}
+        counted = {
+            f"{key}_{letter}": fun
+            for key, one in self._counted.items()
+            for letter, fun in one.functions().items()
+        }
+        return {"steps": self.steps, **dict(zip(self._names, self._seen, strict=True)), **counted}
 
     def start(self, values: Mapping[str, Any]) -> Any:
         seen = {name: jnp.zeros(x.shape, x.dtype) for name, x in values.items()}
@@ -76,13 +89,27 @@ class StopTimes(Statistic):
         }
         for name in self._names:
             samples[name] = masked_mean(memory[name], mask & has_stopped)
-        return {
-            f"{name}_{part}": x for name, s in samples.items() for part, x in s._asdict().items()
-        }
+        found = {name: sample._asdict() for name, sample in samples.items()}
+        for key, one in self._counted.items():
+            values = {letter: memory[f"{key}_{letter}"] for letter in one.functions()}
+            found[key] = one.counted(values, mask & has_stopped)
+        return {f"{name}_{part}": x for name, parts in found.items() for part, x in parts.items()}
 
     @property
     def _names(self) -> list[str]:
         return [f"of{i}" for i in range(len(self.of))]
+
+    @property
+    def _seen(self) -> list[Callable[..., Any]]:
+        return [fun for _, fun in self.of]
+
+    @property
+    def _counted(self) -> dict[str, Histogram]:
+        return {f"counts{i}": one for i, (_, one) in enumerate(self.histograms)}
+
+    def _counts(self, data: Data, key: str) -> Data:
+        start = f"{key}_"
+        return {name.removeprefix(start): x for name, x in data.items() if name.startswith(start)}
 
     def _sample(self, data: Data, name: str) -> SampleMean:
         return SampleMean(*(data[f"{name}_{part}"] for part in SampleMean._fields))
@@ -92,6 +119,9 @@ class StopTimes(Statistic):
         for name in ("time", "restricted", *self._names):
             merged = merged_means(self._sample(a, name), self._sample(b, name))
             found |= {f"{name}_{part}": x for part, x in merged._asdict().items()}
+        for key, one in self._counted.items():
+            counts = one.merge(self._counts(a, key), self._counts(b, key))
+            found |= {f"{key}_{part}": x for part, x in counts.items()}
         return found
 
     def result(self, data: Data, t: Any) -> Stopped:
@@ -108,7 +138,14 @@ class StopTimes(Statistic):
             restricted.stderr,
             share,
             xp.sqrt(share * (1 - share) / paths),
+            _times(data, t),
             {name: self._known(data, f"of{i}") for i, (name, _) in enumerate(self.of)},
+            {
+                name: one.result(self._counts(data, key), t)
+                for (key, one), (name, _) in zip(
+                    self._counted.items(), self.histograms, strict=True
+                )
+            },
         )
 
     def _known(self, data: Data, name: str) -> SampleMean:
@@ -120,6 +157,20 @@ class StopTimes(Statistic):
             mean=mean, deviations=xp.where(found.count > 1, found.deviations, xp.nan)
         )
 
+    @property
+    def tables(self) -> int:
+        return sum(one.tables for _, one in self.histograms)
+
+    def shapes(self, values: Mapping[str, Any]) -> tuple[Any, Data, Data]:
+        """Those of histograms without a trace, as they give them."""
+        plain = replace(self, histograms=())
+        seen = {name: values[name] for name in plain.functions()}
+        memory, row, left = Statistic.shapes(plain, seen)
+        for key, one in self._counted.items():
+            _, _, counts = one.shapes(self._counts(dict(values), key))
+            left |= {f"{key}_{part}": x for part, x in counts.items()}
+        return {**values, **memory}, row, left
+
     def summary(self, result: Stopped) -> str:
         text = f"{int(result.count):,} stopped, {int(result.censored):,} did not"
         return (
@@ -127,3 +178,10 @@ class StopTimes(Statistic):
             if result.count > 1
             else text
         )
+
+
+def _times(data: Data, t: Any) -> Binned:
+    """How many paths have stopped between one save and the next, and how many never."""
+    stopped = data["paths"] - data["on_the_way"]
+    # A path that cannot be observed where it stopped is not among the paths any more.
+    return Binned(np.maximum(np.diff(stopped), 0), data["on_the_way"][-1], (np.asarray(t),))
