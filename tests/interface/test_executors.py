@@ -101,6 +101,22 @@ def test_threads_give_the_bits_of_one_machine(undisturbed):
     assert run.provenance["processes"] == 1
 
 
+@pytest.mark.slow
+def test_expectations_are_those_of_one_machine():
+    def energy(q, p, params):
+        return p[0] ** 2 / 2 - jnp.cos(q[0])
+
+    system = da.systems.langevin(lambda q: -jnp.cos(q[0]), gamma=0.5, temperature=0.25)
+    asked = system, da.midpoint(), ([1.0], [0.0]), energy
+    options = dict(t_end=2.0, tolerance=0.02, progress=False)
+    alone = da.expect(*asked, **options)
+    with Moody(loses=0.1) as moody:
+        shared = da.expect(*asked, executor=moody, **options)
+    assert moody.tasks > 0
+    assert (shared.value, shared.error) == (alone.value, alone.error)
+    assert [level.paths for level in shared.levels] == [level.paths for level in alone.levels]
+
+
 def test_lost_and_unfinished_blocks_go_on(undisturbed, monkeypatch):
     """Tasks that return after every leg, in any order, if they return at all."""
     monkeypatch.setattr(remote, "SLICE_SECONDS", 0.0)

@@ -82,5 +82,5 @@ def test_a_part_runs_and_its_claims_are_made(tmp_path):
 @pytest.mark.slow
 def test_the_quick_study_reproduces_what_theory_says(tmp_path):
     claims = reproduce(plasma("quick"), tmp_path, checkpoints=False)
-    assert len(claims) == 27
+    assert len(claims) == 34
     assert [claim.id for claim in claims if not claim.holds] == []

@@ -1,5 +1,7 @@
 """Engines: one interface, a choice that says why, and one of one's own."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,12 +37,15 @@ class Verlet:
 
             def march(state, first, count):
                 (q,), (p,), dt = map(np.asarray, state.q), map(np.asarray, state.p), block.dt
+                before, is_going = (q, p), np.asarray(state.status) == Status.FINE
                 for number in range(first, first + count):
                     kick = 0.1 * noise(number)
                     p = p - dt / 2 * q - kick / 2
                     q = q + dt * p
                     p = p - dt / 2 * q - kick / 2
-                hard = (np.asarray(state.status) == Status.FINE) & ~np.isfinite(q + p)
+                is_fine = is_going & np.isfinite(q + p)
+                q, p = (np.where(is_fine, *x) for x in zip((q, p), before, strict=True))
+                hard = is_going & ~is_fine
                 return state._replace(q=(q,), p=(p,)), hard if hard.any() else None
 
             return march
@@ -57,6 +62,19 @@ def test_an_engine_from_outside_takes_the_steps():
     assert ours.provenance["code"] == "NumPy leapfrog"
     np.testing.assert_allclose(ours.q, usual.q, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(ours.mean["energy"], usual.mean["energy"], rtol=1e-9)
+
+
+def test_runs_by_an_engine_from_outside_are_saved_and_go_on(tmp_path):
+    assert len(inspect.getsource(Verlet).splitlines()) <= 60
+    file, whole = tmp_path / "run.ckpt", run(engine=Verlet())
+    run(engine=Verlet(), checkpoint=file, t_end=1.0)
+    later = run(engine=Verlet(), checkpoint=file)
+    later.save(tmp_path / "run.npz")
+    for found in (later, da.load(tmp_path / "run.npz")):
+        np.testing.assert_array_equal(found.q, whole.q)
+        assert found.provenance["code"] == "NumPy leapfrog"
+    with pytest.raises(ValueError, match="belongs to another run"):
+        run(checkpoint=file)
 
 
 def test_an_engine_that_cannot_says_why_and_the_next_one_can():

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,13 @@ SEED_ALPHA = 2e-3
 """Of instabilities."""
 OPPOSITE = ", opposite"
 """Ending of the names of parts with the amplitude −α."""
-STREAMS_K = 0.2
+INSTABILITIES = {
+    "two streams": (two_streams(3.0), 0.2, 9.0, 4),
+    "bump on tail": (bump_on_tail(4.5, fraction=0.1, temperature=0.25), 0.3, 7.0, 2),
+}
+"""Velocities, k, the largest speed that is looked at, and modes of the field."""
+COLLIDING = " with collisions"
+"""Ending of the names of instabilities with collisions."""
 TEMPERATURES = (1.6, 0.7, 0.7)
 PAIRS_NU = {"maxwell": 0.1, "coulomb": 1.0}
 BEAM, BEAM_SPEED = 1 / 16, 5.0
@@ -56,15 +61,6 @@ def colliding_waves(runs: Mapping[str, Run]) -> dict[str, tuple[str, float, floa
         if operator in linear.COLLISIONS:
             found[name] = (operator, *(float(text.split(" = ")[1]) for text in numbers))
     return found
-
-
-def instabilities() -> list[tuple[str, Any, float, float]]:
-    streams = two_streams(3.0)
-    return [
-        ("two streams", streams, STREAMS_K, 9.0),
-        ("two streams with collisions", streams, STREAMS_K, 9.0),
-        ("bump on tail", bump_on_tail(4.5, fraction=0.1, temperature=0.25), 0.3, 7.0),
-    ]
 
 
 def anisotropy_left(kernel: str, t: np.ndarray) -> np.ndarray:
@@ -154,44 +150,19 @@ def _claim_waves(claims: ClaimList, runs: Mapping[str, Run], is_large: bool) -> 
 
 
 def _claim_growth(claims: ClaimList, runs: Mapping[str, Run], is_large: bool) -> None:
-    for name, velocities, k, _ in instabilities():
-        if name in runs and "collisions" not in name:
-            run = runs[name]
-            late = (run.t >= 12) & (run.t <= 18)
-            expected = linear.response(k, run.t, velocities=velocities)[late]
-            rates = [
-                fit_growth(run.t[late], np.abs(x)) for x in (size_of_wave(run)[late], expected)
-            ]
-            claims.close(
-                f"growth of {name}",
-                "The first mode grows at the rate of linear theory, in the same window.",
-                rates[0].gamma,
-                rates[1].gamma,
-                0.02 * rates[1].gamma + (0.0 if is_large else 0.005),
-                "2 %, and for the small size what its noise makes of it",
-                rates[0].gamma_error,
+    for name, (velocities, k, *_) in INSTABILITIES.items():
+        free, colliding = runs.get(name), runs.get(name + COLLIDING)
+        if free:
+            wave = linear.response(k, free.t, velocities=velocities)
+            _claim_instability(claims, name, free, wave, is_large)
+        if colliding:
+            _claim_collisions(claims, name + COLLIDING, colliding)
+        if free and colliding:
+            gained, mixed = (
+                float(x[-1] - x[0]) for x in (r.mean["entropy"] for r in (colliding, free))
             )
-    if run := runs.get("two streams with collisions"):
-        energy, p = run.moments["energy"].mean, run.moments["momentum"].mean
-        claims.below(
-            "energy of colliding streams",
-            "Through growth, saturation and relaxation the energy is kept: largest change.",
-            float(np.max(np.abs(energy / energy[0] - 1))),
-            1e-4,
-            "the oscillation of Störmer–Verlet's energy; collisions add rounding",
-        )
-        claims.below(
-            "momentum of colliding streams",
-            "The momentum is kept to rounding: its largest change per particle.",
-            float(np.max(np.abs(p - p[0]))),
-            1e-12,
-            "rounding",
-        )
-        if free := runs.get("two streams"):
-            entropies = [r.moments["entropy"].mean for r in (run, free)]
-            gained, mixed = (float(x[-1] - x[0]) for x in entropies)
             claims.above(
-                "entropy of colliding streams",
+                f"entropy of {name}{COLLIDING}",
                 "Collisions make more entropy than mixing alone: gain over gain.",
                 gained / mixed if mixed > 0 else np.inf * gained,
                 1.0,
@@ -217,6 +188,58 @@ def _claim_growth(claims: ClaimList, runs: Mapping[str, Run], is_large: bool) ->
             1e-11,
             "rounding, and the tolerance of Newton's method",
         )
+
+
+def _claim_instability(
+    claims: ClaimList, name: str, run: Run, wave: np.ndarray, is_large: bool
+) -> None:
+    """Growth of a wave as in linear theory, and its end."""
+    size, early = size_of_wave(run), (run.t >= 12) & (run.t <= 18)
+    found, expected = (fit_growth(run.t[early], np.abs(x[early])) for x in (size, wave))
+    claims.close(
+        f"growth of {name}",
+        "The first mode grows at the rate of linear theory, in the same window.",
+        found.gamma,
+        expected.gamma,
+        0.02 * expected.gamma + (0.0 if is_large else 0.005),
+        "2 %, and for the small size what its noise makes of it",
+        found.gamma_error,
+    )
+    late = run.t >= 2 / 3 * run.t[-1]
+    claims.below(
+        f"saturation of {name}",
+        "In the last third the wave grows no more: rate, of that of linear theory.",
+        float(np.polyfit(run.t[late], np.log(size[late]), 1)[0]) / expected.gamma,
+        0.1,
+        "particles that are trapped go round in the wave",
+    )
+
+
+def _claim_collisions(claims: ClaimList, name: str, run: Run) -> None:
+    """What collisions conserve while a wave grows, stops and goes, and that it goes."""
+    energy, p, size = run.mean["energy"], run.mean["momentum"], size_of_wave(run)
+    claims.below(
+        f"energy of {name}",
+        "Through growth, saturation and relaxation the energy is kept: largest change.",
+        float(np.max(np.abs(energy / energy[0] - 1))),
+        1e-4,
+        "the oscillation of Störmer–Verlet's energy; collisions add rounding",
+    )
+    claims.below(
+        f"momentum of {name}",
+        "The momentum is kept to rounding: its largest change per particle.",
+        float(np.max(np.abs(p - p[0]))),
+        1e-12,
+        "rounding",
+    )
+    late = run.t >= 0.9 * run.t[-1]
+    claims.below(
+        f"relaxation of {name}",
+        "Collisions make an end of the wave: its mean size at the end over the largest.",
+        float(np.mean(size[late]) / np.max(size)),
+        0.5,
+        "without collisions it stays",
+    )
 
 
 def _claim_relaxation(claims: ClaimList, runs: Mapping[str, Run]) -> None:

@@ -1,6 +1,7 @@
 """Figures and films of the study of plasmas."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -9,13 +10,14 @@ from dalembert.plasma import linear
 from dalembert.studies.figures import Figure, Film, Image, Line, Panel
 from dalembert.studies.plasma_claims import (
     BEAM_SPEED,
+    COLLIDING,
     FREE_ALPHA,
+    INSTABILITIES,
     TEMPERATURES,
     WEIBEL,
     anisotropy_left,
     beam_slope,
     colliding_waves,
-    instabilities,
     runs_by_part,
     size_of_wave,
     wave_of,
@@ -25,7 +27,7 @@ from dalembert.studies.study import Result
 OPERATORS = {
     "": "no collisions",
     "lenard_bernstein": "Lenard–Bernstein",
-    "lenard_bernstein_momentum": "Lenard–Bernstein with momentum",
+    "lenard_bernstein_momentum": "L.–B. with momentum",
     "dougherty": "Dougherty",
 }
 TIME = "ωₚt"
@@ -55,44 +57,47 @@ def figures_of_plasma(result: Result) -> list[Figure]:
             columns=2,
         )
     ]
-    for name, velocities, k, speed in instabilities():
-        if name in runs:
-            run = runs[name]
-            n, early = size_of_wave(run), run.t[run.t <= 20]
-            theory = np.abs(linear.response(k, early, velocities=velocities))
-            f = run.moments["phase space"].mean
-            edges = np.linspace(0, 2 * np.pi / k, 65), np.linspace(-speed, speed, 65)
-            times = [_saturation(n), len(run.t) - 1]
-            exact, more = "linear theory", ""
-            if "collisions" in name:
-                exact += " without collisions"
-                more = " The wave grows out of the noise of collisions as well."
-            growth = Panel(
-                TIME,
-                "|Eₖ(t)|/|Eₖ(0)|",
-                [
-                    Line("particles", run.t, n, None, "stormer_verlet"),
-                    Line(exact, early, theory, variant=1),
-                ],
-                yscale="log",
-                title=name,
-            )
-            pictures = [
-                Panel("x", "v", image=Image(*edges, f[i], "f"), title=f"t = {run.t[i]:g}")
-                for i in times
-            ]
-            figures.append(
-                Figure(
-                    "plasma_" + name.replace(" ", "_"),
-                    f"Plasma: {name}",
-                    "Growth of the first mode, and phase space where that first stops and at the "
-                    f"end.{more}",
-                    (growth, *pictures),
-                    film=Film(run.t[::FRAMES], *edges, f[::FRAMES], ("x", "v")),
-                )
-            )
+    for name, known in INSTABILITIES.items():
+        for ending in ("", COLLIDING):
+            if run := runs.get(name + ending):
+                figures.append(_instability(name + ending, run, *known))
     figures += [_relaxation(runs), _light_and_long(result, runs)]
     return [figure for figure in figures if figure.panels]
+
+
+def _instability(
+    name: str, run: Run, velocities: Any, k: float, speed: float, _modes: int
+) -> Figure:
+    """A wave that grows, and phase space where that stops and at the end."""
+    n, early = size_of_wave(run), run.t[run.t <= 20]
+    theory = np.abs(linear.response(k, early, velocities=velocities))
+    f = run.moments["phase space"].mean
+    edges = np.linspace(0, 2 * np.pi / k, 65), np.linspace(-speed, speed, 65)
+    exact, more = "linear theory", ""
+    if name.endswith(COLLIDING):
+        exact += " without collisions"
+        more = " The wave grows out of the noise of collisions as well."
+    growth = Panel(
+        TIME,
+        "|Eₖ(t)|/|Eₖ(0)|",
+        [
+            Line("particles", run.t, n, None, "stormer_verlet"),
+            Line(exact, early, theory, variant=1),
+        ],
+        yscale="log",
+        title=name,
+    )
+    pictures = [
+        Panel("x", "v", image=Image(*edges, f[i], "f"), title=f"t = {run.t[i]:g}")
+        for i in (_saturation(n), len(run.t) - 1)
+    ]
+    return Figure(
+        "plasma_" + name.replace(" ", "_"),
+        f"Plasma: {name}",
+        f"Growth of the first mode, and phase space where that first stops and at the end.{more}",
+        (growth, *pictures),
+        film=Film(run.t[::FRAMES], *edges, f[::FRAMES], ("x", "v")),
+    )
 
 
 def _saturation(size: np.ndarray) -> int:

@@ -13,7 +13,6 @@ from dalembert.plasma import (
     LenardBernstein,
     Maxwellian,
     Start,
-    bump_on_tail,
     canonical_state,
     density_modes,
     entropy,
@@ -21,7 +20,6 @@ from dalembert.plasma import (
     light_energies,
     momentum,
     phase_space,
-    two_streams,
     vlasov_maxwell,
     vlasov_poisson,
 )
@@ -29,12 +27,13 @@ from dalembert.studies.plasma_claims import (
     ALPHA,
     BEAM,
     BEAM_SPEED,
+    COLLIDING,
     FREE_ALPHA,
+    INSTABILITIES,
     LANDAU,
     OPPOSITE,
     PAIRS_NU,
     SEED_ALPHA,
-    STREAMS_K,
     TEMPERATURES,
     WEIBEL,
     claims_of_plasma,
@@ -71,10 +70,11 @@ def plasma(size: str = "quick") -> Study:
             for name in OPERATORS
             for part in _opposite_waves(name, N["noisy"], k, nu)
         ),
-        _streams("two streams", N["streams"], 0.0),
+        _instability("two streams", N["streams"]),
         # Few enough to let the wave grow and saturate, and often enough to make an end of it then.
-        _streams("two streams with collisions", N["streams"], 0.002, 100.0),
-        _bump(N["streams"]),
+        _instability("two streams", N["streams"], 0.002, 100.0),
+        _instability("bump on tail", N["streams"]),
+        _instability("bump on tail", N["streams"], 0.002, 100.0),
         _anisotropy("maxwell", N["pairs"]),
         _anisotropy("coulomb", N["pairs"]),
         _beam(2 * N["pairs"]),
@@ -129,36 +129,23 @@ def _opposite_waves(operator: str, N: int, k: float, nu: float) -> list[Part]:
     ]
 
 
-def _streams(name: str, N: int, nu: float, t_end: float = 60.0) -> Part:
-    length = 2 * np.pi / STREAMS_K
-    start = Start(N, length, amplitude=SEED_ALPHA, velocities=two_streams(3.0))
+def _instability(name: str, N: int, nu: float = 0.0, t_end: float = 60.0) -> Part:
+    velocities, k, reach, modes = INSTABILITIES[name]
+    length, field = 2 * np.pi / k, Fourier(modes)
     options = {"nu": nu, "collisions": Dougherty(cells=16)} if nu else {}
     return _part(
-        name,
-        vlasov_poisson(N, length, Fourier(4), **options),
-        start.quiet(),
+        name + COLLIDING if nu else name,
+        vlasov_poisson(N, length, field, **options),
+        Start(N, length, amplitude=SEED_ALPHA, velocities=velocities).quiet(),
         t_end,
         save_times=0.5,
         observe={
             "wave": density_modes(1),
-            "phase space": phase_space(64, 64, 9.0),
-            "entropy": entropy(32, 64, 9.0),
+            "phase space": phase_space(64, 64, reach),
+            "entropy": entropy(32, 64, reach),
             "momentum": momentum,
-            "energy": _energy(N, length, Fourier(4)),
+            "energy": _energy(N, length, field),
         },
-    )
-
-
-def _bump(N: int) -> Part:
-    velocities = bump_on_tail(4.5, fraction=0.1, temperature=0.25)
-    length = 2 * np.pi / 0.3
-    return _part(
-        "bump on tail",
-        vlasov_poisson(N, length, Fourier(2)),
-        Start(N, length, amplitude=SEED_ALPHA, velocities=velocities).quiet(),
-        40.0,
-        save_times=0.5,
-        observe={"wave": density_modes(1), "phase space": phase_space(64, 64, 7.0)},
     )
 
 
