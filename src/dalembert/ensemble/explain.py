@@ -3,11 +3,11 @@
 import jax
 import numpy as np
 
-from dalembert.ensemble.engines import ENGINES, Steps, VectorCode, choose_engine
+from dalembert.ensemble.engines import ENGINES, Steps, VectorCode, Xla, choose_engine
 from dalembert.methods import Method
 from dalembert.noise import usual_noise
 from dalembert.precision import cast
-from dalembert.stepping.explain import describe
+from dalembert.stepping.explain import describe, folded
 from dalembert.stepping.propagator import make_maps
 from dalembert.stepping.step import check_method
 from dalembert.stepping.stepper import make_stepper
@@ -37,6 +37,14 @@ def explain(system: System, method: Method) -> str:
     by_maps = ", as three matrices" if maps is not None else ""
     is_wide = choice.name == VectorCode.name and not stepper.is_scalar
     how = ", written out for it alone" if is_wide else by_maps
-    lines = [describe(stepper), f"  engine on this machine: {choice.name}{how}"]
-    lines += [f"    not {name}: {reason}" for name, reason in choice.refused.items()]
-    return "\n".join(lines)
+    lines = [f"  engine on this machine: {choice.name}{how}", *_refusals(choice.refused)]
+    return f"{describe(stepper)}\n{folded(lines)}"
+
+
+def _refusals(refused: dict[str, str]) -> list[str]:
+    """Why faster engines cannot serve; those with the same reason in one line."""
+    names: dict[str, list[str]] = {}
+    for name, reason in refused.items():
+        # The engine of arrays is XLA's too.
+        names.setdefault(reason, []).append("XLA on scalars" if name == Xla.name else name)
+    return [f"    not {' nor '.join(alike)}: {reason}" for reason, alike in names.items()]
