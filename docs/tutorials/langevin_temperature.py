@@ -113,8 +113,10 @@ for method, colour in METHODS.items():
             label=method.name,
         )
         axes.set(xlabel="step", title=kind)
-panels[0].set(ylabel="temperature − T")
-panels[1].legend()
+for axes in panels:
+    axes.set(ylabel="temperature − T")
+    axes.tick_params(labelleft=True)
+    axes.legend()
 figure.savefig("langevin_harmonic.png")
 
 # %% [markdown]
@@ -150,8 +152,10 @@ for method, colour in METHODS.items():
         )
         axes.axhline(0, color="k", linestyle=":")
         axes.set(xlabel="step", title=kind)
-panels[0].set(ylabel="temperature − T")
-panels[0].legend()
+for axes in panels:
+    axes.set(ylabel="temperature − T")
+    axes.tick_params(labelleft=True)
+    axes.legend()
 figure.savefig("langevin_double_well.png")
 
 # %%

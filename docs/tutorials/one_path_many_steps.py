@@ -96,6 +96,9 @@ for name, pairs in errors.items():
     axes.errorbar(dts, values, 2 * bars, fmt="o-", ms=4, capsize=3, label=label)
 axes.plot(dts, errors["midpoint"][0][0] * dts / dts[0] / 2, "k:", label="slope 1")
 axes.set(xscale="log", yscale="log", xlabel="step", ylabel="strong error")
+axes.minorticks_off()
+axes.set_xticks(dts, [f"1/{1 / dt:g}" for dt in dts])
+axes.set_yticks([0.002, 0.005, 0.01, 0.02, 0.05], ["0.002", "0.005", "0.01", "0.02", "0.05"])
 axes.legend()
 figure.savefig("strong_error.png")
 

@@ -72,8 +72,9 @@ for name, plasma in plasmas.items():
 axes.set(xlabel=r"$\omega_p t$", ylabel=r"$E_k(t)/E_k(0)$")
 axes.legend(frameon=False)
 figure.savefig("damping.png", dpi=150)
-print("distance to linear theory in standard errors:", gaps)
-print("change of the momentum:", momenta)
+print("                  distance to linear theory   change of the momentum")
+for name in plasmas:
+    print(f"{name:17} {gaps[name]:9.2f} standard errors {momenta[name]:20.0e}")
 
 # %% [markdown]
 # The dashed lines are linear theory, computed without particles. Friction against a background at

@@ -63,7 +63,7 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained
 x, y, z = np.asarray(runs["RATTLE"].q).reshape(-1, 3).T
 left.add_patch(plt.Circle((0, 0), 1.0, fill=False, color="0.7"))
 drawn = left.scatter(x, y, c=z, s=6, cmap="viridis")
-figure.colorbar(drawn, ax=left, label="height z")
+figure.colorbar(drawn, ax=left, label="height z", location="left")
 left.set(aspect="equal", xlabel="x", ylabel="y", title="RATTLE, seen from above")
 for name, run in runs.items():
     right.plot(run.t, run.mean["energy"], label=name)
@@ -71,7 +71,8 @@ right.set(xlabel="time", ylabel="energy", title="the constraint alone is not eno
 right.legend()
 figure.savefig("pendulum_on_a_sphere.png", dpi=150)
 plt.show()
-print({name: f"|g| ≤ {np.max(run.mean['off']):.0e}" for name, run in runs.items()})
+for name, run in runs.items():
+    print(f"{name:15} |g| ≤ {np.max(run.mean['off']):.0e}")
 
 # %% [markdown]
 # ## Two rods and a temperature
@@ -169,15 +170,16 @@ plt.show()
 
 # %%
 drift = {name: np.ptp(run.mean["energy"]) for name, run in runs.items()}
-print({name: f"{size:.4f}" for name, size in drift.items()})
+for name, size in drift.items():
+    print(f"{name:15} energy varies by {size:.4f}")
 assert 10 * drift["RATTLE"] < drift["Heun, projected"]
 
 misses = [np.sqrt(np.mean((measured - exact) ** 2)) for exact in (metric, stiff)]
-print("distance of the density from that of the metric and of springs:", np.round(misses, 4))
+print("distance of the density from that of the metric: {:.4f}, of springs: {:.4f}".format(*misses))
 assert misses[0] < 0.0075 < 0.015 < misses[1]
 
 sides = np.linalg.norm(np.asarray(fluid.q)[:, :, 0] - np.asarray(fluid.q)[:, :, 1], axis=-1)
-print("sides miss their length by up to", np.max(np.abs(sides - 0.3)))
+print(f"sides miss their length by up to {np.max(np.abs(sides - 0.3)):.0e}")
 assert np.max(np.abs(sides - 0.3)) < 1e-12
 
 late = fluid.mean["kinetic"][10:].mean(), fluid.stderr["kinetic"][10:].mean()

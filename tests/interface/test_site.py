@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.skipif(not PAGES, reason="needs `make docs`"),
     pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium"),
 ]
-PHONE = 400
+PHONE, SCREEN = 390, 1280
 
 
 class Page(HTMLParser):
@@ -105,10 +105,11 @@ def test_pages_are_drawn_without_errors(browser: chromium.Browser, address: str,
     assert not empty
 
 
+@pytest.mark.parametrize("width", [PHONE, SCREEN])
 @pytest.mark.parametrize("page", PAGES)
-def test_nothing_spills_over_on_a_phone(browser: chromium.Browser, page: str) -> None:
-    browser.open(SITE / page, width=PHONE, height=800)
-    assert browser.run("document.scrollingElement.scrollWidth") <= PHONE
+def test_nothing_spills_over(browser: chromium.Browser, page: str, width: int) -> None:
+    browser.open(SITE / page, width=width, height=800)
+    assert browser.run("document.scrollingElement.scrollWidth") <= width
     assert browser.run("parseFloat(getComputedStyle(document.body).fontSize)") >= 10
 
 

@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -32,6 +33,7 @@ from dalembert.studies.figures import (
 from dalembert.studies.report import Chapter, to_html, write_report, write_study
 from dalembert.studies.study import Case, Part, Result, Study
 
+PAPER = Path(__file__).parents[2] / "results" / "h200"
 EVIL = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 1'>\"'&$"
 T = np.linspace(0.0, 100.0, 60)
 
@@ -551,7 +553,7 @@ def test_everything_can_be_reached_with_the_tabulator(page):
     assert page.run("document.activeElement.className") == "skip"
 
 
-@pytest.mark.parametrize("width", [400, 768, 1280])
+@pytest.mark.parametrize("width", [390, 768, 1280])
 def test_page_fits_the_screen(browser, folder, width):
     browser.open(write_report(folder), width=width)
     browser.run("document.querySelectorAll('details').forEach(part => part.open = true)")
@@ -559,6 +561,17 @@ def test_page_fits_the_screen(browser, folder, width):
     shown = "[...document.querySelectorAll('main :not(thead, thead *)')]"
     assert browser.run(f"Math.max(...{shown}.map(e => e.getBoundingClientRect().right))") <= width
     assert curves(browser) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PAPER.is_dir(), reason="needs the results of the paper's size")
+def test_the_report_of_the_paper_prints_in_ten_pages(browser, tmp_path):
+    """All four studies, on the paper of two continents."""
+    browser.open(write_report(shutil.copytree(PAPER, tmp_path / "paper")))
+    for width, height in ((8.27, 11.69), (8.5, 11)):
+        paper = {"paperWidth": width, "paperHeight": height}
+        printed = base64.b64decode(browser.send("Page.printToPDF", **paper)["data"])
+        assert 1 < len(re.findall(rb"/Type\s*/Page\b", printed)) <= 10
 
 
 @pytest.mark.slow

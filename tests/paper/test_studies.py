@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,6 +42,7 @@ from dalembert.studies.statements import (
 from dalembert.studies.study import _file_name, load_result
 from tiers import tiered
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 FIGURES = {"kubo": 2, "vanderpol": 2, "lenard-bernstein": 5, "lorentz": 2}
 METHODS = {
     "kubo": ["midpoint", "rs1"],
@@ -127,6 +129,33 @@ def test_the_exit_status_says_whether_the_claims_hold(tmp_path, measured, note, 
     assert ("does not hold" in done.output) == (measured > 2)
     page = CliRunner().invoke(app, ["report", str(out)])
     assert page.exit_code == 0 and "A number is small." in (out / "report.html").read_text()
+
+
+@pytest.mark.slow
+def test_the_program_reproduces_a_study_with_other_numbers(tmp_path):
+    numbers = ["--param", "nu=0.05", "--param", "E0=1"]
+    given = ["lenard_bernstein", "--size", "quick", *numbers, "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, ["reproduce", *given])
+    assert done.exit_code == 0, done.output
+    claims = read_claims(tmp_path / "claims.json")
+    assert len(claims) > 30 and f"{len(claims)} of {len(claims)} claims hold" in done.output
+    told = json.loads((tmp_path / "lenard-bernstein.json").read_text(encoding="utf-8"))
+    assert "ν = 0.05" in told["text"] and "E₀ = 1." in told["text"]
+    assert "not the paper's numbers" in told["notes"][0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["double_well", "thermostat"])
+def test_examples_of_studies_do_what_they_say(name, tmp_path):
+    out = tmp_path / name
+    run = ["run", str(EXAMPLES / f"study_{name}.py"), "--out", str(out)]
+    for arguments in (run, ["report", str(out)]):
+        done = CliRunner().invoke(app, arguments)
+        assert done.exit_code == 0, done.output
+    claims = read_claims(out / "claims.json")
+    assert len(claims) == (4 if name == "thermostat" else 0)
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert f"study-{name.replace('_', '-')}" in page and page.count("<figure") >= 1
 
 
 def study_of(names, paths=8, t_end=1.0):

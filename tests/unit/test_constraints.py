@@ -524,7 +524,8 @@ def test_explanations_name_constraints_and_engines():
     assert "3 times explicit: q_new; positions are kept on g = 0, velocities tangent" in text
     assert "regime: scalars, written out" in text
     many = da.explain(da.systems.triangles(8, density=0.1), da.rattle())
-    assert "constraints are solved for on arrays: 72 components are too many to write" in many
+    reason = "constraints are solved for on arrays: 72 components are too many to write"
+    assert reason in " ".join(many.split())
 
 
 def test_explanations_say_what_is_solved_for():

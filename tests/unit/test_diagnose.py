@@ -543,7 +543,8 @@ def test_cost_is_weighed_where_equations_are_dear():
     advice = {a.purpose: a for a in large.recommendation}
     assert advice["expectations"].method == "baoab"
     assert "without equations" in advice["expectations"].reasons[0]
-    assert "stormer_verlet, several times as dear" in advice["expectations"].reasons[1]
+    other = advice["expectations"].reasons[1]
+    assert "stormer_verlet, up to about twice as dear, 12 linear equations a step" in other
     coupled = da.diagnose(da.systems.fput(12))
     assert {v.name: v for v in coupled.methods}["midpoint"].coupled == 12
     small = da.diagnose(da.systems.langevin(lambda q: jnp.sum(q**4) / 4, dim=2))
@@ -555,5 +556,8 @@ def test_an_explanation_of_many_noises_fits_a_screen():
     noises = [lambda q, p, i=i: -(1.0 if i % 2 else q[0]) * q[i] for i in range(n)]
     system = da.System(H=lambda q, p: p @ p / 2 + q @ q / 2, F=lambda q, p: -p, h=noises, dim=n)
     text = da.explain(system, da.midpoint())
-    assert max(map(len, text.splitlines())) < 250 and len(text.splitlines()) < 20
+    assert max(map(len, text.splitlines())) <= 100 and len(text.splitlines()) < 20
     assert "h1–60_p = 0" in text and "h2,4,6,…,60_q constant" in text
+    reason = "60 components are too many to write out"
+    assert f"not vector code (LLVM) nor XLA on scalars: {reason}" in text
+    assert "engine on this machine: arrays (XLA)" in text and "not XLA:" not in text

@@ -317,7 +317,7 @@ def test_explanation_of_a_linear_system():
     assert text == (
         "midpoint on damped_kubo (dim 1, 1 noise)\n"
         "  terms: H_p(p (linear)); H_q(q (linear)); F(p (linear)); h1_p(p (linear)); "
-        "h1_q(q (linear)); f1(p (linear))\n"
+        "h1_q(q (linear));\n    f1(p (linear))\n"
         "  stage vectors: 2 in the tableau, 2 needed besides the new state\n"
         "  1. solve for P1 (linear, one Newton step); Q1 by substitution\n"
         "  2. explicit: p_new, q_new\n"

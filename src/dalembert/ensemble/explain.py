@@ -1,13 +1,15 @@
 """What the library found out about a method on a system, and which engine takes its steps."""
 
+from typing import Any
+
 import jax
 import numpy as np
 
-from dalembert.ensemble.engines import ENGINES, Steps, VectorCode, choose_engine
+from dalembert.ensemble.engines import Steps, VectorCode, Xla, choose_engine, find_engines
 from dalembert.methods import Method
 from dalembert.noise import usual_noise
 from dalembert.precision import cast
-from dalembert.stepping.explain import describe
+from dalembert.stepping.explain import describe, folded
 from dalembert.stepping.propagator import make_maps
 from dalembert.stepping.step import check_method
 from dalembert.stepping.stepper import make_stepper
@@ -17,10 +19,11 @@ USUAL_DT, USUAL_PATHS = 0.1, 1024
 """Of the run for which an engine is chosen; the choice does not depend on them."""
 
 
-def explain(system: System, method: Method) -> str:
+def explain(system: System, method: Method, engine: Any = None) -> str:
     """What the library found out about the stage equations of a method on a system.
 
-    Also which engine takes the steps of a run on this machine, and why not a faster one.
+    Also which engine takes the steps of a run on this machine, and why not a faster one; `engine`
+    is as in `simulate`.
     """
     check_method(system, method)
     backend = jax.default_backend()
@@ -32,11 +35,20 @@ def explain(system: System, method: Method) -> str:
         maps = None if found is None else found[0]
         needs = frozenset(method.needs_for(system))
         choice = choose_engine(
-            Steps(stepper, noise, system.params, maps, needs, USUAL_PATHS, backend), ENGINES
+            Steps(stepper, noise, system.params, maps, needs, USUAL_PATHS, backend),
+            find_engines(engine),
         )
     by_maps = ", as three matrices" if maps is not None else ""
     is_wide = choice.name == VectorCode.name and not stepper.is_scalar
     how = ", written out for it alone" if is_wide else by_maps
-    lines = [describe(stepper), f"  engine on this machine: {choice.name}{how}"]
-    lines += [f"    not {name}: {reason}" for name, reason in choice.refused.items()]
-    return "\n".join(lines)
+    lines = [f"  engine on this machine: {choice.name}{how}", *_refusals(choice.refused)]
+    return f"{describe(stepper)}\n{folded(lines)}"
+
+
+def _refusals(refused: dict[str, str]) -> list[str]:
+    """Why faster engines cannot serve; those with the same reason in one line."""
+    names: dict[str, list[str]] = {}
+    for name, reason in refused.items():
+        # The engine of arrays is XLA's too.
+        names.setdefault(reason, []).append("XLA on scalars" if name == Xla.name else name)
+    return [f"    not {' nor '.join(alike)}: {reason}" for reason, alike in names.items()]

@@ -1,6 +1,7 @@
 """Say in words how a step is computed and why it may be computed that way."""
 
 from collections.abc import Iterable
+from textwrap import wrap
 from typing import Any
 
 import jax
@@ -16,6 +17,21 @@ from dalembert.system import ALL, Term
 
 FEW = 4
 """Names of a kind that are listed; of more the first and the last."""
+
+WIDTH = 100
+"""Letters in a line."""
+
+HELD = "\N{NO-BREAK SPACE}"
+"""A space at which no line is broken."""
+
+
+def folded(lines: Iterable[str]) -> str:
+    """The lines, with those that are too long in several."""
+    pieces: list[str] = []
+    for line in lines:
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        pieces += wrap(line, WIDTH, subsequent_indent=indent, break_on_hyphens=False)
+    return "\n".join(pieces).replace(HELD, " ")
 
 
 def describe(stepper: Stepper) -> str:
@@ -48,7 +64,7 @@ def describe(stepper: Stepper) -> str:
         kept = ", ".join(system.flow.keeps) or "nothing that it says"
         lines.append(f"  {system.flow.name} before and after, for half a step each: keeps {kept}")
     lines.append(f"  regime: {_regime(stepper)}")
-    return "\n".join(lines)
+    return folded(lines)
 
 
 def _times(stepper: Stepper) -> list[float]:
@@ -114,10 +130,11 @@ def _terms(stepper: Stepper) -> str:
         which = alike.setdefault((name, finding), [])
         if isinstance(r, int) and is_one_of_many:
             which.append(r + 1)
-    return "; ".join(
+    found = (
         f"{name[0]}{_numbers(which)}{name[1:]}{finding}" if which else f"{name}{finding}"
         for (name, finding), which in alike.items()
     )
+    return "; ".join(one.replace(" ", HELD) for one in found)
 
 
 def _numbers(which: list[int]) -> str:
