@@ -370,6 +370,27 @@ def full_size_claims() -> str:
     return f"{sum(holds)} of {len(holds)}"
 
 
+@cache
+def plasma_claims_found() -> list[dict[str, Any]]:
+    """The claims of the study of plasmas at full size."""
+    return json.loads((ROOT / "results" / "cpu2" / "claims.json").read_text("utf-8"))
+
+
+def plasma_claims() -> str:
+    holds = [claim["holds"] for claim in plasma_claims_found()]
+    return f"{sum(holds)} of {len(holds)}"
+
+
+def plasma_waves() -> str:
+    """How far waves that decay by collisions are from linear theory."""
+    gaps = [
+        claim["measured"]
+        for claim in plasma_claims_found()
+        if claim["id"].startswith("damping ") and not claim["id"].endswith("no other")
+    ]
+    return f"{100 * min(gaps):.1f}–{100 * max(gaps):.1f} %"
+
+
 def levels() -> str:
     """What levels save on a Langevin pendulum, for each tolerance."""
     rows = read("expect_cpu2")["rows"]
@@ -418,6 +439,8 @@ PLACES: dict[str, Callable[[], str]] = {
     "full-size": full_size_table,
     "full-size-steps": full_size_steps,
     "full-size-claims": full_size_claims,
+    "plasma-claims": plasma_claims,
+    "plasma-waves": plasma_waves,
 }
 
 

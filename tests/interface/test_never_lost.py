@@ -55,6 +55,14 @@ def start(environment, *arguments, **options):
     return child
 
 
+def time_of(file):
+    """When it was written; None while it is not there, as between two checkpoints."""
+    try:
+        return file.stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
+
+
 @pytest.mark.parametrize(
     ("times", "large"), [(3, 0), (20, 0), (3, 1)], ids=["3", "20", "a large system"]
 )
@@ -70,12 +78,10 @@ def test_killed_and_still_the_same_bits(times, large, tmp_path, environment, req
         if kills >= times:
             child.communicate(timeout=600)
             continue
-        before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+        before = time_of(checkpoint)
         for _ in range(600):
             time.sleep(0.05)
-            if child.poll() is not None or (
-                checkpoint.exists() and checkpoint.stat().st_mtime_ns != before
-            ):
+            if child.poll() is not None or time_of(checkpoint) not in (None, before):
                 break
         time.sleep(moments.uniform(0, 0.05))
         if child.poll() is None:

@@ -85,6 +85,13 @@ def test_an_engine_that_cannot_says_why_and_the_next_one_can():
         da.simulate(SYSTEM, da.midpoint(), START, engine=Verlet(), **OPTIONS)
 
 
+def test_an_engine_from_outside_is_explained():
+    text = da.explain(SYSTEM, da.stormer_verlet(), engine=Verlet())
+    assert "engine on this machine: NumPy leapfrog" in text
+    text = da.explain(SYSTEM, da.midpoint(), engine=[Verlet(), "XLA"])
+    assert "not NumPy leapfrog: it takes one oscillator" in text
+
+
 def test_every_engine_has_a_name_of_its_own():
     assert len({engine.name for engine in ENGINES}) == len(ENGINES)
 
