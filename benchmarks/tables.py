@@ -9,15 +9,15 @@ or paragraphs and tables of their own. All come from `benchmarks/results`, `docs
 """
 
 import json
-import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from words import between, machine, short, table, with_error
 
 from dalembert.ensemble.settings import CPU_GRAIN, DEVICE_GRAIN
 from dalembert.studies.study import load_result
@@ -43,46 +43,6 @@ def filled(text: str) -> str:
         return f"{found[1]}{made}{found[3]}"
 
     return PLACE.sub(fill, text)
-
-
-# --- words ------------------------------------------------------------------------------------
-
-
-def short(number: float) -> str:
-    """A number of two or three digits, with a power of ten if it is large."""
-    if number < 1e5:
-        return f"{float(f'{number:.3g}'):,.10g}"
-    digits, exponent = f"{number:.1e}".split("e")
-    return f"{digits}·10{str(int(exponent)).translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
-
-
-def with_error(number: float, error: float) -> str:
-    """A number, and two digits of its error in units of its last digit."""
-    digits = 1 - math.floor(math.log10(error))
-    return f"{number:.{digits}f}({round(error * 10**digits)})".replace("-", "−")
-
-
-def between(numbers: Iterable[float]) -> str:
-    """The smallest and the largest of some ratios."""
-    found = list(numbers)
-    return f"{min(found):.2f}–{max(found):.2f}"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown."""
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
-
-
-def machine(data: dict[str, Any], *packages: str) -> str:
-    """Processor or GPU, versions and day."""
-    found = data["machine"]
-    where = found["gpu"] or f"{found['cpu']}, {cores(found['cores'])}"
-    versions = ", ".join(f"{name} {found['versions'][name]}" for name in ("jax", *packages))
-    return f"{where}, {versions}, {found['date'][:10]}"
-
-
-def cores(number: int) -> str:
-    return "one core" if number == 1 else f"{number} cores"
 
 
 @cache
@@ -228,6 +188,21 @@ def fluid() -> str:
         "energy per atom",
     )  # fmt: skip
     return f"{table(head, rows)}\n\n{machine(data, 'jax-md', 'openmm')}."
+
+
+def constraints() -> str:
+    data = read("constraints_cpu2")
+    rows = (
+        [
+            row["system"],
+            short(row["dalembert, triangle-steps/s"]),
+            short(row["by hand"]),
+            f"{row['ratio']:.2f}",
+        ]
+        for row in data["rows"]
+    )
+    head = ("triangle-steps per second", "dalembert", "by hand", "ratio")
+    return f"{table(head, rows)}\n\n{machine(data)}."
 
 
 def first_seconds() -> str:
@@ -422,6 +397,7 @@ PLACES: dict[str, Callable[[], str]] = {
     "nist": nist,
     "plasma": plasma,
     "fluid": fluid,
+    "constraints": constraints,
     "first-seconds": first_seconds,
     "second-process": second_process,
     "midpoint-for-a-path": partial(longer_for_a_path, "midpoint"),

@@ -21,6 +21,7 @@ from dalembert.systems.triangles_system import triangles_start
 SPHERE = da.systems.brownian_sphere()
 START = (np.array([0.6, 0.0, 0.8]), np.array([0.24, 0.4, -0.18]))
 DW = np.array([0.1, 0.2, -0.3])
+SLOW = pytest.mark.slow
 METHODS = ("rattle", "weak_rattle", "projected_midpoint", "g_baoab")
 
 
@@ -304,6 +305,29 @@ def test_g_baoab_is_what_its_authors_say(K):
     assert found[1] == pytest.approx(p, abs=1e-14)
 
 
+@pytest.mark.parametrize(
+    ("method", "is_symmetric"),
+    [
+        pytest.param(da.rattle(), True, id="rattle"),
+        pytest.param(da.projected_midpoint(), True, id="projected_midpoint", marks=SLOW),
+        pytest.param(da.ProjectedMethod(da.heun()), False, id="projected heun"),
+    ],
+)
+def test_a_step_with_momenta_turned_round_leads_back_if_the_method_is_symmetric(
+    method, is_symmetric
+):
+    """Noise Hamiltonians of positions alone do not change with p, so that dW keeps its sign."""
+
+    def H(q, p):
+        return p @ p / 2 + 2 * q[2] + q[2] ** 4
+
+    system = da.System(H, h=[lambda q, p: 0.4 * q[0] * q[2]], dim=3, constraints=on_circle)
+    q, p, _ = da.step(system, method, *START, 0.2, [0.3])
+    q, p, _ = da.step(system, method, q, -p, 0.2, [0.3])
+    miss = np.max(np.abs(np.concatenate([q - START[0], p + START[1]])))
+    assert miss < 1e-15 if is_symmetric else miss > 1e-3
+
+
 STARTS = {
     "spherical_pendulum": START,
     "brownian_sphere": START,
@@ -324,7 +348,6 @@ def misses(system, q, p):
     return [float(jnp.max(jnp.abs(x))) for x in both(jnp.asarray(q), jnp.asarray(p))]
 
 
-SLOW = pytest.mark.slow
 PAIRS = [
     pytest.param(s, m, marks=[] if (s, m) in {("brownian_sphere", "rattle")} else SLOW)
     for s in da.systems.CONSTRAINED
@@ -359,6 +382,20 @@ def test_a_step_too_large_is_reported():
     with pytest.warns(RuntimeWarning, match="paths failed"):
         run = da.simulate(SPHERE, da.rattle(), fast, dt=1.0, t_end=2.0, paths=3, progress=False)
     assert run.failed == 3
+
+
+@pytest.mark.slow
+def test_a_path_that_runs_into_a_singular_point_is_reported():
+    """Along a cone to its apex, where Dg vanishes, in eight steps."""
+    cone = free(lambda q: jnp.stack([q[0] ** 2 + q[1] ** 2 - q[2] ** 2]))
+    q = np.array([0.6, 0.8, 1.0])
+    told = r"3 of 3 paths failed .*path 0 at t = 1\. .*A smaller dt may help\. Or .*the rank of Dg"
+    with pytest.warns(RuntimeWarning, match=told):
+        run = da.simulate(cone, da.rattle(), (q, -q), dt=0.125, t_end=2.0, paths=3, progress=False)
+    assert run.failures.unconverged == 3 and run.failures.first_time == 1.0
+    # Half as fast it has not come there at that time: a control.
+    slow = da.simulate(cone, da.rattle(), (q, -q / 2), dt=0.125, t_end=1.5, paths=3, progress=False)
+    assert slow.failed == 0
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ DRIVEN = da.System(
     name="driven",
 )
 PATHS = 8
+ON_THE_SPHERE = (0.6, 0.0, 0.8), (0.24, 0.4, -0.18)
 
 
 @pytest.fixture(autouse=True)
@@ -58,10 +59,12 @@ def prepare(system, method, dt, noise, q=1.5, p=0.3, dtype=np.float64, paths=PAT
         row = jnp.broadcast_to(jnp.asarray(x, dtype), (paths,))
         return tuple(row * (1 + 0.1 * k) for k in range(system.entries))
 
+    def at_one_place(numbers):
+        return tuple(jnp.full(paths, number, dtype) for number in numbers)
+
+    start = map(at_one_place, ON_THE_SPHERE) if system.constraint_count else map(entered, (q, p))
     zeros = jnp.zeros(paths, jnp.int32)
-    state = PathState(
-        entered(q), entered(p), zeros, zeros - 1, zeros, jnp.zeros(paths, dtype), zeros
-    )
+    state = PathState(*start, zeros, zeros - 1, zeros, jnp.zeros(paths, dtype), zeros)
     # Path numbers of which some need both words.
     numbers = np.arange(paths, dtype=np.uint64) * np.uint64(2**31 + 11)
     path = tuple(jnp.asarray(numbers >> np.uint64(k), jnp.uint32) for k in (0, 32))
@@ -107,6 +110,8 @@ CASES = {
     "truncated": (da.systems.van_der_pol(), da.midpoint(), 0.3, da.Gaussian(truncation=3.0)),
     "no noise": (da.systems.van_der_pol(), da.midpoint(), 0.1, da.Zero()),
     "driven": (DRIVEN, da.midpoint(), 0.1, da.Gaussian()),
+    "on a sphere": (da.systems.brownian_sphere(), da.rattle(), 0.1, da.Gaussian()),
+    "geodesic": (da.systems.brownian_sphere(), da.g_baoab(), 0.1, da.Gaussian()),
 }
 
 
@@ -400,7 +405,13 @@ def test_triton_computes_to_rounding(dtype):
 
 
 @pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
-@pytest.mark.parametrize("name", ["sine", "truncated", "in the plane"])
+@pytest.mark.parametrize(
+    "name",
+    tiered(
+        ["sine", "truncated", "in the plane", "on a sphere", "geodesic"],
+        fast=["sine", "truncated", "in the plane"],
+    ),
+)
 def test_kernels_can_be_made_without_a_gpu(name, monkeypatch):
     """Triton is given no operation of ours."""
     monkeypatch.setattr(registers, "INTERPRETED", False)
@@ -445,6 +456,8 @@ def test_a_gpu_agrees_with_the_cpu(name, monkeypatch):
     monkeypatch.setattr(registers, "INTERPRETED", False)
     system, method, dt, noise = ON_A_GPU[name]
     start = np.full(system.dim, 1.5), np.full(system.dim, 0.3)
+    if system.constraint_count:
+        start = tuple(map(np.array, ON_THE_SPHERE))
     options = {"dt": dt, "t_end": 30 * dt, "paths": 1000, "save_every": 7, "keep": "final"}
     options |= {"noise": noise, "progress": False}
     with jax.default_device(jax.devices("cpu")[0]):

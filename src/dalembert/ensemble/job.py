@@ -309,6 +309,8 @@ class Job:
                 "The drift or the noise is not finite at its initial state: perhaps a parameter is "
                 "not, or a derivative, as that of jnp.linalg.norm or jnp.sqrt at 0 (write p @ p)."
             )
+        if failures.unconverged and settings.system.constraint_count:
+            return f"{self._advice_on_steps()} Or they are where the rank of Dg drops."
         return self._advice_on_steps()
 
     def _advice_on_steps(self) -> str:
