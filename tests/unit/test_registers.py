@@ -42,6 +42,7 @@ DRIVEN = da.System(
     time=True,
     name="driven",
 )
+SPHERE = da.systems.brownian_sphere(temperature=2.0)
 PATHS = 8
 ON_THE_SPHERE = (0.6, 0.0, 0.8), (0.24, 0.4, -0.18)
 
@@ -110,8 +111,8 @@ CASES = {
     "truncated": (da.systems.van_der_pol(), da.midpoint(), 0.3, da.Gaussian(truncation=3.0)),
     "no noise": (da.systems.van_der_pol(), da.midpoint(), 0.1, da.Zero()),
     "driven": (DRIVEN, da.midpoint(), 0.1, da.Gaussian()),
-    "on a sphere": (da.systems.brownian_sphere(), da.rattle(), 0.1, da.Gaussian()),
-    "geodesic": (da.systems.brownian_sphere(), da.g_baoab(), 0.1, da.Gaussian()),
+    "on a sphere": (SPHERE, da.rattle(), 0.1, da.Gaussian()),
+    "geodesic": (SPHERE, da.g_baoab(), 0.1, da.Gaussian()),
 }
 
 
