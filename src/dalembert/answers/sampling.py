@@ -33,7 +33,7 @@ from dalembert.traces import equations, name_of
 
 __all__ = ["Level", "Row", "Sampler"]
 
-SIZES, AROUND, AT_A_TIME = (512, 2048, 8192, 32768), 2**15, 2
+SIZES, AROUND, AT_A_TIME = (512, 2048, 8192, 32768, 131072, 262144), 2**15, 2
 """Sizes of blocks, path-steps that take as long as what is done around a block, and cores at least,
 of any machine, so that all of them have the same blocks."""
 

@@ -85,6 +85,8 @@ class Work:
     goes_far: bool = False
     """Whether a block beyond what a longer run shares is not stopped: what it does there is not
     remembered, and it would do it again and again."""
+    in_trace: bool = field(default_factory=lambda: is_traced(lax.neg(np.float32(0))))
+    """Whether it was made inside someone's jit, where only another thread computes with numbers."""
 
     @cached_property
     def shared(self) -> Block:
@@ -125,8 +127,7 @@ def is_short(work: Work, workers: int) -> bool:
     is_small = is_one and size * settings.steps <= FIRST_LEG
     at_once = work.compiled.at_end is not None
     is_warm = at_once or (work.places[0], settings.block_paths) in work.warm
-    # Inside someone's jit only another thread computes with numbers.
-    return is_small and is_warm and not is_traced(lax.neg(np.float32(0)))
+    return is_small and is_warm and not work.in_trace
 
 
 def run_block(work: Work, number: int, place: Place) -> BlockResult | None:
