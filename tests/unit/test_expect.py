@@ -283,7 +283,7 @@ def settings_of(steps, paths):
 def test_large_observables_are_observed_in_small_blocks():
     settings = settings_of(4, 10**6)
     sizes = [_block_paths(settings, 4, numbers) for numbers in (1, 20_000, 10**9)]
-    assert sizes == [32768, 512, 1]
+    assert sizes == [262144, 512, 1]
 
 
 def test_a_run_that_is_observed_at_its_end_goes_on_from_a_checkpoint(tmp_path, monkeypatch):
