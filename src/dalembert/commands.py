@@ -16,9 +16,11 @@ from rich.table import Table
 import dalembert as da
 from dalembert.arguments import execute, fail, method_of, name_in, numbers_of, system_of
 from dalembert.ensemble.executors import on_executor
+from dalembert.ensemble.pool import cores
 from dalembert.ensemble.processes import LostError
 from dalembert.ensemble.sigterm import ending_on_sigterm
 from dalembert.launch import join, launch
+from dalembert.methods.coefficients import counted
 
 app = typer.Typer(
     help="Structure-preserving simulation of noisy, damped mechanical systems.",
@@ -241,6 +243,33 @@ def report(
         console.print(f"wrote {write_report(folder)}", markup=False, soft_wrap=True)
     except (OSError, ValueError, ImportError, MemoryError) as error:
         raise fail(str(error)) from error
+
+
+@app.command()
+def bench(
+    problem: Annotated[str | None, typer.Argument(help="One problem; all if left out.")] = None,
+    seconds: Annotated[float, typer.Option(help="How long each is timed.", min=0.0)] = 1.0,
+) -> None:
+    """Time steps of some systems on this machine, one after another."""
+    from dalembert.speeds import PROBLEMS, measure
+
+    if problem is not None and name_in(PROBLEMS, problem) not in PROBLEMS:
+        raise fail(f"no problem {problem!r}; there are {', '.join(PROBLEMS)}")
+    names = PROBLEMS if problem is None else [name_in(PROBLEMS, problem)]
+    place = counted(cores(), "core")
+    console.print(
+        f"dalembert {da.__version__}, jax {jax.__version__}, {place}; with noise, float64"
+    )
+    for speed in measure((PROBLEMS[name] for name in names), seconds):
+        of = speed.problem
+        failed = f", {speed.failed:,} paths failed" if speed.failed else ""
+        console.print(
+            f"  {of.name:16} {of.method.name:10} {speed.paths:7,} paths of dim "
+            f"{speed.system.dim:<5,} {speed.rate:8.2e} path-steps/s, {speed.engine}, "
+            f"compiled in {speed.compile_seconds:.1f} s{failed}",
+            markup=False,
+            soft_wrap=True,
+        )
 
 
 def studies() -> Any:

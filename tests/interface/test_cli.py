@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import dalembert as da
 from dalembert.cli import main
 from dalembert.commands import app
+from dalembert.speeds import PROBLEMS
 from dalembert.terminal import in_ascii
 from tiers import tiered
 
@@ -51,6 +52,20 @@ def test_mistakes_are_explained(arguments, message):
     result = call(*arguments)
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())
+
+
+def test_bench_times_a_problem():
+    result = call("bench", "van-der-pol", "--seconds", "0")
+    assert result.exit_code == 0, result.output
+    rate = float(re.search(r"midpoint .* (\S+) path-steps/s, cpu", result.output)[1])
+    assert rate > 1000 and "failed" not in result.output
+    assert "there are damped_kubo" in call("bench", "nonsense").output
+
+
+@pytest.mark.slow
+def test_no_problem_of_bench_loses_paths():
+    result = call("bench", "--seconds", "0.2")
+    assert result.output.count("path-steps/s") == len(PROBLEMS) and "failed" not in result.output
 
 
 def test_explain():

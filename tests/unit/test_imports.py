@@ -32,7 +32,7 @@ FLOORS = (
     ("statistics", "stepping", "observables", "plasma"),
     ("ensemble", "theory", "answers", "fitting"),
     ("__init__",),
-    ("diffrax", "studies", "launch", "coordinator", "terminal"),
+    ("diffrax", "studies", "speeds", "launch", "coordinator", "terminal"),
     ("arguments", "commands", "cli", "__main__"),
 )
 """From the ground up. Within a floor, rooms that use each other stand in this order."""
