@@ -169,10 +169,10 @@ def check_linear(
     # Inside someone's jit, what is known stays known.
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
         tried = False
-        for sizes in SIZES_OF_INCREMENTS:
+        for sizes in SIZES_TRIED:
             t = (jnp.asarray(sizes[1]),) if time else ()
             q, p, v, w = (normal(shape) for shape in (states, states, noises, noises))
-            v, w = sizes[0] * v, sizes[1] * w
+            q, p, v, w = sizes[2] * q, sizes[2] * p, sizes[0] * v, sizes[1] * w
             values = [evaluate(q, p, x) for x in (v, w, v - 1.7 * w)]
             if is_traced(values):
                 break
@@ -196,9 +196,12 @@ def check_linear(
             )
 
 
-SIZES_OF_INCREMENTS = ((1.0, 1.0), (1.0, 1e-3), (1.0, 1e-8), (1.0, 1e8), (1e-8, 1e-8))
-"""Of v and w: far apart, so that both sides of a threshold are seen, and both small, where rounding
-to some decimals shows."""
+SIZES_TRIED = (
+    *((1.0, 1.0, 1.0), (1.0, 1e-3, 1.0), (1.0, 1e-8, 1.0), (1.0, 1e8, 1.0), (1e-8, 1e-8, 1.0)),
+    *((1.0, 1.0, 30.0), (1.0, 1.0, 1e3), (1.0, 1.0, 1e6), (1.0, 1.0, 1e-3)),
+)
+"""Of v, w and the state. Of v and w far apart, so that both sides of a threshold are seen, and both
+small, where rounding to some decimals shows; of states large and small, where branches change."""
 
 LINEAR_TO, ROUNDING = 1e-9, 1e-14
 """Rounding that sums of many terms may have, relative to an entry and to the largest of all."""

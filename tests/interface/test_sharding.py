@@ -36,6 +36,20 @@ np.testing.assert_allclose(spread.mean["energy"], alone.mean["energy"], rtol=1e-
 assert np.array_equal(spread.q, again.q) and np.array_equal(spread.p, again.p)
 assert spread.provenance["shards"] == 2 and "shards" not in alone.provenance
 
+# Also of one path, of implicit steps, and of a chain between two baths.
+system, heat = da.systems.fput(512, gamma=1.0), da.systems.heat_chain(512)
+one = 0.3 * np.random.default_rng(2).standard_normal((2, 1, 512))
+for other, of in ((da.midpoint(), system), (da.baoab(), system), (method, heat)):
+    alone, spread = (
+        da.simulate(
+            of, other, tuple(one), dt=0.05, t_end=0.5, paths=1, save_every=5, keep="final",
+            progress=False, shard=shard,
+        )
+        for shard in (False, True)
+    )
+    np.testing.assert_allclose(spread.q, alone.q, rtol=1e-12, atol=1e-14)
+system = da.systems.fput(64, gamma=1.0)
+
 # The clock of a driven system stands beside its state.
 import jax.numpy as jnp
 

@@ -285,6 +285,9 @@ def test_functions_that_are_not_linear_in_w_are_refused():
             system(f=lambda q, p, w, bent=bent: p * bent(w[0]))
     with pytest.raises(ValueError, match="that it is cannot be seen"):
         system(h=lambda q, p, w: jnp.sum(jnp.log(-(q[:2] ** 2)) * w**2))
+    # In a branch that states near zero do not reach.
+    with pytest.raises(ValueError, match="f must be linear in w"):
+        system(f=lambda q, p, w: jnp.where(jnp.abs(q) > 500.0, w[0] ** 2, w[0]))
     # One entry among others that are larger by far.
     with pytest.raises(ValueError, match="f must be linear in w"):
         system(f=lambda q, p, w: jnp.stack([1e10 * w[0], jnp.abs(w[1]), w[1]]))

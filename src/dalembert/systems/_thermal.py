@@ -5,12 +5,13 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from dalembert.precision import is_traced
 from dalembert.system import System
 from dalembert.systems._parameters import Params, at_least_zero, parameters
 
-__all__ = ["friction", "grid", "kicks", "with_thermostat"]
+__all__ = ["friction", "grid", "kicks", "stretches", "with_thermostat"]
 
 
 def friction(q: Any, p: Any, params: Params) -> Any:
@@ -45,6 +46,15 @@ def with_thermostat(
     params = parameters(**values, gamma=gamma, temperature=temperature)
     forces = {"F": friction, "h": kicks, "noises": dim, "constraints": constraints}
     return System(H=H, dim=dim, params=params, name=name, **forces)
+
+
+def stretches(q: Any) -> Any:
+    """What N + 1 springs between N sites and two walls are longer than at rest.
+
+    Zeros are padded: spread over several devices, a `concatenate` would gather all of q on each.
+    """
+    walled = lax.pad(jnp.asarray(q), jnp.zeros((), jnp.result_type(q)), [(1, 1, 0)])
+    return walled[1:] - walled[:-1]
 
 
 def grid(V: Callable[[Any], Any], temperature: float) -> np.ndarray:

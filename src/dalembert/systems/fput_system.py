@@ -8,7 +8,7 @@ import numpy as np
 from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import Params, above_zero, at_least_zero
-from dalembert.systems._thermal import grid, with_thermostat
+from dalembert.systems._thermal import grid, stretches, with_thermostat
 
 __all__ = ["fput", "fput_energy", "fput_frequencies", "fput_mode_energies", "fput_modes"]
 
@@ -18,7 +18,7 @@ def _spring(r: Any, alpha: Any, beta: Any) -> Any:
 
 
 def _H(q: Any, p: Any, params: Params) -> Any:
-    stretch = jnp.diff(q, prepend=0.0, append=0.0)
+    stretch = stretches(q)
     return jnp.sum(p**2) / 2 + jnp.sum(_spring(stretch, params["alpha"], params["beta"]))
 
 

@@ -8,12 +8,13 @@ import numpy as np
 from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import Params, above_zero, at_least_zero, parameters, require
+from dalembert.systems._thermal import stretches
 
 __all__ = ["HeatChainStationary", "heat_chain", "heat_chain_stationary", "heat_current"]
 
 
 def _H(q: Any, p: Any, params: Params) -> Any:
-    stretch = jnp.diff(q, prepend=0.0, append=0.0)
+    stretch = stretches(q)
     return jnp.sum(p**2) / (2 * params["mass"]) + params["k"] / 2 * jnp.sum(stretch**2)
 
 
