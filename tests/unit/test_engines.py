@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import dalembert as da
-from dalembert.ensemble.engines import ENGINES, RefusedError
+from dalembert.ensemble.engine import RefusedError
+from dalembert.ensemble.engines import ENGINES
 from dalembert.ensemble.march import Status
 
 SYSTEM = da.System(H=lambda q, p: (p @ p + q @ q) / 2, h=[lambda q, p: 0.1 * q[0]], dim=1)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dalembert as da
-from dalembert.ensemble import engines
+from dalembert.ensemble import compiled
 from dalembert.ensemble.rounds import march_in_rounds
 from dalembert.noise import Increments
 from dalembert.stepping import many
@@ -395,7 +395,7 @@ class Rounds:
     name = "rounds"
 
     def compile(self, steps):
-        return engines._by_xla(steps, march_in_rounds)
+        return compiled.by_xla(steps, march_in_rounds)
 
 
 ROUNDS = {
@@ -424,13 +424,13 @@ def test_rounds_of_a_known_number_of_steps_are_the_same_steps(name):
 
 def test_what_sweeps_do_not_solve_is_compiled_when_it_is_needed(monkeypatch):
     """A path that needs Newton's method changes no bit of the others; without it, none is made."""
-    made, make = [], engines._compiled_again
+    made, make = [], compiled._compiled_again
 
     def noted(*given):
         fun = make(*given)
         return lambda *numbers: made.append(1) or fun(*numbers)
 
-    monkeypatch.setattr(engines, "_compiled_again", noted)
+    monkeypatch.setattr(compiled, "_compiled_again", noted)
     chain = da.systems.fput(10, gamma=1.0, temperature=0.5)
     q = np.tile(np.linspace(-1, 1, 10), (3, 1))
     options = dict(dt=0.1, t_end=2.0, paths=3, save_every=20, keep="final", progress=False)

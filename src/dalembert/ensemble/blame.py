@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.ensemble.engines import known
+from dalembert.ensemble.engine import known
 from dalembert.ensemble.legs import Compiled, observe
 from dalembert.ensemble.march import Block, PathState
 from dalembert.ensemble.retake import retaken

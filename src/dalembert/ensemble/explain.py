@@ -5,7 +5,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from dalembert.ensemble.engines import Steps, VectorCode, Xla, choose_engine, find_engines
+from dalembert.ensemble.compiled import Xla
+from dalembert.ensemble.engine import Steps
+from dalembert.ensemble.engines import choose_engine, find_engines
+from dalembert.ensemble.vector_code import VectorCode
 from dalembert.methods import Method
 from dalembert.noise import usual_noise
 from dalembert.precision import cast

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.caches import kept
-from dalembert.ensemble.engines import OnBlock, known
+from dalembert.ensemble.engine import OnBlock, known
 from dalembert.ensemble.kernel import Kernel, Saves
 from dalembert.ensemble.march import Block, PathState, Status, choose
 from dalembert.ensemble.places import to_host
@@ -65,7 +65,7 @@ class LegResult(NamedTuple):
 class _Taken(NamedTuple):
     """A chunk that has been taken: the next unit, its state, and the saves made so far.
 
-    Whether a path was hard need not be known yet (`engines.py`).
+    Whether a path was hard need not be known yet (`engine.py`).
     """
 
     unit: int

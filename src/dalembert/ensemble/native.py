@@ -16,7 +16,7 @@ import numpy as np
 from llvmlite import binding
 
 from dalembert.caches import kept
-from dalembert.ensemble.engines import March, OnBlock, RefusedError, Steps
+from dalembert.ensemble.engine import March, OnBlock, RefusedError, Steps
 from dalembert.ensemble.lanes import Lanes, NoVectorFormError, choose, loop
 from dalembert.ensemble.march import Block, Fast, Moving, PathState, Status, accepted
 from dalembert.ensemble.native_entry import (

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from dalembert.caches import kept
-from dalembert.ensemble.engines import Steps
+from dalembert.ensemble.engine import Steps
 from dalembert.ensemble.kernel import Kernel, Saves
 from dalembert.ensemble.lanes import NoVectorFormError, loop
 from dalembert.ensemble.march import Block, Fast, PathState, Status

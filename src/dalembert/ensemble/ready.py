@@ -10,12 +10,8 @@ import numpy as np
 from dalembert.captured import captured
 from dalembert.digest import traced_key
 from dalembert.ensemble.blocks import Work
-from dalembert.ensemble.engines import (
-    Choice,
-    Steps,
-    choose_engine,
-    find_engines,
-)
+from dalembert.ensemble.engine import Steps
+from dalembert.ensemble.engines import Choice, choose_engine, find_engines
 from dalembert.ensemble.identity import Description, describe_settings, run_arguments
 from dalembert.ensemble.initial import InitialStates, initial_states
 from dalembert.ensemble.kernel import Kernel

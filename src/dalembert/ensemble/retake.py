@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from dalembert.ensemble.engines import known
+from dalembert.ensemble.engine import known
 from dalembert.ensemble.legs import Compiled
 from dalembert.ensemble.march import Block, PathState, Status, choose
 from dalembert.ensemble.places import to_host
