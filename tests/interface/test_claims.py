@@ -16,7 +16,8 @@ from dalembert.theory.advice import advise_special
 from dalembert.theory.diagnosis import FOR_EVERY_SYSTEM
 from tiers import tiered
 
-ALL = {name: make for name, make in da.METHODS.items() if "constraints" not in make().requires}
+HELD = {name: make for name, make in da.METHODS.items() if "constraints" in make().requires}
+ALL = {name: make for name, make in da.METHODS.items() if name not in HELD}
 README = (Path(__file__).parents[2] / "README.md").read_text()
 
 
@@ -77,7 +78,6 @@ def test_a_method_has_an_order_where_it_takes_the_noise(name, kind):
 by_kind = pytest.mark.parametrize("kind", tiered(SYSTEMS, fast=["general"]))
 
 
-@pytest.mark.slow
 @by_kind
 def test_a_diagnosis_says_what_certificates_say(kind):
     for name, verdict in verdicts(kind).items():
@@ -88,7 +88,6 @@ def test_a_diagnosis_says_what_certificates_say(kind):
         assert verdict.strong == (certificate.order[kind] if is_strong else None), name
 
 
-@pytest.mark.slow
 @by_kind
 def test_solvers_of_diffrax_say_what_certificates_say(kind, monkeypatch):
     diffrax = pytest.importorskip("diffrax")
@@ -108,6 +107,27 @@ def test_solvers_of_diffrax_say_what_certificates_say(kind, monkeypatch):
         else:
             found = dd.MethodSolver(verdict.method).strong_order(terms)
             assert found == verdict.strong == da.certify(verdict.method).order[kind], name
+
+
+def test_a_diagnosis_of_constraints_says_what_certificates_say():
+    found = da.diagnose(da.systems.brownian_sphere(), methods=[make() for make in HELD.values()])
+    assert found.noise_kind == "additive" and len(found.methods) == len(HELD) > 3
+    for name, verdict in zip(HELD, found.methods, strict=True):
+        certificate = da.certify(verdict.method)
+        is_strong = certificate.convergence == "mean-square"
+        assert not verdict.refused, name
+        assert verdict.weak == certificate.weak_order["additive"] > 0, name
+        assert verdict.strong == (certificate.order["additive"] if is_strong else None), name
+
+
+def test_methods_for_constraints_refuse_systems_without_and_the_other_way_round():
+    sphere, free = da.systems.brownian_sphere(), SYSTEMS["additive"]
+    for name, make in da.METHODS.items():
+        wrong, said = (free, "constraints") if name in HELD else (sphere, "constraint")
+        with pytest.raises(ValueError, match=said):
+            check_method(wrong, make())
+        with pytest.raises(ValueError, match=said):
+            da.explain(wrong, make())
 
 
 def test_solvers_of_diffrax_with_names_are_the_named_methods():
@@ -154,10 +174,10 @@ def needs_of(verdict, noises):
 
 
 def test_families_say_what_they_take():
-    taken = {name: da.certify(make()).takes for name, make in ALL.items()}
+    taken = {name: da.certify(make()).takes for name, make in da.METHODS.items()}
     assert taken["midpoint"] == "any noises" and taken["srkw2"] == "one noise"
     for name, words in taken.items():
-        method = ALL[name]()
+        method = da.METHODS[name]()
         assert ("noises" in words) == (method.takes(2) and not method.requires)
         assert bool(method.requires) == (words not in ("any noises", "one noise")), name
 
@@ -180,7 +200,7 @@ def test_the_program_lists_what_certificates_say():
 
     lines = CliRunner().invoke(app, ["list"], env={"COLUMNS": "200"}).output.splitlines()
     rows = {line.split()[0]: line.split() for line in lines if line.strip()}
-    for name, make in ALL.items():
+    for name, make in da.METHODS.items():
         order = da.certify(make()).order
         assert rows[name][-3:] == [text(order[kind]) for kind in ("one", "additive", "general")]
 
