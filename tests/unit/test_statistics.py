@@ -3,6 +3,8 @@
 Error bars are compared with the spread of many samples of a process whose statistics are known.
 """
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 from jax import lax
 
 import dalembert as da
+import outside_statistic
 from dalembert.ensemble import blocks, settings
 from dalembert.statistics.observing import Observing, on_host
 from dalembert.statistics.statistic import Recordable
@@ -190,6 +193,10 @@ def test_files_and_datasets(run, tmp_path):
     np.testing.assert_array_equal(data.bins_counts, run.statistics["bins"].counts)
     assert data.changes_mean == run.statistics["changes"].mean
     assert "changes of sign" in repr(run)
+
+
+def test_a_statistic_of_ones_own_takes_at_most_sixty_lines():
+    assert len(inspect.getsource(outside_statistic).splitlines()) <= 60
 
 
 def test_a_statistic_whose_class_is_not_there_keeps_its_data(run, tmp_path, monkeypatch):
