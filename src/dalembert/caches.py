@@ -19,7 +19,7 @@ RECENT = 32
 EACH = 64
 """Results of one function that hang on one object."""
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
 _lock = Lock()
 _recent: OrderedDict[Hashable, Any] = OrderedDict()
@@ -44,7 +44,7 @@ class Kept:
         return Kept, ()
 
 
-def kept(fun: Function) -> Function:
+def kept(fun: AnyFunction) -> AnyFunction:
     """Let the results of a function hang on its first argument, as many as `EACH`."""
 
     @wraps(fun)
@@ -56,7 +56,7 @@ def kept(fun: Function) -> Function:
     return remembered  # pyright: ignore[reportReturnType]
 
 
-def kept_by(key: Callable[[Any], Hashable]) -> Callable[[Function], Function]:
+def kept_by(key: Callable[[Any], Hashable]) -> Callable[[AnyFunction], AnyFunction]:
     """`kept`, but made anew where a key of the first argument is another one now."""
 
     def decorate(fun: Any) -> Any:
@@ -79,7 +79,7 @@ def shared(owner: Any, key: Hashable, make: Callable[[], Any]) -> Any:
     return known[1]
 
 
-def bounded(maxsize: int) -> Callable[[Function], Function]:
+def bounded(maxsize: int) -> Callable[[AnyFunction], AnyFunction]:
     """`lru_cache` for what cannot hang on an object."""
 
     def decorate(fun: Any) -> Any:

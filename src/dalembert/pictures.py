@@ -23,7 +23,7 @@ MANY = 10
 """Curves beyond which a legend would hide the picture."""
 
 
-def require(module: str) -> ModuleType:
+def import_extra(module: str) -> ModuleType:
     """A module of a package that need not be there, or an error that says how to get it."""
     from importlib import import_module
 
@@ -40,7 +40,7 @@ def make_axes(ax: Any = None) -> Any:
     """The axes that were given, or new ones."""
     if ax is not None:
         return ax
-    return require("matplotlib.pyplot").subplots(figsize=SIZE, layout="constrained")[1]
+    return import_extra("matplotlib.pyplot").subplots(figsize=SIZE, layout="constrained")[1]
 
 
 def make_panels(number: int, ax: Any = None) -> list[Any]:
@@ -53,7 +53,7 @@ def make_panels(number: int, ax: Any = None) -> list[Any]:
     if number == 1:
         return [make_axes()]
     size = (SIZE[0], PANEL_HEIGHT * number)
-    pyplot = require("matplotlib.pyplot")
+    pyplot = import_extra("matplotlib.pyplot")
     return list(pyplot.subplots(number, figsize=size, sharex=True, layout="constrained")[1])
 
 
@@ -65,7 +65,7 @@ def draw_band(axes: Any, x: Any, y: Any, half: Any, label: str) -> None:
 
 def tidy_log_axes(axes: Any) -> None:
     """Labels of logarithmic axes that do not collide: 1, 2, 5 on a short axis, powers on others."""
-    ticker = require("matplotlib.ticker")
+    ticker = import_extra("matplotlib.ticker")
     for axis in (axes.xaxis, axes.yaxis):
         if axis.get_scale() != "log":
             continue
@@ -187,7 +187,7 @@ def _limits(values: np.ndarray) -> tuple[float, float]:
 
 
 def _film(axes: Any, show: Any, t: Any, file: Any, fps: float) -> Any:
-    animation = require("matplotlib.animation")
+    animation = import_extra("matplotlib.animation")
     title = axes.set_title(f"t = {t[0]:.3g}")
 
     def frame(k: int) -> tuple[Any, ...]:
@@ -202,5 +202,5 @@ def _film(axes: Any, show: Any, t: Any, file: Any, fps: float) -> Any:
     if file is not None:
         is_gif = Path(file).suffix == ".gif"
         film.save(file, writer=animation.PillowWriter(fps=round(fps)) if is_gif else None, dpi=100)
-        require("matplotlib.pyplot").close(axes.figure)
+        import_extra("matplotlib.pyplot").close(axes.figure)
     return film

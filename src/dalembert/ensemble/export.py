@@ -14,16 +14,16 @@ from dalembert.pictures import (
     draw_band,
     draw_portrait,
     film_of_points,
+    import_extra,
     make_axes,
     make_panels,
-    require,
 )
 from dalembert.statistics.observing import at_door
 
 
 def to_xarray(run: Run) -> Any:
     """The results of all statistics, and what else they have collected, by name."""
-    xarray = require("xarray")
+    xarray = import_extra("xarray")
     variables: dict[str, Any] = {"count": ("time", _storable(run.count))}
     coordinates: dict[str, Any] = {"time": run.t}
     for key, (_, data) in run.observed.items():
@@ -108,7 +108,7 @@ def _field(dataset: Any, name: str, field: str) -> np.ndarray:
 
 def to_arviz(run: Run) -> Any:
     """Kept states and observables as samples: every path is a chain, every save a draw."""
-    arviz, xarray = require("arviz"), require("xarray")
+    arviz, xarray = import_extra("arviz"), import_extra("xarray")
     if not run.kept or run.q.ndim - _axes(run) != 2:
         raise ValueError('ArviZ needs the states at all save times: simulate with keep="all".')
     dims = ("chain", "draw", *_components(run.q.ndim - 2))

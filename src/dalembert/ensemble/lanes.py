@@ -169,7 +169,7 @@ def loop(
     return list(values)
 
 
-def choose(
+def branch(
     b: ir.IRBuilder,
     condition: Any,
     yes: Callable[[list[Any]], list[Any]],

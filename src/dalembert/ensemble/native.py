@@ -17,7 +17,7 @@ from llvmlite import binding
 
 from dalembert.caches import kept
 from dalembert.ensemble.engine import March, OnBlock, RefusedError, Steps
-from dalembert.ensemble.lanes import Lanes, NoVectorFormError, choose, loop
+from dalembert.ensemble.lanes import Lanes, NoVectorFormError, branch, loop
 from dalembert.ensemble.march import Block, Fast, Moving, PathState, Status, accepted
 from dalembert.ensemble.native_entry import (
     LONG,
@@ -73,7 +73,7 @@ def trace_path(stepper: Fast, needs: frozenset[str], noise: Noise, params: Any) 
         lambda low, high, *args: draw(vector([low, high]), *args), return_shape=True
     )
     draw_code, group = drawn(word, word, (word, word), word, real)
-    leaves, tree = jax.tree.flatten(types_of(params, stepper))
+    leaves, tree = jax.tree.flatten(number_types(params, stepper))
     numbers = [[jax.ShapeDtypeStruct((), x.dtype)] * int(np.prod(x.shape)) for x in leaves]
 
     def step(now: Moving, chosen: Any, dt: Any, numbers: list[list[Any]]) -> Moving:
@@ -171,7 +171,7 @@ def walk_of_lanes(
             if not code.is_unrolled:
                 return some(now)
             is_whole = b.icmp_unsigned("==", b.sub(to, from_here), WORD(together))
-            return choose(b, is_whole, whole, some, now)
+            return branch(b, is_whole, whole, some, now)
 
         last = b.udiv(b.add(end, WORD(together - 1)), WORD(together))
         return loop(b, b.udiv(first, WORD(together)), last, start, group)
@@ -305,7 +305,7 @@ def _moving(state: PathState) -> tuple[Moving, list[np.ndarray]]:
     return jax.tree.unflatten(tree, [x.T for x in columns]), rows
 
 
-def types_of(params: Any, stepper: Fast) -> Any:
+def number_types(params: Any, stepper: Fast) -> Any:
     """The shapes of parameters, and the types in which a run takes them."""
 
     def of(x: Any) -> jax.ShapeDtypeStruct:
@@ -346,7 +346,7 @@ def path_code(stepper: Fast, needs: frozenset[str], noise: Noise, params: Any) -
 def types_told(steps: Steps) -> Any:
     """Types of what paths are told besides their numbers, as (leaves, structure)."""
     params = steps.params if steps.maps is None else steps.maps
-    leaves, tree = jax.tree.flatten(types_of(params, steps.fast))
+    leaves, tree = jax.tree.flatten(number_types(params, steps.fast))
     return tuple(leaves), tree
 
 

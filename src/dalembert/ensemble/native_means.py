@@ -25,8 +25,8 @@ from dalembert.ensemble.native import (
     flat,
     is_fine,
     machine_code,
+    number_types,
     path_code,
-    types_of,
     types_told,
     vector_width,
     walk_of_lanes,
@@ -71,7 +71,7 @@ class MeansAtEnd:
     def __init__(self, kernel: Kernel, steps: Steps) -> None:
         self._observing, self._steps, self._dtype = kernel.observing, steps, kernel.stepper.dtype
         self._width = vector_width(kernel.stepper.system.dim, min(steps.paths, WIDEST))
-        leaves, tree = jax.tree.flatten(types_of(steps.params, kernel.stepper))
+        leaves, tree = jax.tree.flatten(number_types(steps.params, kernel.stepper))
         driven_by = steps.needs, steps.fast_noise, types_told(steps)
         self._code = _compiled(kernel, steps.fast, *driven_by, (tuple(leaves), tree), self._width)
 
@@ -153,7 +153,7 @@ def means_at_end(kernel: Kernel, steps: Steps) -> MeansAtEnd | None:
         return None
     if not stepper.sees_states:
         return None
-    types = jax.tree.leaves(types_of(steps.params, stepper))
+    types = jax.tree.leaves(number_types(steps.params, stepper))
     if any(not isinstance(x.dtype, np.dtype) for x in types):
         return None
     try:

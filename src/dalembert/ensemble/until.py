@@ -21,8 +21,8 @@ from dalembert.stepping.step import check_method
 from dalembert.stepping.stopping import (
     StoppingMethod,
     at_place,
-    begun,
     located,
+    started,
     stopped_after,
     stopping_system,
 )
@@ -114,7 +114,7 @@ class Until:
         return at_place(self.system, value, self.dt if self.system.time else None)
 
     def _initial(self, initial: Any) -> Any:
-        start = partial(begun, self.system, self.event.value)
+        start = partial(started, self.system, self.event.value)
         if callable(initial):
             sampler: Callable[..., Any] = initial
             return lambda key: start(*sampler(key))

@@ -12,7 +12,7 @@ from jax.scipy.special import gammaincc
 
 from dalembert.fitting.observed import free_parameters, labels, unravelled
 from dalembert.fitting.profile import Profile
-from dalembert.pictures import require
+from dalembert.pictures import import_extra
 from dalembert.precision import with_precision
 from dalembert.theory.text import table
 
@@ -107,7 +107,7 @@ class Fit:
 
         `axes`: an array (numbers, numbers) of axes; without it a new figure is made. Given back.
         """
-        pyplot = require("matplotlib.pyplot")
+        pyplot = import_extra("matplotlib.pyplot")
         count = len(self.labels)
         if axes is None:
             size = 1.5 + 1.8 * count

@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 
 __all__ = ["ACCURACY", "best_of", "least_damped", "newton"]
 
-Function = Callable[[Any], Any]
+ComplexFunction = Callable[[Any], Any]
 Complex = NDArray[np.complex128]
 
 ACCURACY = 1e-11
 
 
-def newton(function: Function, starts: Complex) -> Complex:
+def newton(function: ComplexFunction, starts: Complex) -> Complex:
     """Roots of an analytic function that Newton's method finds from the starts."""
     w = starts.astype(np.complex128)
     with np.errstate(all="ignore"):
@@ -38,7 +38,7 @@ def best_of(roots: Complex) -> complex:
     return complex(top[np.argmax(top.real)])
 
 
-def least_damped(function: Function, starts: Complex, floor: float = -np.inf) -> complex:
+def least_damped(function: ComplexFunction, starts: Complex, floor: float = -np.inf) -> complex:
     """The root with the largest imaginary part, of a function that is 1 at infinity.
 
     That there is none above it is shown by the turns of the function along a line just below.
@@ -55,7 +55,7 @@ def least_damped(function: Function, starts: Complex, floor: float = -np.inf) ->
     return best
 
 
-def _zeros_above(function: Function, height: float, reach: float) -> int:
+def _zeros_above(function: ComplexFunction, height: float, reach: float) -> int:
     """How many zeros an analytic function has above a line, by the argument principle."""
     for points in 4 ** np.arange(6, 11):
         # Ever wider apart towards both ends, where the function comes to rest.

@@ -117,7 +117,7 @@ def _worst(missed: Any) -> Any:
     return reduce(residuals.worse, map(residuals.worst_if_nan, missed))
 
 
-def written_out(arrays: ConstrainedStepper) -> ConstrainedStepper:
+def constrained_on_scalars(arrays: ConstrainedStepper) -> ConstrainedStepper:
     """The same step on scalars if there is such a form; else its notice says why not."""
     try:
         programs = _all_programs(arrays)

@@ -15,7 +15,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 Flat = list[Any]
-Numbers = Sequence[Any]
+Arguments = Sequence[Any]
 
 
 class Linear(NamedTuple):
@@ -33,7 +33,7 @@ class Linear(NamedTuple):
     numbers: int
     is_transposed: bool = False
 
-    def parts(self, arguments: Numbers) -> tuple[Flat, Flat]:
+    def parts(self, arguments: Arguments) -> tuple[Flat, Flat]:
         """The numbers of the matrix, and b."""
         return list(arguments[: self.numbers]), list(arguments[self.numbers :])
 
@@ -70,7 +70,7 @@ def _solve(*arguments: Any, linear: Linear) -> Flat:
     return linear.solve(linear.is_transposed, *linear.parts(arguments))
 
 
-def _jvp(primals: Numbers, tangents: Numbers, *, linear: Linear) -> tuple[Flat, Flat]:
+def _jvp(primals: Arguments, tangents: Arguments, *, linear: Linear) -> tuple[Flat, Flat]:
     x = _linear_root.bind(*primals, linear=linear)
     numbers, _ = linear.parts(primals)
     d_numbers, db = linear.parts(tangents)
@@ -83,7 +83,7 @@ def _jvp(primals: Numbers, tangents: Numbers, *, linear: Linear) -> tuple[Flat, 
     return x, linear_root(linear, numbers, db)
 
 
-def _transpose(cotangents: Numbers, *arguments: Any, linear: Linear) -> Flat:
+def _transpose(cotangents: Arguments, *arguments: Any, linear: Linear) -> Flat:
     numbers, _ = linear.parts(arguments)
     other = linear._replace(is_transposed=not linear.is_transposed)
     return [None] * len(numbers) + linear_root(
@@ -91,7 +91,7 @@ def _transpose(cotangents: Numbers, *arguments: Any, linear: Linear) -> Flat:
     )
 
 
-def _batch(arguments: Numbers, axes: Numbers, *, linear: Linear) -> tuple[Flat, Flat]:
+def _batch(arguments: Arguments, axes: Arguments, *, linear: Linear) -> tuple[Flat, Flat]:
     """Many problems at once, which may share the numbers of their matrices."""
     pairs = list(zip(arguments, axes, strict=True))
     size = next(x.shape[axis] for x, axis in pairs if axis is not None)

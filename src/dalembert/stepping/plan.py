@@ -58,9 +58,9 @@ class Plan:
     blocks: tuple[EquationBlock, ...]
     new_q: Node
     new_p: Node
-    starts: Mapping[Node, "Start"] = field(default_factory=dict)
+    starts: Mapping[Node, "StartWeights"] = field(default_factory=dict)
 
-    def start(self, node: Node) -> "Start":
+    def start(self, node: Node) -> "StartWeights":
         """The weighted rows to which the entries of a row are added."""
         return self.starts.get(node, {Node(node.kind, 0): 1.0})
 
@@ -71,7 +71,7 @@ class Plan:
         return tuple(sorted({term[2] for term in terms if len(term) > 2}))
 
 
-Start = Mapping[Node, float]
+StartWeights = Mapping[Node, float]
 
 
 def make_plan(
@@ -151,11 +151,11 @@ def _references(row: Row) -> frozenset[Node]:
     return frozenset(node for node in nodes if node.number)
 
 
-Graph = dict[Node, frozenset[Node]]
+Edges = dict[Node, frozenset[Node]]
 
 
-def _reachable(graph: Graph, goals: Iterable[Node]) -> Graph:
-    found: Graph = {}
+def _reachable(graph: Edges, goals: Iterable[Node]) -> Edges:
+    found: Edges = {}
     pending = [goal for goal in goals if goal.number]
     while pending:
         node = pending.pop()
@@ -165,7 +165,7 @@ def _reachable(graph: Graph, goals: Iterable[Node]) -> Graph:
     return {node: found[node] for node in sorted(found)}
 
 
-def _components(graph: Graph) -> list[tuple[Node, ...]]:
+def _components(graph: Edges) -> list[tuple[Node, ...]]:
     """Strongly connected groups, each after the groups that it needs (Tarjan)."""
     index: dict[Node, int] = {}
     low: dict[Node, int] = {}
@@ -191,7 +191,7 @@ def _components(graph: Graph) -> list[tuple[Node, ...]]:
     return groups
 
 
-def _block(group: tuple[Node, ...], graph: Graph) -> EquationBlock:
+def _block(group: tuple[Node, ...], graph: Edges) -> EquationBlock:
     """Choose unknowns so that the rest of the group follows from them without a cycle.
 
     A row that refers to itself must be an unknown. If a cycle remains, momenta are freed first:
@@ -205,7 +205,7 @@ def _block(group: tuple[Node, ...], graph: Graph) -> EquationBlock:
     return EquationBlock(tuple(sorted(unknowns)), tuple(order))
 
 
-def _explicit_order(inside: Graph, unknowns: list[Node]) -> list[Node] | None:
+def _explicit_order(inside: Edges, unknowns: list[Node]) -> list[Node] | None:
     """The rows that are not unknowns in an order of computation, or None if there is none."""
     order: list[Node] = []
     rest = [node for node in inside if node not in unknowns]
@@ -224,7 +224,7 @@ MAX_WEIGHT = 4.0
 
 def _use_solved_rows(
     rows: Mapping[Node, Row], blocks: Iterable[EquationBlock], costly: set[Term]
-) -> tuple[dict[Node, Row], dict[Node, Start]]:
+) -> tuple[dict[Node, Row], dict[Node, StartWeights]]:
     """Replace entries with costly terms by multiples of rows that have been solved for before."""
     entries = {node: {e._replace(weight=0.0): e.weight for e in row} for node, row in rows.items()}
     shorter, starts = dict(rows), {}
@@ -246,10 +246,10 @@ def _use_solved_rows(
     return shorter, starts
 
 
-Weights = Mapping[Entry, float]
+EntryWeights = Mapping[Entry, float]
 
 
-def _weights(row: Weights, others: list[Weights], costly: set[Term]) -> list[float]:
+def _weights(row: EntryWeights, others: list[EntryWeights], costly: set[Term]) -> list[float]:
     """How often other rows must be taken off to leave little of the costly terms of a row."""
     terms = sorted(e for e in {*row, *(e for other in others for e in other)} if e.term in costly)
     matrix = np.array([[other.get(e, 0.0) for other in others] for e in terms])
@@ -261,7 +261,9 @@ def _weights(row: Weights, others: list[Weights], costly: set[Term]) -> list[flo
     return np.where(np.abs(found) <= MAX_WEIGHT, found, 0.0).tolist()
 
 
-def _minus(row: Weights, weights: list[float], others: list[Weights]) -> dict[Entry, float]:
+def _minus(
+    row: EntryWeights, weights: list[float], others: list[EntryWeights]
+) -> dict[Entry, float]:
     rest = dict(row)
     for weight, other in zip(weights, others, strict=True):
         for entry, w in other.items():
@@ -269,7 +271,7 @@ def _minus(row: Weights, weights: list[float], others: list[Weights]) -> dict[En
     return {e: w for e, w in rest.items() if abs(w) > 1e-13}
 
 
-def _count(row: Weights, costly: set[Term]) -> int:
+def _count(row: EntryWeights, costly: set[Term]) -> int:
     return sum(entry.term in costly for entry in row)
 
 

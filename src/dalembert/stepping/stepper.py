@@ -304,10 +304,11 @@ def _make_stepper(
     method.check_noises(system.fields.noises)
     if method.parts:
         from dalembert.stepping.constrained import constrained_stepper
-        from dalembert.stepping.constrained_scalars import written_out
+        from dalembert.stepping.constrained_scalars import constrained_on_scalars
 
         arrays = constrained_stepper(system, method, dtype, shortcuts)
-        return written_out(arrays) if shortcuts and most == np.inf and arrays.parts else arrays
+        is_written_out = shortcuts and most == np.inf and arrays.parts
+        return constrained_on_scalars(arrays) if is_written_out else arrays
     return one_stepper(system, method, dtype, shortcuts, most)
 
 

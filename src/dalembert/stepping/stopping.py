@@ -159,7 +159,7 @@ class StoppingStepper(DerivedStepper):
         return self.append(jnp.concatenate([before, now, last[None]]), clock)
 
 
-def begun(system: System, event: Function, q: Any, p: Any) -> tuple[Any, Any]:
+def started(system: System, event: Function, q: Any, p: Any) -> tuple[Any, Any]:
     """The state of a path that begins, from states in the shape of the system."""
     q, p = (jnp.ravel(jnp.asarray(x)) for x in (q, p))
     told = system.told(0.0 if system.time else None, system.params)

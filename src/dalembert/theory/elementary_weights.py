@@ -35,7 +35,7 @@ from dalembert.system import BRACKET_TERMS, DRIFT_TERMS, NOISE_TERMS, Bracket, T
 #: A rooted tree: the index of the channel at its root, and its subtrees in ascending order.
 Tree = tuple[int, tuple["Tree", ...]]
 Forest = tuple[Tree, ...]
-Mixed = Callable[[Array, Array], Array]
+MixedMoments = Callable[[Array, Array], Array]
 
 Law = Sequence[tuple[float, float]]
 """Values of a random variable and their probabilities."""
@@ -114,7 +114,9 @@ def treats_all_alike(method: Method) -> bool:
     return is_series(method, 1) and len(expand(method, 1).channels) == 2
 
 
-def expand(method: Method, noises: int, mixed: Mixed = MIXED, additive: bool = False) -> Expansion:
+def expand(
+    method: Method, noises: int, mixed: MixedMoments = MIXED, additive: bool = False
+) -> Expansion:
     """Write one step of ``method`` with ``noises`` noises and h = 1 as an ``Expansion``."""
     rows = _entries(method.rows(noises), additive)
     entries = [(i, e) for i, row in enumerate(rows) for e in row]
@@ -190,7 +192,9 @@ def _degree(entries: Sequence[Entry], noises: int) -> int | None:
     return None if None in degrees else max((d or 0 for d in degrees), default=0)
 
 
-def _increments(method: Method, noises: int, mixed: Mixed, degree: int) -> tuple[Increments, Array]:
+def _increments(
+    method: Method, noises: int, mixed: MixedMoments, degree: int
+) -> tuple[Increments, Array]:
     """All outcomes of the noise of a step with h = 1, outcomes last, and their probabilities."""
     needs = method.needs(noises)
     nothing = ((0.0, 1.0),)

@@ -36,7 +36,7 @@ from dalembert.theory.linearity import (
 )
 from dalembert.theory.ordered import ordered_exponential
 from dalembert.theory.paths import call, one_step
-from dalembert.theory.quadrature import Rule, increment_rules
+from dalembert.theory.quadrature import QuadratureRule, increment_rules
 
 MAX_DIM = 24
 """The second-moment map has (dim + 1)²(2·dim + 1)² entries: 1.5 million here, growing like dim⁴."""
@@ -238,7 +238,7 @@ def _check_dim(system: System) -> None:
 
 
 def _expected_products(
-    system: System, method: Method, dt: float, rule: Rule, law: Noise, t: float | None
+    system: System, method: Method, dt: float, rule: QuadratureRule, law: Noise, t: float | None
 ) -> Array:
     """E[M_ia M_jb] as an array with axes (i, j, a, b)."""
     n = 2 * system.dim + 1

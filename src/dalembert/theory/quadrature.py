@@ -38,7 +38,7 @@ NEGLIGIBLE = 1e-32
 """Weights below this are dropped: even x⁸ at their nodes adds nothing in double precision."""
 
 
-class Rule(NamedTuple):
+class QuadratureRule(NamedTuple):
     """Increments of one step, their weights, and whether the sum is known to be exact."""
 
     increments: Increments
@@ -48,7 +48,7 @@ class Rule(NamedTuple):
 
 def increment_rules(
     noise: object, noises: int, dt: float, *, needs: frozenset[str], affine: bool
-) -> Iterator[Rule]:
+) -> Iterator[QuadratureRule]:
     """Rules for the increments of one step, each finer than the one before, or a single exact one.
 
     `needs` are the increments that are read; `affine` says that the step is affine in them.
@@ -67,13 +67,15 @@ def increment_rules(
     noise.check(dt=dt, steps=1, paths=1, noises=noises)
     variables = 2 * noises if needs_dZ else noises
     if isinstance(noise, Zero) or noises == 0:
-        yield Rule(_increments(np.zeros((1, noises)), dt, needs_dZ=False), np.ones(1), True)
+        yield QuadratureRule(
+            _increments(np.zeros((1, noises)), dt, needs_dZ=False), np.ones(1), True
+        )
     elif affine and not needs_coin:
         nodes = sqrt(variables * _variance(noise, dt)) * np.eye(variables)
         x = np.concatenate([nodes, -nodes])
-        yield Rule(_increments(x, dt, needs_dZ), np.full(len(x), 1 / len(x)), True)
+        yield QuadratureRule(_increments(x, dt, needs_dZ), np.full(len(x), 1 / len(x)), True)
     elif isinstance(noise, ThreePoint):
-        yield Rule(*enumerate_three_point(noises, dt, needs_coin), True)
+        yield QuadratureRule(*enumerate_three_point(noises, dt, needs_coin), True)
     else:
         bound = _bound(noise, dt)
         n = FEWEST_NODES
@@ -81,7 +83,7 @@ def increment_rules(
         while n <= finest and n**variables <= MOST_NODES:
             x, weights = _tensor(*_one_dimensional(n, bound), variables)
             keep = weights > NEGLIGIBLE
-            yield Rule(_increments(x[keep], dt, needs_dZ), weights[keep], False)
+            yield QuadratureRule(_increments(x[keep], dt, needs_dZ), weights[keep], False)
             n *= 2
 
 

@@ -151,7 +151,7 @@ class WeakOrder(OrderEstimate):
     kind = "Weak order"
 
 
-Estimate = TypeVar("Estimate", bound=OrderEstimate)
+AnyEstimate = TypeVar("AnyEstimate", bound=OrderEstimate)
 
 
 class Measured(NamedTuple):
@@ -219,8 +219,8 @@ class Measured(NamedTuple):
 
 
 def estimate(
-    record: type[Estimate], measured: Measured, subject: str, confidence: float, lift: int = 0
-) -> Estimate:
+    record: type[AnyEstimate], measured: Measured, subject: str, confidence: float, lift: int = 0
+) -> AnyEstimate:
     """Apply the plateau rule and fit the slope; `lift`, which is subtracted, is 1 for one step."""
     points, dropped = np.arange(len(measured.dts)), []
     for rule in (_drop_unseen, _drop_other_signs, _drop_coarse):
@@ -264,7 +264,7 @@ def estimate(
     )
 
 
-def without_order(found: Estimate, note: str, remedy: str) -> Estimate:
+def without_order(found: AnyEstimate, note: str, remedy: str) -> AnyEstimate:
     """The same measurement, of which no order is claimed."""
     notes = (*found.notes, note) if note else found.notes
     return replace(found, order=np.nan, interval=(np.nan, np.nan), notes=notes, remedy=remedy)
