@@ -168,9 +168,10 @@ def test_paths_of_explicit_methods_fail_at_the_step_at_which_they_do(save_every)
 def test_every_schedule_saves_at_its_times_and_counts_its_units():
     for steps in (1, 2, 15, 16, 17, 100, 101):
         for every in (1, 2, 3, 16, 17, 40, 100):
-            plan = Schedule(steps, min(every, steps), longest_chunk=16)
+            plan = Schedule(steps, min(every, steps), longest_stretch=16)
             assert plan.save_steps[0] == 0 and plan.save_steps[-1] == steps
-            assert plan.chunk <= 16 and plan.chunk * plan.units_per_save >= plan.save_every
+            assert plan.per_stretch <= 16
+            assert plan.per_stretch * plan.units_per_save >= plan.save_every
             assert plan.saves_before(0) == 0
             assert plan.saves_before(plan.units) == len(plan.save_steps)
             unit = 0
@@ -186,7 +187,7 @@ def test_every_schedule_saves_at_its_times_and_counts_its_units():
 
 def test_a_schedule_may_save_at_its_end_alone():
     for steps in (1, 15, 16, 17, 101):
-        plan = Schedule(steps, steps, longest_chunk=16, saves_per_leg=1, at_end=True)
+        plan = Schedule(steps, steps, longest_stretch=16, saves_per_leg=1, at_end=True)
         saving = [unit for unit in range(plan.units) if plan.is_save(unit)]
         assert plan.save_steps.tolist() == [steps] and saving == [plan.units - 1]
         assert plan.end_of_leg(0, 100) == plan.units and plan.steps_before(saving[0]) == steps

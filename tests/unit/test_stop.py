@@ -135,7 +135,7 @@ def test_the_same_bits_and_another_event_is_another_run(tmp_path):
 @pytest.mark.parametrize("save_every", [20, pytest.param(10**6, marks=pytest.mark.slow)])
 def test_a_run_goes_on_to_a_later_end(tmp_path, monkeypatch, save_every):
     """Those that have stopped stay; also where only the first states and the last are saved."""
-    monkeypatch.setattr(settings, "CPU_GRAIN", settings.CPU_GRAIN._replace(chunk=20))
+    monkeypatch.setattr(settings, "CPU_GRAIN", settings.CPU_GRAIN._replace(stretch=20))
     whole = escape(save_every=save_every).stopped
     early = escape(save_every=save_every, checkpoint=tmp_path / "run", t_end=5.0).stopped
     taken = []

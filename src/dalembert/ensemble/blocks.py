@@ -266,7 +266,7 @@ def _wanted_units(work: Work) -> int:
     if work.rate is not None:
         return int(LEG_SECONDS * work.rate)
     settings = work.settings
-    return FIRST_LEG // (settings.block_paths * settings.system.dim * settings.schedule.chunk)
+    return FIRST_LEG // (settings.block_paths * settings.system.dim * settings.schedule.per_stretch)
 
 
 def _note(work: Work, number: int, unit: int, end: int, seconds: float, state: PathState) -> None:

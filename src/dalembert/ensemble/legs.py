@@ -1,8 +1,8 @@
 """A leg: some consecutive units of one block, with the saves that fall into them.
 
-A unit (`schedule.py`) saves if a save is due, and takes a chunk of steps. The states at the saves
+A unit (`schedule.py`) saves if a save is due, and takes a stretch of steps. The states at the saves
 of a leg are observed together at its end, because every call of XLA takes time. If a path could not
-take a chunk fast, the leg ends there: what was taken ahead of knowing that is forgotten.
+take a stretch fast, the leg ends there: what was taken ahead of knowing that is forgotten.
 """
 
 from collections import deque
@@ -23,7 +23,7 @@ from dalembert.ensemble.schedule import Schedule
 from dalembert.statistics.statistic import Data
 
 AHEAD = 8
-"""Chunks that a device is given before it is known whether all paths could take the first."""
+"""Stretches that a device is given before it is known whether all paths could take the first."""
 
 
 class Compiled(NamedTuple):
@@ -52,7 +52,7 @@ class LegResult(NamedTuple):
         memory: what statistics remember of them.
         saves: what was noted on the way; None if there was nothing to be.
         unit: the next unit.
-        hard: paths that are still before the last chunk and must take it again; None if none are.
+        hard: paths that are still before the last stretch and must take it again; None if none are.
     """
 
     state: PathState
@@ -63,7 +63,7 @@ class LegResult(NamedTuple):
 
 
 class _Taken(NamedTuple):
-    """A chunk that has been taken: the next unit, its state, and the saves made so far.
+    """A stretch that has been taken: the next unit, its state, and the saves made so far.
 
     Whether a path was hard need not be known yet (`engine.py`).
     """

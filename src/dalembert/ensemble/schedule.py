@@ -12,31 +12,31 @@ SAVES_PER_LEG = 32
 class Schedule:
     """How a run of `steps` steps, saved every `save_every`, is cut into units.
 
-    Each unit saves first if a save is due, and then takes a chunk of steps, at most `longest_chunk`
-    of them; the last unit only saves. A leg has room for `saves_per_leg` of them. With `at_end` the
-    last save is the only one.
+    Each unit saves first if a save is due, and then takes a stretch of steps, `longest_stretch` of
+    them at most; the last unit only saves. A leg has room for `saves_per_leg` of them. With
+    `at_end` the last save is the only one.
     """
 
     steps: int
     save_every: int
-    longest_chunk: int
+    longest_stretch: int
     saves_per_leg: int = SAVES_PER_LEG
     at_end: bool = False
 
     @property
-    def chunk(self) -> int:
-        """Steps per chunk: as many as leave the last chunk before a save full."""
-        chunks = -(-self.save_every // self.longest_chunk)
-        return -(-self.save_every // chunks)
+    def per_stretch(self) -> int:
+        """Steps per stretch: as many as leave the last stretch before a save full."""
+        stretches = -(-self.save_every // self.longest_stretch)
+        return -(-self.save_every // stretches)
 
     @property
     def units_per_save(self) -> int:
-        return -(-self.save_every // self.chunk)
+        return -(-self.save_every // self.per_stretch)
 
     @property
     def units(self) -> int:
         full, rest = divmod(self.steps, self.save_every)
-        return full * self.units_per_save + -(-rest // self.chunk) + 1
+        return full * self.units_per_save + -(-rest // self.per_stretch) + 1
 
     @property
     def save_steps(self) -> np.ndarray:
@@ -60,7 +60,7 @@ class Schedule:
     def steps_before(self, unit: int) -> int:
         """How many steps the units before this one take."""
         segment, place = divmod(unit, self.units_per_save)
-        return min(segment * self.save_every + place * self.chunk, self.steps)
+        return min(segment * self.save_every + place * self.per_stretch, self.steps)
 
     def stretch(self, unit: int) -> tuple[int, int]:
         """The first step of a unit, and how many it takes."""
@@ -76,7 +76,7 @@ class Schedule:
     def shared_units(self) -> int:
         """Units that a run of more steps begins with too: from here it can go on to a later end."""
         full, rest = divmod(self.steps, self.save_every)
-        return full * self.units_per_save + rest // self.chunk
+        return full * self.units_per_save + rest // self.per_stretch
 
     def end_of_leg(self, unit: int, wanted: int) -> int:
         """Where a leg of about so many units that starts here must end for lack of room."""

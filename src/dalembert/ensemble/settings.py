@@ -22,12 +22,12 @@ class Grain(NamedTuple):
 
     Attributes:
         block_paths: paths that run together.
-        chunk: steps after which they are checked, at most.
+        stretch: steps after which they are checked, at most.
         safe_paths: paths that take steps again, safely, at a time.
     """
 
     block_paths: int
-    chunk: int
+    stretch: int
     safe_paths: int
 
 
@@ -79,8 +79,8 @@ class Settings:
         # Where only the first state and the last are saved, each is looked at as it is.
         saves = SAVES_PER_LEG if self.steps > self.save_every else 1
         room = max(saves * usual // max(numbers, usual), 1)
-        chunk = max(self.grain.chunk * usual // max(numbers, usual), 1)
-        return Schedule(self.steps, self.save_every, chunk, room, self.at_end)
+        stretch = max(self.grain.stretch * usual // max(numbers, usual), 1)
+        return Schedule(self.steps, self.save_every, stretch, room, self.at_end)
 
     @property
     def title(self) -> str:
