@@ -2,19 +2,21 @@
 
 A function is known by its identity and by what it reads. Promised: a change is noticed of whatever
 can be reached from the function by references, however deep: globals, also those of modules of the
-user's own, closures, defaults, attributes of functions, objects and their classes, what is in
-containers and arrays. The search runs no code of the user's. Where it finds something that it
-cannot look into, such as a `ContextVar`, or more than `BUDGET` things, the function is traced again
-instead, and its trace is compared (`digest.py`); runs of `da.simulate` compare traces in any case,
-and so notice every change of what functions compute. Not promised by `da.step`, `da.expect` and the
-theory: to notice a change of what a function gets by calling something that is not written in
-Python, such as the content of a file, the clock or a variable of the environment, or of Python's,
-NumPy's and JAX's own modules. Not promised by anything: to notice what a function inside `jax.jit`
-reads after its first call, because JAX keeps its trace.
+user's own, closures, defaults, attributes of functions, objects, their classes and metaclasses,
+what is in containers and arrays. The search runs no code of the user's. Where it finds something
+that it cannot look into, such as a `ContextVar`, a buffer of `ctypes` or anything else of a type
+that is written in C, or more than `BUDGET` things, the function is traced again instead, and its
+trace is compared (`digest.py`); runs of `da.simulate` compare traces in any case, and so notice
+every change of what functions compute. Not promised by `da.step`, `da.expect` and the theory: to
+notice a change of what a function gets by calling something that is not written in Python, such as
+the content of a file, the clock or a variable of the environment, by a name that it puts together,
+or of Python's, NumPy's and JAX's own modules. Not promised by anything: to notice what a function
+inside `jax.jit` reads after its first call, because JAX keeps its trace.
 """
 
 import array
 import hashlib
+import os
 import re
 import sys
 from collections import defaultdict, deque
@@ -23,18 +25,23 @@ from dataclasses import dataclass, field
 from functools import partial
 from types import (
     BuiltinFunctionType,
+    ClassMethodDescriptorType,
     CodeType,
     EllipsisType,
     FunctionType,
     GenericAlias,
+    GetSetDescriptorType,
     MappingProxyType,
     MemberDescriptorType,
+    MethodDescriptorType,
     MethodType,
     ModuleType,
     NotImplementedType,
+    SimpleNamespace,
     UnionType,
+    WrapperDescriptorType,
 )
-from typing import Any
+from typing import Any, Generic
 
 import jax
 import numpy as np
@@ -51,11 +58,36 @@ LIBRARIES = sys.stdlib_module_names | {"dalembert", "jax", "jaxlib", "ml_dtypes"
 
 CONSTANT = (type(None), bool, int, str, bytes)
 
-OPEN = (property, staticmethod, classmethod, range, slice, partial, defaultdict)
-"""Types written in C whose members are all that they have."""
+NUMBERS = (float, complex, np.float64, np.complex128)
+
+OPEN = (property, staticmethod, classmethod, range, slice, partial, defaultdict, SimpleNamespace)
+"""Types written in C whose members and attributes are all that they have."""
 
 CLOSED = (CodeType, EllipsisType, GenericAlias, NotImplementedType, UnionType, re.Pattern, object)
 """Types without attributes that never change."""
+
+BASES = (int, str, bytes, tuple, Generic)
+"""Other types written in C with nothing inside that changes; classes are made from them."""
+
+BY_PYTHON = frozenset({"_abc_impl"}).union(
+    f"__{name}__"
+    for name in (
+        *("abstractmethods", "annotate_func", "annotations", "annotations_cache", "dict", "doc"),
+        *("dataclass_fields", "dataclass_params", "firstlineno", "match_args", "module"),
+        *("orig_bases", "parameters", "qualname", "slots", "static_attributes", "type_params"),
+        "weakref",
+    )
+)
+"""Attributes that Python itself gives to classes."""
+
+IN_C = (
+    ClassMethodDescriptorType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    WrapperDescriptorType,
+)
+"""What classes that are written in C have where others have functions and properties."""
 
 Inside = Iterable[tuple[str, Any]]
 
@@ -98,7 +130,15 @@ def captured(fun: Any, retrace: Callable[[], Hashable] | None = None) -> Hashabl
     try:
         return tuple(_everything(fun))
     except _HiddenError:
-        return object() if retrace is None else retrace()
+        # What another function with the same trace has inside may be changed later.
+        return (_itself(fun), object() if retrace is None else retrace())
+
+
+def _itself(fun: Any) -> Hashable:
+    """The identity of a function; methods are made anew wherever they are read."""
+    if isinstance(fun, MethodType):
+        return _Same(fun.__self__), _itself(fun.__func__)
+    return _Same(fun)
 
 
 def _everything(fun: Any) -> Iterator[tuple[str, Hashable]]:
@@ -129,7 +169,9 @@ def _everything(fun: Any) -> Iterator[tuple[str, Hashable]]:
         if not ahead:
             # What functions can mean by the names in their code, of the modules that they read.
             for module in modules.values():
-                new = sorted(names.intersection(vars(module)) - read[id(module)])
+                # A module may answer to names that it has not.
+                meant = names | {"__getattr__"}
+                new = sorted(meant.intersection(vars(module)) - read[id(module)])
                 read[id(module)].update(new)
                 ahead += [(n, vars(module)[n]) for n in new]
 
@@ -139,7 +181,7 @@ def _look(name: str, x: Any) -> tuple[Hashable, Inside | None]:
     kind = type(x)
     if kind in CONSTANT:
         return (kind, x), None
-    if isinstance(x, float | complex):
+    if kind in NUMBERS:
         return (kind, repr(x)), None
     match x:
         case FunctionType():
@@ -155,7 +197,9 @@ def _look(name: str, x: Any) -> tuple[Hashable, Inside | None]:
             return (kind, x.__name__), (("self", owner),)
         case Tracer():
             raise read_outside(repr(name))
-        case ModuleType() | jax.Array():
+        case ModuleType():
+            return _Same(x), None if _is_of_a_library(kind.__module__) else (("class", kind),)
+        case jax.Array():
             return _Same(x), None
         case Kept():
             return kind, None
@@ -173,7 +217,10 @@ def _look(name: str, x: Any) -> tuple[Hashable, Inside | None]:
             return (kind, len(x)), (*_of_mapping(x), *_of_object(x))
         case partial():
             return kind, _of_object(x)
-    if _is_hidden(kind) and not hasattr(x, "__dict__"):
+        case float() | complex():
+            plain = float if isinstance(x, float) else complex
+            return (kind, plain.__repr__(x)), _of_object(x)  # pyright: ignore[reportArgumentType]
+    if _is_hidden(kind):
         raise _HiddenError
     return _Same(x), _of_object(x)
 
@@ -199,14 +246,17 @@ def _of_function(fun: FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _of_class(kind: type) -> Inside | None:
-    """Attributes and methods, also inherited ones."""
+    """Attributes and methods, also inherited ones and those of the metaclass."""
     classes = [x for x in kind.__mro__ if not _is_of_a_library(x.__module__)]
-    return [
+    found: list[tuple[str, Any]] = [
         (f"{x.__name__}.{name}", value)
         for x in classes
         for name, value in vars(x).items()
-        if isinstance(value, FunctionType) or not (name.startswith("__") or name == "_abc_impl")
-    ] or None
+        if name not in BY_PYTHON
+    ]
+    if not _is_of_a_library(type(kind).__module__):
+        found.append(("metaclass", type(kind)))
+    return found or None
 
 
 def _of_mapping(x: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
@@ -220,8 +270,8 @@ def _of_mapping(x: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
 def _of_object(x: Any) -> Iterator[tuple[str, Any]]:
     """Attributes, those in slots and those of the class."""
     kind, attributes = type(x), getattr(x, "__dict__", None) or {}
-    if _is_of_a_library(attributes.get("__module__")):  # a function of it, compiled
-        return
+    if _is_of_a_library(attributes.get("__module__")) and not _is_around(attributes):
+        return  # a function of the library, compiled
     yield from attributes.items()
     for name, member in _members(kind):
         try:
@@ -230,6 +280,14 @@ def _of_object(x: Any) -> Iterator[tuple[str, Any]]:
             continue
     if not _is_of_a_library(kind.__module__):
         yield "class", kind
+
+
+def _is_around(attributes: Mapping[str, Any]) -> bool:
+    """Whether something that was made by a library is around a function of the user's."""
+    inner = attributes.get("__wrapped__")
+    return isinstance(inner, FunctionType) and not _is_of_a_library(
+        inner.__globals__.get("__name__")
+    )
 
 
 @bounded(1024)
@@ -245,20 +303,47 @@ def _members(kind: type) -> tuple[tuple[str, Any], ...]:
 
 @bounded(1024)
 def _is_hidden(kind: type) -> bool:
-    """Whether a thing without attributes may have something inside that changes.
+    """Whether things of a type may have something inside that changes and is no attribute."""
+    return any(_is_closed_box(x) for x in kind.__mro__)
 
-    Not so with the things of JAX and NumPy, and with the descriptors in classes.
+
+def _is_closed_box(kind: type) -> bool:
+    """Whether a class is written in C and keeps what is inside to itself.
+
+    Not so those of JAX and NumPy, except for generators of random numbers, and the descriptors in
+    classes.
     """
-    is_constant = kind.__module__.partition(".")[0] in ("jax", "jaxlib", "numpy")
-    return not (is_constant or kind in CLOSED or hasattr(kind, "__get__") or _members(kind))
+    if kind in (*OPEN, *CLOSED, *BASES) or hasattr(kind, "__get__"):
+        return False
+    package, _, rest = kind.__module__.partition(".")
+    if package in ("jax", "jaxlib", "numpy") and not rest.startswith("random"):
+        return False
+    # Python gives these to classes that are written in it; all others come from C.
+    given = {"__dict__", "__weakref__", *(name for name, _ in _members(kind))}
+    return any(
+        (isinstance(value, IN_C) and value.__objclass__ is kind and name not in given)
+        or (isinstance(value, BuiltinFunctionType) and value.__self__ is kind)
+        for name, value in vars(kind).items()
+    )
 
 
 @bounded(4096)
 def _names(code: CodeType) -> frozenset[str]:
     """Names that the code, and functions inside it, look up outside."""
     inner = (_names(part) for part in code.co_consts if isinstance(part, CodeType))
-    return frozenset(code.co_names).union(*inner)
+    # Texts too, for `getattr(module, "name")` and `globals()["name"]`.
+    texts = (text for text in code.co_consts if isinstance(text, str))
+    return frozenset((*code.co_names, *texts)).union(*inner)
 
 
 def _is_of_a_library(module: Any) -> bool:
-    return isinstance(module, str) and module.partition(".")[0] in LIBRARIES
+    return isinstance(module, str) and _is_library(module.partition(".")[0])
+
+
+@bounded(1024)
+def _is_library(package: str) -> bool:
+    """Whether a package is one of those, and no file of the user's with such a name."""
+    if package not in sys.stdlib_module_names:
+        return package in LIBRARIES
+    file = getattr(sys.modules.get(package), "__file__", None)
+    return file is None or file.startswith(os.path.dirname(os.__file__))

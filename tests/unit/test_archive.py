@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import dalembert as da
-from dalembert.ensemble import archive
+from dalembert.ensemble import archive, pool
+from dalembert.ensemble.checkpoint import LONGEST
 from tiers import tiered
 
 KIND, SCHEMA = "dalembert test", 7
@@ -148,6 +149,44 @@ def test_a_file_says_at_both_ends_what_it_is(tmp_path):
     for other in (b"", b"notes on a dalembert test that went well", b"PK\3\4" + bytes(1000)):
         path.write_bytes(other)
         assert not archive.is_marked(path, KIND)
+
+
+NO_NAMES = {
+    "empty": ("", "the name of the file is empty: give one"),
+    "null byte": ("run\0.npz", r"'run\\x00\.npz' cannot be the name of a file: it has a null byte"),
+    "half a letter": ("\ud800", r"'\\ud800' cannot be the name of a file: surrogates not allowed"),
+    "300 letters": ("x" * 300, r"'x{40}…' is too long: .* this file of 2\d\d, .* a shorter one"),
+    "without room": ("x" * 250, r"'x{40}…' is too long"),
+    "in bytes": ("é" * 130, r"'é{40}…' is too long"),
+    "folder": ("x" * 300 + "/run.npz", r"is too long: folders have names of at most 255 bytes"),
+}
+
+
+@pytest.mark.parametrize("case", NO_NAMES)
+def test_what_no_file_can_be_called_is_refused_before_the_work(case, tmp_path, monkeypatch):
+    name, message = NO_NAMES[case]
+    monkeypatch.chdir(tmp_path)
+    start = {"dt": 0.1, "t_end": 0.2, "paths": 2, "progress": False}
+    with pytest.raises(ValueError, match=message):
+        archive.write(name, HEADER, ARRAYS)
+    with monkeypatch.context() as patch:
+        patch.setattr(pool, "run_block", None)
+        with pytest.raises(ValueError, match=message):
+            da.simulate(
+                da.systems.pendulum(), da.midpoint(), ([1.0], [0.0]), checkpoint=name, **start
+            )
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_longest_names_serve(tmp_path):
+    path = tmp_path / ("x" * (archive.MAX_NAME_BYTES - len(LONGEST)))
+    start = {"dt": 0.1, "t_end": 0.2, "paths": 2, "progress": False}
+    da.simulate(
+        da.systems.pendulum(), da.midpoint(), ([1.0], [0.0]),
+        checkpoint=da.Checkpoint(path, seconds=0.0), **start,
+    ).save(path)  # fmt: skip
+    assert da.load(path).failed == 0
+    path.with_name(path.name + LONGEST).touch()
 
 
 def test_folders_and_devices_are_not_replaced_and_links_are_followed(tmp_path):

@@ -1,13 +1,17 @@
 """Functions are known by what they read: what is compiled follows a change of it."""
 
+import ctypes
+import io
+import random
 import sys
+import threading
 from array import array
 from collections import OrderedDict, UserDict, deque
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
-from functools import partial
+from functools import partial, wraps
 from types import ModuleType, SimpleNamespace
 
 import jax
@@ -16,7 +20,7 @@ import numpy as np
 import pytest
 
 import dalembert as da
-from dalembert.captured import BUDGET, captured
+from dalembert.captured import BUDGET, _is_library, captured
 from dalembert.theory.generator import expectation_series
 
 STIFFNESS = 1.0
@@ -210,6 +214,71 @@ def bound_to_a_container():
     )
 
 
+class Meta(type):
+    stiffness = 1.0
+
+
+class Made(metaclass=Meta):
+    __stiffness__ = 1.0
+
+
+def of_a_metaclass():
+    return lambda q, p: Made.stiffness * q[0], later(Meta, "stiffness", 4.0)
+
+
+def of_a_metaclass_of_a_class():
+    made = Made()
+    return lambda q, p: type(made).stiffness * q[0], later(Meta, "stiffness", 4.0)
+
+
+def between_underscores():
+    return lambda q, p: Made.__stiffness__ * q[0], later(Made, "__stiffness__", 4.0)
+
+
+def by_the_text_of_its_name():
+    module = ModuleType("settings_of_a_user")
+    module.stiffness = 1.0
+    return lambda q, p: getattr(module, "stiffness") * q[0], later(module, "stiffness", 4.0)  # noqa: B009
+
+
+def by_the_text_of_a_global():
+    return lambda q, p: globals()["STIFFNESS"] * q[0], later(
+        sys.modules[__name__], "STIFFNESS", 4.0
+    )
+
+
+def of_a_module_that_answers():
+    module, numbers = ModuleType("settings_of_a_user"), {"stiffness": 1.0}
+    module.__getattr__ = lambda name: numbers[name]
+    return lambda q, p: module.stiffness * q[0], lambda patch: patch.setitem(
+        numbers, "stiffness", 4.0
+    )
+
+
+def of_a_module_with_a_class():
+    class Settings(ModuleType):
+        stiffness = 1.0
+
+    module = Settings("settings_of_a_user")
+    return lambda q, p: module.stiffness * q[0], later(Settings, "stiffness", 4.0)
+
+
+def of_a_float():
+    class Length(float):
+        unit = 1.0
+
+    length = Length(2.0)
+    length.scale = 1.0
+    return lambda q, p: length * length.scale * q[0], later(length, "scale", 4.0)
+
+
+def named_like_one_of_a_library():
+    numbers = {"k": 1.0}
+    sine = jax.jit(wraps(np.sin)(lambda x: numbers["k"] * jnp.sin(x)))
+    sine.__module__ = "jax.numpy"
+    return lambda q, p: sine(q[0]), lambda patch: patch.setitem(numbers, "k", 4.0)
+
+
 def container(before, change):
     """A container that is changed in place, and a copy that takes its place afterwards."""
 
@@ -253,6 +322,15 @@ MORE_CHANGES = {
     "a derivative rule": of_a_rule,
     "inside grad": by_grad,
     "a method of a dict": bound_to_a_container,
+    "a metaclass": of_a_metaclass,
+    "a metaclass of an instance's class": of_a_metaclass_of_a_class,
+    "an attribute between underscores": between_underscores,
+    "the text of a name": by_the_text_of_its_name,
+    "the text of a global": by_the_text_of_a_global,
+    "a module that answers to names": of_a_module_that_answers,
+    "a module with a class": of_a_module_with_a_class,
+    "an attribute of a float": of_a_float,
+    "a function named like one of a library": named_like_one_of_a_library,
     "a set": container(lambda: {1.0}, lambda x: x.add(4.0)),
     "a frozenset": replaced(frozenset({1.0}), frozenset({4.0})),
     "a deque": container(lambda: deque([1.0]), lambda x: x.append(4.0)),
@@ -307,6 +385,22 @@ def by_hidden(q, p):
     return p[0] ** 2 / 2 + HIDDEN.get() * q[0] ** 2 / 2
 
 
+def test_what_is_hidden_in_another_function_does_not_count():
+    """Two functions that compute the same today are not the same if they may change apart."""
+
+    def spring(box):
+        return da.System(H=lambda q, p: p[0] ** 2 / 2 + box.value * q[0] ** 2 / 2, dim=1)
+
+    def end(system):
+        return da.exact_moments(system, da.heun(), ([2.0], [0.0]), dt=0.1, steps=1).mean[1]
+
+    one, other = ctypes.c_double(4.0), ctypes.c_double(1.0)
+    first, second = spring(one), spring(other)
+    stiff = da.step(first, da.heun(), [2.0], [0.0], 0.1, [])[1][0]
+    one.value, other.value = 1.0, 4.0
+    np.testing.assert_allclose(end(second), stiff, rtol=1e-13)
+
+
 def test_what_is_hidden_is_traced_again():
     assert captured(by_hidden) != captured(by_hidden), "without a trace it is never the same"
     assert captured(by_hidden, lambda: "trace") == captured(by_hidden, lambda: "trace")
@@ -325,13 +419,99 @@ def test_what_is_hidden_is_traced_again():
     assert step() == soft
 
 
+class Point(ctypes.Structure):
+    _fields_ = [("k", ctypes.c_double)]
+
+
+class Dice(random.Random):
+    """A generator that is written in C, with attributes."""
+
+
+def in_thread(k):
+    local = threading.local()
+    local.k = k
+    return local
+
+
+BOXES = {
+    "a number of ctypes": (ctypes.c_double, lambda x: x.value, lambda x: setattr(x, "value", 4.0)),
+    "an array of ctypes": (
+        lambda k: (ctypes.c_double * 2)(k, k),
+        lambda x: x[0],
+        lambda x: x.__setitem__(0, 4.0),
+    ),
+    "a structure": (Point, lambda x: x.k, lambda x: setattr(x, "k", 4.0)),
+    "a text": (
+        lambda k: io.StringIO(str(k)),
+        lambda x: float(x.getvalue()),
+        lambda x: x.seek(0) or x.write("4.0"),
+    ),
+    "bytes": (
+        lambda k: io.BytesIO(str(k).encode()),
+        lambda x: float(x.getvalue()),
+        lambda x: x.seek(0) or x.write(b"4.0"),
+    ),
+    "attributes of a thread": (in_thread, lambda x: x.k, lambda x: setattr(x, "k", 4.0)),
+    "random numbers": (
+        lambda k: Dice(0),
+        lambda x: x.getstate()[1][1] / 2**31,
+        lambda x: x.seed(1),
+    ),
+    "random numbers of NumPy": (
+        lambda k: np.random.default_rng(0),
+        lambda x: x.bit_generator.state["state"]["state"] / 2**127,
+        lambda x: x.random(),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BOXES)
+def test_what_is_inside_a_thing_written_in_c_is_traced_again(case):
+    make, read, change = BOXES[case]
+    box = make(1.0)
+    assert captured(lambda: box) != captured(lambda: box)
+    system = da.System(H=lambda q, p: p[0] ** 2 / 2 + read(box) * q[0] ** 2 / 2, dim=1)
+
+    def computed():
+        stepped = da.step(system, da.stormer_verlet(), [2.0], [0.0], 0.1, [])[1][0]
+        moments = da.exact_moments(system, da.stormer_verlet(), ([2.0], [0.0]), dt=0.1, steps=1)
+        return stepped, moments.mean[1]
+
+    def expected():
+        k = read(box)
+        known = da.System(H=lambda q, p: p[0] ** 2 / 2 + k * q[0] ** 2 / 2, dim=1)
+        return da.step(known, da.stormer_verlet(), [2.0], [0.0], 0.1, [])[1][0]
+
+    before = expected()
+    np.testing.assert_allclose(computed(), before, rtol=1e-13)
+    change(box)
+    assert abs(expected() - before) > 1e-3
+    np.testing.assert_allclose(computed(), expected(), rtol=1e-13)
+
+
+def test_a_file_named_like_one_of_a_library_is_the_users(tmp_path, monkeypatch):
+    """`import code` takes a file of the user's if it is there."""
+    (tmp_path / "code.py").write_text("K = 1.0\n\ndef H(q, p):\n    return K * q[0] + p[0]\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "code", raising=False)
+    _is_library.cache_clear()
+    import code
+
+    try:
+        assert_seen(code.H, later(code, "K", 4.0), monkeypatch)
+    finally:
+        sys.modules.pop("code", None)
+        _is_library.cache_clear()
+
+
 def test_too_much_to_look_at_is_traced_again():
     numbers = [float(i) for i in range(BUDGET)]
 
     def fun(q, p):
         return numbers[-1] * q[0]
 
-    assert captured(fun, lambda: "trace") == "trace"
+    assert captured(fun, lambda: "trace") == captured(fun, lambda: "trace")
+    assert captured(fun, lambda: "trace") != captured(fun, lambda: "another")
 
 
 def test_runs_follow_whatever_a_function_reads(tmp_path):

@@ -484,6 +484,22 @@ def test_known_zeros_and_ones_fold_away(name):
 
 
 @pytest.mark.skipif(not hasattr(lax, "polynomial"), reason="jnp.polyval is a loop")
+def test_known_zeros_fold_away_as_if_numbers_were_finite():
+    """As docs/system.md says: arrays keep what is infinite or no number."""
+    for fun in (
+        lambda x, _: 0 * jnp.log(-1 - x * x),
+        lambda x, _: 0 * jnp.exp(1e4 + x * x),
+        lambda x, _: 0 / (x - x),
+    ):
+        [folded] = straighten(fun)(X, Y)
+        assert np.isnan(fun(jnp.asarray(X), Y)).all() and np.all(folded == 0)
+    ends = {}
+    for n in (1, 20):
+        system = da.System(H=lambda q, p: p @ p / 2, F=lambda q, p: -q + 0 * jnp.log(-q), dim=n)
+        ends[n] = da.step(system, da.heun(), np.ones(n), np.zeros(n), 0.1, [])[1]
+    assert np.isfinite(ends[1]).all() and np.isnan(ends[20]).all()
+
+
 def test_known_coefficients_of_a_polynomial_fold_away():
     def fun(x):
         return jnp.polyval(jnp.array([0.0, 1.0, 0.0, 3.0]), x)

@@ -4,6 +4,8 @@ Error bars are compared with the spread of many samples of a process whose stati
 """
 
 import inspect
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +16,10 @@ from jax import lax
 import dalembert as da
 import outside_statistic
 from dalembert.ensemble import blocks, settings
+from dalembert.statistics.histogram import Binned
 from dalembert.statistics.observing import Observing, on_host
-from dalembert.statistics.statistic import Recordable
+from dalembert.statistics.statistic import Recordable, Unknown
+from dalembert.statistics.stop_times import StopTimes
 from outside_statistic import SignChanges
 from tiers import tiered
 
@@ -363,6 +367,71 @@ def test_what_the_sample_does_not_support_is_nan():
     assert "so many that the correlation decays" in rho.summary(everyone)
     same = cov.result(on_host(collected(cov, jnp.full((3, 200, 1), 0.1))), np.arange(3.0))
     assert np.isnan(same.correlation).all() and np.allclose(same.covariance, 0, atol=1e-30)
+
+
+COUNTS = {"count", "censored", "counts", "outside", "counts_of_groups", "outside_of_groups"}
+FOREKNOWN = {"lag", "t", "edges", "names"}
+
+
+def of_nobody(result, name=""):
+    """What a result claims of no path: counts that are not 0, other numbers that are not NaN."""
+    if hasattr(result, "_asdict"):
+        result = result._asdict()
+    elif is_dataclass(result):
+        result = {f.name: getattr(result, f.name) for f in fields(result)}
+    if isinstance(result, Mapping):
+        for key, value in result.items():
+            if key not in FOREKNOWN and value is not None:
+                yield from of_nobody(value, key)
+    elif not np.all(np.asarray(result) == 0 if name in COUNTS else np.isnan(result)):
+        yield name, result
+
+
+def nowhere(q, p, params):
+    return jnp.log(-1 - q[0] ** 2)
+
+
+def where_every_path_fails(q, stop=None):
+    inside = da.Axis(position, -2, 2, bins=4)
+    statistics = {name: s for name, s in STATISTICS.items() if name != "changes"}
+    statistics |= {"at the end": da.Histogram(inside), "always": da.Histogram(inside, None, True)}
+    return da.simulate(
+        SYSTEM, da.midpoint(), (q, START[1]), dt=0.25, t_end=10.0, paths=PATHS, save_every=2,
+        observe={"x": nowhere}, statistics=statistics, stop=stop,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("stop", [None, lambda q, p, params: q[0] - 1])
+def test_a_run_in_which_every_path_failed_knows_nothing(stop):
+    with pytest.warns(RuntimeWarning, match="150 of 150 paths failed"):
+        run = where_every_path_fails(START[0], stop)
+    assert run.failed == PATHS and repr(run).count("no path left") == 6
+    found = {"x": run.moments, **run.statistics}
+    assert not [(name, *x) for name, result in found.items() for x in of_nobody(result)]
+    with pytest.raises(ValueError, match="a density needs at least one path"):
+        print(run.statistics["bins"].density)
+    ours = {
+        kind
+        for name, kind in Recordable.known.items()
+        if issubclass(kind, da.Statistic) and name.startswith("dalembert.")
+    }
+    tried = {type(statistic) for statistic, _ in run.observed.values()}
+    assert tried | {da.Statistic, Unknown} == ours - (set() if stop else {StopTimes})
+
+
+def test_nor_does_one_inside_jit():
+    @jax.jit
+    def run(q):
+        run = where_every_path_fails(q)
+        bins = [x for x in run.statistics.values() if isinstance(x, Binned)]
+        densities = [y for x in bins for y in (x.density, x.stderr)]
+        means = dict(run.mean), dict(run.stderr)
+        return run.failed, {"x": run.moments, **run.statistics}, (means, densities)
+
+    failed, found, numbers = run(START[0])
+    assert failed == PATHS
+    assert not [(name, *x) for name, result in found.items() for x in of_nobody(result)]
+    assert all(np.isnan(x).all() for x in jax.tree.leaves(numbers))
 
 
 def test_shapes_are_foreseen():

@@ -27,6 +27,12 @@ MARK_BYTES = 512
 MOST_PACKED = 1032
 """How many times smaller zlib makes something at most: 258 bytes are two bits."""
 
+MAX_NAME_BYTES = 255
+"""Of a file or a folder: so many does every common file system take."""
+
+SHOWN = 40
+"""Letters of a name that cannot be, in an error."""
+
 KINDS_OF_NUMBERS = "fiub"
 
 NO_DATE = (1980, 1, 1, 0, 0, 0)
@@ -150,12 +156,42 @@ def _member(file: zipfile.ZipFile, name: str, limit: int = 2**62) -> np.ndarray:
         return np.frombuffer(data, dtype).reshape(shape).copy()
 
 
-def real_path(path: Any) -> Path:
+def check_name(path: Any, added: str = "") -> None:
+    """Refuse what cannot be the name of a file.
+
+    Args:
+        path: the name.
+        added: what is added to it in the names of files beside it.
+
+    Raises:
+        ValueError: if there is no such name.
+    """
+    text = os.fspath(path)
+    short = repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")
+    if not text:
+        raise ValueError('the name of the file is empty: give one, such as "run.npz".')
+    try:
+        parts = [os.fsencode(part) for part in (*Path(text).parent.parts, Path(text).name + added)]
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{short} cannot be the name of a file: {error.reason}.") from error
+    if any(b"\0" in part for part in parts):
+        raise ValueError(f"{short} cannot be the name of a file: it has a null byte in it.")
+    if max(map(len, parts)) > MAX_NAME_BYTES:
+        raise ValueError(
+            f"{short} is too long: folders have names of at most {MAX_NAME_BYTES} bytes, and this "
+            f"file of {MAX_NAME_BYTES - len(added)}, since others will stand beside it. Give a "
+            "shorter one."
+        )
+
+
+def real_path(path: Any, added: str = "") -> Path:
     """Where a file is written: a link is followed, so that it stays what it is.
 
     Raises:
-        ValueError: if there is something that is not a file, such as a folder or a device.
+        ValueError: if there is something that is not a file, such as a folder or a device, or no
+            file can have the name, see `check_name`.
     """
+    check_name(path, added)
     target = Path(os.path.realpath(path) if os.path.islink(path) else path)
     if target.is_symlink():
         raise ValueError(f"{path} is a link to itself: give the name of a file.")
@@ -172,8 +208,9 @@ def write(path: Any, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
 
 def replace(path: Any, fill: Callable[[IO[bytes]], Any]) -> None:
     """Write a file of any kind by a function, likewise."""
-    target = real_path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    ending = f".{os.getpid()}.partial"
+    target = real_path(path, f".{ending}")
+    partial = target.with_name(f".{target.name}{ending}")
     write_directly(partial, fill, named=target)
     with naming(target):
         try:

@@ -31,6 +31,9 @@ from dalembert.ensemble.tally import Tally
 
 KIND, SCHEMA = "dalembert checkpoint", 3
 
+LONGEST = ".process9999.previous"
+"""The longest ending of a name beside that of the file."""
+
 MAX_VALUES = 100
 """Characters of two values that differ, up to which they are printed."""
 
@@ -57,6 +60,7 @@ class Checkpoint:
             raise ValueError(
                 f"a checkpoint needs seconds ≥ 0 and blocks ≥ 1, not {self.seconds}, {self.blocks}."
             )
+        archive.check_name(self.path, LONGEST)
         folder = Path(self.path).absolute().parent
         if not folder.is_dir():
             raise FileNotFoundError(f"there is no folder {folder} for the checkpoint {self.path}.")

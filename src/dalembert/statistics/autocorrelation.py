@@ -141,8 +141,9 @@ class Autocorrelation(Statistic):
         error = jackknife(sums, sums_without, share[:, 0])
         effective = of_all[0] * saves / xp.where(sums > 0, sums, xp.nan)
         if 0 in self.lags:
-            rho = xp.concatenate([xp.ones_like(rho[:1]), rho])
-            stderr = xp.concatenate([xp.zeros_like(stderr[:1]), stderr])
+            is_known = ~xp.isnan(rho[:1])
+            rho = xp.concatenate([xp.where(is_known, 1.0, xp.nan), rho], dtype=rho.dtype)
+            stderr = xp.concatenate([xp.where(is_known, 0.0, xp.nan), stderr], dtype=rho.dtype)
         return SampleAutocorrelation(
             np.asarray(self.lags) * spacing,
             rho,
@@ -184,6 +185,8 @@ class Autocorrelation(Statistic):
         return found
 
     def summary(self, result: "SampleAutocorrelation") -> str:
+        if result.count == 0:
+            return "no path left"
         if not np.all(np.isfinite(result.time)):
             return "no integrated time: take all lags, and so many that the correlation decays"
         if np.ndim(result.time):

@@ -77,6 +77,7 @@ class Covariance(Statistic):
         of_all, without = estimate(whole, total), estimate(others, rest)
         errors = [jackknife(x, y, share) for x, y in zip(of_all, without, strict=True)]
         names = tuple(name for name, _ in self.of)
+        centre = xp.where(total[..., None] > 0, centre, xp.nan)
         return SampleCovariance(total, centre, of_all[0], errors[0], of_all[1], errors[1], names)
 
     def variables(self, result: "SampleCovariance", t: Any) -> dict[str, Any]:
@@ -86,6 +87,8 @@ class Covariance(Statistic):
         return found
 
     def summary(self, result: "SampleCovariance") -> str:
+        if result.count[-1] == 0:
+            return "no path left"
         with np.printoptions(precision=3, threshold=9):
             last = " ".join(str(np.asarray(result.covariance[-1])).split())
         return f"covariance of {', '.join(result.names)} at the end {last}"

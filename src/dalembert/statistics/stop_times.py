@@ -126,7 +126,7 @@ class StopTimes(Statistic):
 
     def result(self, data: Data, t: Any) -> Stopped:
         xp = numeric(data["time_mean"])
-        paths = xp.maximum(data["paths"], 1) * 1.0
+        paths = xp.where(data["paths"] > 0, data["paths"], xp.nan)
         share = data["on_the_way"] / paths
         time, restricted = (self._known(data, name) for name in ("time", "restricted"))
         return Stopped(
@@ -152,10 +152,12 @@ class StopTimes(Statistic):
         """A sample; NaN where too few paths have stopped for it."""
         found = self._sample(data, name)
         xp = numeric(found.mean)
-        mean = xp.where(found.count > 0, found.mean, xp.nan)
-        return found._replace(
-            mean=mean, deviations=xp.where(found.count > 1, found.deviations, xp.nan)
-        )
+        least = {"mean": 1, "deviations": 2, "minimum": 1, "maximum": 1}
+        known = {
+            part: xp.where(found.count >= n, getattr(found, part), xp.nan)
+            for part, n in least.items()
+        }
+        return found._replace(**known)
 
     @property
     def tables(self) -> int:
