@@ -9,6 +9,7 @@ import numpy as np
 
 from dalembert.elementary import cos_beside_sin, sin_beside_cos
 from dalembert.plasma.fields import whole_numbers
+from dalembert.plasma.maxwell import is_canonical
 from dalembert.plasma.poisson import columns, effective
 from dalembert.plasma.starts import Start
 from dalembert.plasma.velocities import Maxwellian, velocity_parts
@@ -52,6 +53,11 @@ class DeltaF:
             raise ValueError(
                 "DeltaF needs f to be constant along particles, and this plasma has collisions: "
                 "use da.plasma.density_modes."
+            )
+        if is_canonical(params):
+            raise ValueError(
+                "DeltaF is for one dimension with one velocity, and particles of vlasov_maxwell "
+                "have two: use da.plasma.density_modes."
             )
         if np.shape(self.state[0]) != q.shape:
             raise ValueError(
