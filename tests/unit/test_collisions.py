@@ -22,6 +22,7 @@ from dalembert.plasma import (
 )
 from dalembert.plasma.collisions import cell_numbers
 from dalembert.plasma.turning import memory_after, turned
+from dalembert.theory.flows import try_flow
 from tiers import tiered
 
 LENGTH = 4 * np.pi
@@ -356,6 +357,21 @@ def test_the_rate_of_lorentz_collisions_is_that_of_each_speed():
             assert abs(np.mean(values) - other) > 10 * error
 
 
+@pytest.mark.parametrize("name", OPERATORS)
+def test_every_operator_is_diagnosed_and_takes_arrays_of_numpy(name):
+    system = plasma(name, N=100)
+    q, p = state(system)
+    w = np.random.default_rng(0).normal(size=system.flow.noises)
+    moved = [
+        system.flow.map(*(as_(x) for x in (q, p, w)), 0.1, system.params)
+        for as_ in (np.array, jnp.array)
+    ]
+    assert np.array_equal(moved[0][1], moved[1][1])
+    found = try_flow(system)
+    assert {"H"} <= {x.name for x in found} or "energy" in system.invariants
+    assert all(x.holds == x.declared for x in found)
+
+
 def test_pairings_are_pure_functions_of_the_noise_and_differ_between_steps():
     system = plasma("coulomb", N=101)
     q, p = state(system)
@@ -424,6 +440,37 @@ def test_other_weights_are_refused_later_too():
     assert system.with_params(nu=0.2).flow is system.flow
     with pytest.raises(TypeError, match="particles of one weight"):
         system.with_params(weight=np.linspace(1, 2, 10))
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_a_rate_below_zero_is_refused_later_too(name):
+    """And not taken as none; where it has no value yet, what comes out is no number."""
+    system = plasma(name)
+    with pytest.raises(TypeError, match=r"nu is -0\.1, but must be at least 0"):
+        system.with_params(nu=-0.1)
+    with pytest.raises(ValueError, match=r"nu is -0\.1, but must be at least 0"):
+        plasma(name, nu=-0.1)
+    q, p = map(jnp.asarray, state(system))
+    w = jnp.asarray(np.random.default_rng(0).normal(size=system.flow.noises))
+    moved = jax.jit(
+        lambda nu: system.flow.map(q, p, w, jnp.asarray(0.1), {**system.params, "nu": nu})[1]
+    )
+    assert np.all(np.isfinite(moved(0.1)))
+    # In a cell with an odd number of particles one meets nobody.
+    assert np.mean(np.isnan(moved(-0.1))) > 0.9
+
+
+@pytest.mark.parametrize("shape", [(10,), (1,), (10, 1)])
+@pytest.mark.parametrize("more", [{}, dict(collisions=Dougherty())])
+def test_a_rate_is_one_number(shape, more):
+    with pytest.raises(
+        ValueError, match=f"nu must be one number, .* shape {re.escape(str(shape))}"
+    ):
+        vlasov_poisson(10, nu=np.full(shape, 0.1), **more)
+    system = vlasov_poisson(10, nu=0.1, **more)
+    with pytest.raises((TypeError, ValueError), match="nu must be one number"):
+        other = system.with_params(nu=np.full(shape, 0.1))
+        other.F(jnp.zeros(10), jnp.ones(10), other.params)
 
 
 def test_operators_that_are_none_are_refused():

@@ -19,7 +19,7 @@ from dalembert.plasma.observables import kinetic_energy, momentum
 from dalembert.plasma.poisson import Collisions, beside, columns, effective, scalar
 from dalembert.plasma.turning import turned
 from dalembert.precision import is_traced
-from dalembert.systems._parameters import Params
+from dalembert.systems._parameters import Params, require
 
 __all__ = ["Collisions", "CoulombPairs", "Dougherty", "LenardBernstein", "Lorentz"]
 
@@ -55,7 +55,7 @@ class LenardBernstein:
             M = beside(effective(q, params, "weight", "mass"), q)
             heat = effective(q, params, "temperature") / effective(q, params, "mass")
             v, kick = p / M, _kick(q, w, h, beside(heat, q), params)
-            decay = jnp.exp(-scalar(q, params, "nu") * h)
+            decay = jnp.exp(-_rate(q, params) * h)
             if cells is None:
                 return q, M * (decay * v + kick)
             means = _Means(q, M, cells, params)
@@ -103,7 +103,7 @@ class Dougherty:
             energy = means.of(_square(own))
             # T per mass of all that is in a cell, over m of each particle.
             heat = energy / (means.of(1 / mass) * _components(q)) / mass
-            moved = jnp.exp(-scalar(q, params, "nu") * h) * own + _kick(q, w, h, heat, params)
+            moved = jnp.exp(-_rate(q, params) * h) * own + _kick(q, w, h, heat, params)
             moved -= means.of(moved)
             new = means.of(_square(moved))
             return q, M * (u + moved * jnp.sqrt(energy / jnp.where(new > 0, new, 1.0)))
@@ -133,7 +133,7 @@ class Lorentz:
         N, components = shape
 
         def act(q: Any, p: Any, w: Any, h: Any, params: Params) -> tuple[Any, Any]:
-            rate = jnp.broadcast_to(scalar(q, params, "nu"), (N,))
+            rate = jnp.broadcast_to(_rate(q, params), (N,))
             if self.rate is not None:
                 speed = jnp.sqrt(jnp.sum(p**2, axis=1)) / effective(q, params, "weight", "mass")
                 given = jnp.asarray(self.rate(speed), q.dtype)
@@ -201,7 +201,7 @@ class CoulombPairs:
             reduced = mass * mass[ahead] / total
             square = jnp.sum(u**2, axis=1)
             density = crowd * weight
-            variance = h * scalar(q, params, "nu") * density
+            variance = h * _rate(q, params) * density
             variance = variance * (charge * charge[ahead] / reduced) ** 2
             if self.kernel == "coulomb":
                 variance = variance / jnp.where(square > 0, square, 1.0) ** 1.5
@@ -209,7 +209,8 @@ class CoulombPairs:
             normal = (w[N:] / jnp.sqrt(h)).reshape(slots, turns)[jnp.arange(N) // 2]
             kick = jnp.where(first[:, None], turned(u, variance, normal) - u, 0.0)
             kick = (weight * reduced)[:, None] * kick
-            return q, p.at[order].add(kick - jnp.roll(kick, 1, axis=0), unique_indices=True)
+            change = kick - jnp.roll(kick, 1, axis=0)
+            return q, jnp.asarray(p).at[order].add(change, unique_indices=True)
 
         keeps = {"momentum": momentum, "kinetic energy": kinetic_energy}
         return Flow(act, N + turns * slots, self.name, keeps)
@@ -272,9 +273,17 @@ class _Means:
         return jnp.sum(sums.reshape(copies, self.size, *value.shape[1:]), axis=0)
 
 
+def _rate(q: Any, params: Params) -> Any:
+    """ν: one below zero is refused, and if its value is not known yet, all that follows is NaN."""
+    nu = params["nu"]
+    require("nu", nu, "at least 0", lambda v: (v >= 0) & (v < np.inf), "it is a collision rate")
+    nu = scalar(q, params, "nu")
+    return jnp.where(nu >= 0, nu, jnp.nan)
+
+
 def _kick(q: Any, w: Any, h: Any, heat: Any, params: Params) -> Any:
     """What noise adds to velocities in a time h: variance (T/m) (1 − e^{−2νh})."""
-    spread = -jnp.expm1(-2 * scalar(q, params, "nu") * h) / h
+    spread = -jnp.expm1(-2 * _rate(q, params) * h) / h
     return jnp.sqrt(heat * spread) * w
 
 

@@ -40,8 +40,8 @@ class DeltaF:
         run = da.simulate(plasma, method, state, observe=observe, …)
 
     A state that is not of such a start is refused, and so is a run from another state. The mean of
-    f₀/f over the particles is 1 in whatever field they move; where it is far
-    beyond its sampling error, all that is estimated is NaN.
+    f₀/f over the particles is 1 in whatever field they move: where it is far from that for its
+    sampling error, all that is estimated is NaN.
 
     Args:
         start: what the particles were drawn from, in one dimension with one velocity.

@@ -45,6 +45,7 @@ def try_flow(system: System, seed: int = 0) -> tuple[Tried, ...]:
     timed = {*system.invariants, "H"} - {*flow.keeps} if system.time else set()
 
     def changes(q: Any, p: Any, w: Any, params: Any) -> Any:
+        q, p, w = map(jnp.asarray, (q, p, w))
         given = () if params is None else (params,)
         after = flow.map(q, p, w, jnp.asarray(TIME, q.dtype), *given)
 
