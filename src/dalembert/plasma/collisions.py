@@ -73,9 +73,11 @@ class Dougherty:
 
         ∂f/∂t = ν ∂_v·((v − u) f + (T/m) ∂_v f),   u(x), T(x) of f itself
 
-    It conserves particles, momentum and energy in every cell, to rounding: after the exact process
-    about the old u and T, velocities are shifted and stretched to have them again. In a cell of n
-    particles, that is an error of 1/n. Species relax to one velocity and temperature.
+    It conserves particles, momentum and energy in every cell, to rounding: all velocities of a cell
+    move on the sphere of one momentum and energy. The noise w of a cell, without its mean, is
+    followed along that sphere, so far that velocities lose what the exact process about u and T
+    would take from them: in a cell of n particles, with an error of 1/n. The opposite noise leads
+    back. Species relax to one velocity and temperature.
 
     Source: `Dougherty1964`.
 
@@ -90,7 +92,7 @@ class Dougherty:
         object.__setattr__(self, "cells", whole_numbers("cells", self.cells, 1))
 
     def flow(self, shape: tuple[int, ...], axes: int, params: Params) -> Flow:
-        """Exact for given u and T, then recentred and rescaled."""
+        """Along the sphere of one momentum and energy, towards the noise."""
         cells = _per_axis(self.cells, axes, shape[0])
 
         def act(q: Any, p: Any, w: Any, h: Any, params: Params) -> tuple[Any, Any]:
@@ -103,7 +105,9 @@ class Dougherty:
             energy = means.of(_square(own))
             # T per mass of all that is in a cell, over m of each particle.
             heat = energy / (means.of(1 / mass) * _components(q)) / mass
-            moved = jnp.exp(-_rate(q, params) * h) * own + _kick(q, w, h, heat, params)
+            kick = jnp.sqrt(heat) * (w / jnp.sqrt(h))
+            kick -= means.of(kick)
+            moved = _towards(own, kick, _rate(q, params) * h, means.of)
             moved -= means.of(moved)
             new = means.of(_square(moved))
             return q, M * (u + moved * jnp.sqrt(energy / jnp.where(new > 0, new, 1.0)))
@@ -285,6 +289,29 @@ def _kick(q: Any, w: Any, h: Any, heat: Any, params: Params) -> Any:
     """What noise adds to velocities in a time h: variance (T/m) (1 − e^{−2νh})."""
     spread = -jnp.expm1(-2 * _rate(q, params) * h) / h
     return jnp.sqrt(heat * spread) * w
+
+
+def _towards(own: Any, kick: Any, time: Any, mean: Callable[[Any], Any]) -> Any:
+    """Velocities on a sphere after what leads from them towards a kick, up to a common factor.
+
+    With unit vectors v and a it is (v + a ((v·a)(cosh f − 1) + sinh f))/(cosh f + (v·a) sinh f),
+    the solution of v' = a − (v·a)v at f; −a leads back. cosh f = e^{s²/2} with s² = 2νh |a|²/E|a|²:
+    in a cell of many particles s² = 2νh, and v loses e^{−νh}; on a path with derivatives f is s up
+    to third order.
+    """
+    size, reach = mean(_square(own)), mean(_square(kick))
+    moves = (size > 0) & (reach > 0)
+    size, reach = jnp.where(moves, size, 1.0), jnp.where(moves, reach, 1.0)
+    s2 = 2 * time * reach / size
+    left, gained = jnp.exp(-s2 / 2), jnp.sqrt(-jnp.expm1(-s2))
+    cosine = jnp.clip(mean(_inner(own, kick)) / jnp.sqrt(size * reach), -1.0, 1.0)
+    moved = left * own + (cosine * (1 - left) + gained) * jnp.sqrt(size / reach) * kick
+    # Who is opposite to the kick, as one of two particles may be, stays there.
+    return jnp.where(moves & ~(1 + cosine * gained <= 1e-6), moved, own)
+
+
+def _inner(v: Any, w: Any) -> Any:
+    return v * w if v.ndim == 1 else jnp.sum(v * w, axis=1, keepdims=True)
 
 
 def _square(v: Any) -> Any:

@@ -188,8 +188,8 @@ def _notes(d: "Diagnosis") -> list[str]:
         notes += [
             "orders are those of the composition, which the fields do not decide: it is symmetric, "
             "so that its weak order is 2 where those of the flow and of the method are",
-            "paths of the same noise come together with order 1 at most if the flow has noises "
-            "that do not commute, or is exact in law alone; see the page on plasmas",
+            "paths of one noise come together with order 1 at most if the flow is exact in law "
+            "alone, and with order 1/2 if its noises do not commute; see the page on plasmas",
         ]
     elif d.noise_kind == "none":
         notes.append("without noise both columns are the order of the differential equation")
