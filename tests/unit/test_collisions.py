@@ -1,6 +1,7 @@
 """Collisions of plasmas: what each operator conserves, its rates, runs against linear theory."""
 
 import re
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -22,6 +23,7 @@ from dalembert.plasma import (
 )
 from dalembert.plasma.collisions import cell_numbers
 from dalembert.plasma.turning import memory_after, turned
+from dalembert.theory.flows import try_flow
 from tiers import tiered
 
 LENGTH = 4 * np.pi
@@ -356,6 +358,21 @@ def test_the_rate_of_lorentz_collisions_is_that_of_each_speed():
             assert abs(np.mean(values) - other) > 10 * error
 
 
+@pytest.mark.parametrize("name", OPERATORS)
+def test_every_operator_is_diagnosed_and_takes_arrays_of_numpy(name):
+    system = plasma(name, N=100)
+    q, p = state(system)
+    w = np.random.default_rng(0).normal(size=system.flow.noises)
+    moved = [
+        system.flow.map(*(as_(x) for x in (q, p, w)), 0.1, system.params)
+        for as_ in (np.array, jnp.array)
+    ]
+    assert np.array_equal(moved[0][1], moved[1][1])
+    found = try_flow(system)
+    assert {"H"} <= {x.name for x in found} or "energy" in system.invariants
+    assert all(x.holds == x.declared for x in found)
+
+
 def test_pairings_are_pure_functions_of_the_noise_and_differ_between_steps():
     system = plasma("coulomb", N=101)
     q, p = state(system)
@@ -426,6 +443,37 @@ def test_other_weights_are_refused_later_too():
         system.with_params(weight=np.linspace(1, 2, 10))
 
 
+@pytest.mark.parametrize("name", OPERATORS)
+def test_a_rate_below_zero_is_refused_later_too(name):
+    """And not taken as none; where it has no value yet, what comes out is no number."""
+    system = plasma(name)
+    with pytest.raises(TypeError, match=r"nu is -0\.1, but must be at least 0"):
+        system.with_params(nu=-0.1)
+    with pytest.raises(ValueError, match=r"nu is -0\.1, but must be at least 0"):
+        plasma(name, nu=-0.1)
+    q, p = map(jnp.asarray, state(system))
+    w = jnp.asarray(np.random.default_rng(0).normal(size=system.flow.noises))
+    moved = jax.jit(
+        lambda nu: system.flow.map(q, p, w, jnp.asarray(0.1), {**system.params, "nu": nu})[1]
+    )
+    assert np.all(np.isfinite(moved(0.1)))
+    # In a cell with an odd number of particles one meets nobody.
+    assert np.mean(np.isnan(moved(-0.1))) > 0.9
+
+
+@pytest.mark.parametrize("shape", [(10,), (1,), (10, 1)])
+@pytest.mark.parametrize("more", [{}, dict(collisions=Dougherty())])
+def test_a_rate_is_one_number(shape, more):
+    with pytest.raises(
+        ValueError, match=f"nu must be one number, .* shape {re.escape(str(shape))}"
+    ):
+        vlasov_poisson(10, nu=np.full(shape, 0.1), **more)
+    system = vlasov_poisson(10, nu=0.1, **more)
+    with pytest.raises((TypeError, ValueError), match="nu must be one number"):
+        other = system.with_params(nu=np.full(shape, 0.1))
+        other.F(jnp.zeros(10), jnp.ones(10), other.params)
+
+
 def test_operators_that_are_none_are_refused():
     with pytest.raises(ValueError, match="kernel is 'hard spheres'"):
         CoulombPairs("hard spheres")
@@ -446,16 +494,28 @@ def smooth_path(noises, steps, t_end=1.0):
     return h, dW, dZ
 
 
-@pytest.mark.parametrize(
-    "name",
-    tiered(["lenard bernstein", "with momentum", "lorentz, 2 components"], ["lenard bernstein"]),
-)
+IN_ORDER = {
+    "lenard bernstein": (LenardBernstein(), 1, {}),
+    "with momentum": (LenardBernstein(cells=1), 1, {}),
+    "dougherty": (Dougherty(), 1, {}),
+    "dougherty, species": (Dougherty(), 2, dict(mass=np.array([1.0, 4.0] * 6))),
+    "lorentz, 2 components": (Lorentz(), 2, {}),
+    "lorentz, of speed": (Lorentz(lambda v: 1 / (1 + v**3)), 3, {}),
+}
+"""Each with all particles in one cell: who crosses from one to another meets others at once."""
+
+
+def composed(name):
+    collisions, components, options = IN_ORDER[name]
+    return vlasov_poisson(
+        12, LENGTH, Fourier(1), nu=0.5, velocities=components, collisions=collisions, **options
+    )
+
+
+@pytest.mark.parametrize("name", tiered(list(IN_ORDER), ["dougherty", "lorentz, of speed"]))
 def test_the_composition_has_order_two_on_a_fixed_path(name):
-    collisions, components, _ = OPERATORS[name]
-    system = vlasov_poisson(
-        12, LENGTH, Fourier(1), nu=0.5, velocities=components,
-        collisions=LenardBernstein(cells=1) if name == "with momentum" else collisions,
-    )  # fmt: skip
+    """A path that has derivatives; flows that one noise and the opposite one lead back."""
+    system = composed(name)
     start = state(system)
 
     @jax.jit
@@ -484,6 +544,51 @@ def test_the_composition_has_order_two_on_a_fixed_path(name):
         orders[step] = np.log2(np.divide(errors[:-1], errors[1:]))
     assert np.allclose(orders[symmetric], 2, atol=0.3)
     assert np.all(orders[one_sided] < 1.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "order"),
+    tiered(
+        [*zip(IN_ORDER, (1, 1, 0.5, 0.5, 1, 0.5), strict=True)],
+        ["lenard bernstein-1", "lorentz, of speed-0.5"],
+    ),
+)
+def test_paths_of_one_wiener_process_come_together_at_their_order(name, order):
+    """½ where noises do not commute, whose areas no step reads; else 1, and not 2."""
+    system = composed(name)
+    start, paths, steps = state(system), 24, [8, 32, 128, 1024]
+
+    def end(dW, dZ, h):
+        def step(z, given):
+            q, p, _ = da.step(system, da.stormer_verlet(), *z, h, da.Increments(*given))
+            return (q, p), None
+
+        z = tuple(jnp.asarray(x) for x in start)
+        return jnp.concatenate([jnp.ravel(x) for x in jax.lax.scan(step, z, (dW, dZ))[0]])
+
+    rng, ends, h = np.random.default_rng(0), {}, 1 / steps[-1]
+    normal = rng.normal(size=(2, paths, steps[-1], system.noises))
+    dW, dZ = np.sqrt(h) * normal[0], h**1.5 / 2 * (normal[0] + normal[1] / np.sqrt(3))
+    while dW.shape[1] >= steps[0]:
+        if dW.shape[1] in steps:
+            with jax.enable_x64(True):
+                ends[dW.shape[1]] = np.asarray(jax.jit(jax.vmap(partial(end, h=h)))(dW, dZ))
+        dZ = dZ[:, ::2] + dZ[:, 1::2] + h * dW[:, ::2]
+        dW, h = dW[:, ::2] + dW[:, 1::2], 2 * h
+    errors = [np.sqrt(np.mean((ends[n] - ends[steps[-1]]) ** 2)) for n in steps[:-1]]
+    found = np.log(errors[0] / errors[-1]) / np.log(steps[-2] / steps[0])
+    assert order - 0.1 < found < order + 0.2
+
+
+@pytest.mark.parametrize("name", ["dougherty", "lorentz, of speed", "lorentz, 2 components"])
+def test_the_opposite_noise_leads_back(name):
+    system = composed(name)
+    q, p = map(jnp.asarray, state(system))
+    h, rng = jnp.asarray(0.01), np.random.default_rng(5)
+    w = jnp.asarray(0.1 * rng.normal(size=system.flow.noises))
+    there = system.flow.map(q, p, w, h, system.params)[1]
+    back, further = (system.flow.map(q, there, x, h, system.params)[1] for x in (-w, w))
+    assert np.allclose(back, p, rtol=0, atol=1e-12) and not np.allclose(further, p, atol=0.1)
 
 
 CURVES = {

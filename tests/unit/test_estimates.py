@@ -63,6 +63,69 @@ def test_moments_by_what_differs_have_less_noise():
         found.mean(lambda x, v: jnp.sum(v), 0.0)(q, p, params)
 
 
+def test_delta_f_of_another_state_than_that_of_the_run_is_refused_or_not_a_number():
+    """Particles that are not those whose density is known: in a run, and by the mean weight."""
+    N = 2**12
+    start, system = Start(N, LENGTH, amplitude=ALPHA), vlasov_poisson(N, LENGTH)
+    state, other = (
+        tuple(np.asarray(x) for x in start.random(jax.random.key(seed))) for seed in (1, 2)
+    )
+    found = DeltaF(start, state)
+    options = dict(dt=0.1, t_end=0.1, paths=1, progress=False)
+    observables = {
+        "wave": found.density_modes(1),
+        "gain": found.gain(1),
+        "heat": found.mean(lambda x, v: v**2, 1.0),
+    }
+    for name, observable in observables.items():
+        for initial in (other, (state[0], other[1]), (other[0], state[1])):
+            with pytest.raises(ValueError, match=r"another state than the state of DeltaF"):
+                da.simulate(
+                    system, da.stormer_verlet(), initial, observe={name: observable}, **options
+                )
+        with pytest.raises(ValueError, match=r"state = start\.random\(key\)"):
+            da.simulate(
+                system, da.stormer_verlet(), start.random, observe={name: observable}, **options
+            )
+    here, there = (tuple(map(jnp.asarray, z)) for z in (state, other))
+    assert np.all(np.isfinite(found.weights(*here, system.params)))
+    for pair in (there, (here[0], there[1]), (here[0], 1.3 * here[1]), (here[0], 0.8 * here[1])):
+        assert np.all(np.isnan(found.weights(*pair, system.params)))
+    # Particles that have moved since are still those.
+    moved = tuple(np.asarray(x) for x in (state[0] + 0.3 * state[1], state[1]))
+    found.begins((np.stack([state[0]] * 2), state[1]))
+    with pytest.raises(ValueError, match="another state than the state of DeltaF"):
+        found.begins(moved)
+    DeltaF(start, state, moved).begins(moved)
+    with pytest.raises(ValueError, match="than the moved state"):
+        DeltaF(start, state, moved).begins(state)
+
+
+@pytest.mark.parametrize(
+    ("other", "match"),
+    [
+        (dict(amplitude=0.3), "the wave of amplitude 0.3"),
+        (dict(mode=2), "the wave of amplitude 0.05"),
+        (dict(length=0.9 * LENGTH), "would be another one"),
+        (dict(velocities=da.plasma.Maxwellian(temperature=1.5)), "the velocities would be"),
+        (dict(velocities=da.plasma.Maxwellian(drift=0.4)), "the velocities would be"),
+        (dict(velocities=da.plasma.two_streams(1.0)), "the velocities"),
+        (dict(mass=2.0), "the velocities would be"),
+    ],
+)
+def test_delta_f_of_a_state_that_is_not_of_its_start_is_refused(other, match):
+    """Quiet and random states are those of their starts, and of no other."""
+    N, streams = 2**16, da.plasma.two_streams(2.5, 0.5)
+    for options in ({}, dict(velocities=streams), dict(weight=0.5, mass=3.0)):
+        start = Start(N, LENGTH, amplitude=ALPHA, **options)
+        for state in (start.quiet(), start.random(jax.random.key(0))):
+            DeltaF(start, state)
+    given = {"amplitude": ALPHA, "length": LENGTH}
+    state = Start(N, **given).quiet()
+    with pytest.raises(ValueError, match=match):
+        DeltaF(Start(N, **{**given, **other}), state)
+
+
 def test_delta_f_is_for_one_dimension():
     start = Start(8, LENGTH, components=2)
     with pytest.raises(ValueError, match="one dimension with one velocity"):

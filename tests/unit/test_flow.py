@@ -206,6 +206,35 @@ def test_diagnosis_tries_what_a_flow_says_that_it_keeps():
     assert "besides turn" in str(kept)
 
 
+def test_diagnosis_of_a_composition_is_not_that_of_its_fields():
+    """No orders that only the fields have, and no invariant that the flow does not keep."""
+    flow = da.Flow(thermostat, 2, "thermostat")
+    methods = [da.midpoint(), da.stormer_verlet(), da.srkw1()]
+    whole = da.diagnose(pendulum(flow=flow, invariants={"energy": pendulum().H}), methods=methods)
+    alone = da.diagnose(pendulum(flow=flow).fields, methods=methods)
+    assert all(v.strong is None and v.weak is None for v in whole.methods)
+    assert all(v.weak == 2 for v in alone.methods)
+    assert alone.invariants["H"].holds and not whole.invariants["energy"].holds
+    assert whole.invariants["energy"].along == "the flow"
+    assert whole.invariants["energy"].largest == max(x.change for x in whole.flow)
+    text, apart = str(whole), str(alone)
+    assert "unknown" in text and "order of the differential equation" not in text
+    assert "orders are those of the composition" in text and "structured methods keep" not in text
+    assert "unknown" not in apart and "order of the differential equation" in apart
+
+    def stays(q, p, w, h, params):
+        return q, p
+
+    kept = da.diagnose(pendulum(flow=da.Flow(stays, 1, "nothing")), methods=methods)
+    assert kept.invariants["H"].holds and "structured methods keep it nearly" in str(kept)
+
+    def is_none(q, p, w, h, params):
+        return q, p * jnp.nan
+
+    lost = da.diagnose(pendulum(flow=da.Flow(is_none, 1)), methods=methods)
+    assert not lost.invariants["H"].holds and not any(x.holds for x in lost.flow)
+
+
 def test_certificates_of_a_composition_name_the_flow():
     system = pendulum(flow=da.Flow(thermostat, 2, "thermostat"))
     whole, alone = da.certify(da.midpoint(), system), da.certify(da.midpoint())

@@ -72,6 +72,47 @@ def test_particles_come_back_as_they_were_given():
     assert np.allclose(view.v * M[:, None], given[1]) and np.allclose(view.x, 3 * given[0][:, 0])
 
 
+def test_observables_of_plasmas_see_the_particles_of_a_canonical_state():
+    """All of them, against the same particles without light; the numbers in the vectors differ."""
+    system, (q, p) = plasma()
+    rng = np.random.default_rng(3)
+    x, momenta = rng.normal(size=(2, 6, 2)) * [[[3.0]], [[1.0]]]
+    plain = da.plasma.vlasov_poisson(6, 5.0, velocities=2, **SPECIES)
+    observables = (
+        da.plasma.momentum, da.plasma.kinetic_energy, da.plasma.thermal_energy,
+        da.plasma.density_modes(2), da.plasma.phase_space(4, 4), da.plasma.entropy(4, 4),
+        da.plasma.field_energies(Fourier(2)), da.plasma.field_energies(da.plasma.Spline(8)),
+    )  # fmt: skip
+    for observable in observables:
+        seen = np.asarray(observable(jnp.asarray(q), jnp.asarray(p), system.params))
+        expected = np.asarray(observable(jnp.asarray(x), jnp.asarray(momenta), plain.params))
+        assert seen.shape == expected.shape
+        assert np.allclose(seen, expected, rtol=1e-13, atol=1e-15)
+    assert not np.allclose(np.mean(p), da.plasma.momentum(x, momenta, plain.params))
+
+
+def test_the_number_of_particles_is_that_of_the_state():
+    system, (q, p) = plasma()
+    q, p = jnp.asarray(q), jnp.asarray(p)
+    assert np.array_equal(
+        light_energies()(q, p, system.params), light_energies(6)(q, p, system.params)
+    )
+    for wrong in (
+        lambda: light_energies(5)(q, p, system.params),
+        lambda: canonical_view(q, p, system.params, 5),
+    ):
+        with pytest.raises(ValueError, match="16 numbers with 2 modes of light is that of 6"):
+            wrong()
+    plain = da.plasma.vlasov_poisson(16, 5.0)
+    with pytest.raises(ValueError, match="the state has no light"):
+        light_energies()(q, p, plain.params)
+    with pytest.raises(ValueError, match=r"not a system of da\.plasma\.vlasov_maxwell"):
+        canonical_state(Start(16, components=2).quiet(), plain)
+    start = Start(16, 5.0)
+    with pytest.raises(ValueError, match="particles of vlasov_maxwell have two"):
+        da.plasma.DeltaF(start, start.quiet()).weights(q, p, system.params)
+
+
 def small():
     system = vlasov_maxwell(2, 5.0)
     return system, np.random.default_rng(0).normal(size=(2, system.dim))

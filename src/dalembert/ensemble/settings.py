@@ -168,7 +168,7 @@ def make_settings(
     if as_dtype(dtype) == np.float64:
         warn_if_rounded("params", system.params)
         warn_if_rounded("the initial state", None if callable(initial) else initial)
-    return Settings(
+    found = Settings(
         system,
         method,
         initial,
@@ -187,6 +187,10 @@ def make_settings(
         _block_paths(backend, paths, system.dim),
         backend,
     )
+    # An observable may be made for one initial state, and says so by a check of this name.
+    for _, _, fun in found.functions:
+        getattr(fun, "begins", lambda initial: None)(initial)
+    return found
 
 
 def settings_again(

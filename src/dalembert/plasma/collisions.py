@@ -19,7 +19,7 @@ from dalembert.plasma.observables import kinetic_energy, momentum
 from dalembert.plasma.poisson import Collisions, beside, columns, effective, scalar
 from dalembert.plasma.turning import turned
 from dalembert.precision import is_traced
-from dalembert.systems._parameters import Params
+from dalembert.systems._parameters import Params, require
 
 __all__ = ["Collisions", "CoulombPairs", "Dougherty", "LenardBernstein", "Lorentz"]
 
@@ -55,7 +55,7 @@ class LenardBernstein:
             M = beside(effective(q, params, "weight", "mass"), q)
             heat = effective(q, params, "temperature") / effective(q, params, "mass")
             v, kick = p / M, _kick(q, w, h, beside(heat, q), params)
-            decay = jnp.exp(-scalar(q, params, "nu") * h)
+            decay = jnp.exp(-_rate(q, params) * h)
             if cells is None:
                 return q, M * (decay * v + kick)
             means = _Means(q, M, cells, params)
@@ -73,9 +73,11 @@ class Dougherty:
 
         ∂f/∂t = ν ∂_v·((v − u) f + (T/m) ∂_v f),   u(x), T(x) of f itself
 
-    It conserves particles, momentum and energy in every cell, to rounding: after the exact process
-    about the old u and T, velocities are shifted and stretched to have them again. In a cell of n
-    particles, that is an error of 1/n. Species relax to one velocity and temperature.
+    It conserves particles, momentum and energy in every cell, to rounding: all velocities of a cell
+    move on the sphere of one momentum and energy. The noise w of a cell, without its mean, is
+    followed along that sphere, so far that velocities lose what the exact process about u and T
+    would take from them: in a cell of n particles, with an error of 1/n. The opposite noise leads
+    back. Species relax to one velocity and temperature.
 
     Source: `Dougherty1964`.
 
@@ -90,7 +92,7 @@ class Dougherty:
         object.__setattr__(self, "cells", whole_numbers("cells", self.cells, 1))
 
     def flow(self, shape: tuple[int, ...], axes: int, params: Params) -> Flow:
-        """Exact for given u and T, then recentred and rescaled."""
+        """Along the sphere of one momentum and energy, towards the noise."""
         cells = _per_axis(self.cells, axes, shape[0])
 
         def act(q: Any, p: Any, w: Any, h: Any, params: Params) -> tuple[Any, Any]:
@@ -103,7 +105,9 @@ class Dougherty:
             energy = means.of(_square(own))
             # T per mass of all that is in a cell, over m of each particle.
             heat = energy / (means.of(1 / mass) * _components(q)) / mass
-            moved = jnp.exp(-scalar(q, params, "nu") * h) * own + _kick(q, w, h, heat, params)
+            kick = jnp.sqrt(heat) * (w / jnp.sqrt(h))
+            kick -= means.of(kick)
+            moved = _towards(own, kick, _rate(q, params) * h, means.of)
             moved -= means.of(moved)
             new = means.of(_square(moved))
             return q, M * (u + moved * jnp.sqrt(energy / jnp.where(new > 0, new, 1.0)))
@@ -133,7 +137,7 @@ class Lorentz:
         N, components = shape
 
         def act(q: Any, p: Any, w: Any, h: Any, params: Params) -> tuple[Any, Any]:
-            rate = jnp.broadcast_to(scalar(q, params, "nu"), (N,))
+            rate = jnp.broadcast_to(_rate(q, params), (N,))
             if self.rate is not None:
                 speed = jnp.sqrt(jnp.sum(p**2, axis=1)) / effective(q, params, "weight", "mass")
                 given = jnp.asarray(self.rate(speed), q.dtype)
@@ -201,7 +205,7 @@ class CoulombPairs:
             reduced = mass * mass[ahead] / total
             square = jnp.sum(u**2, axis=1)
             density = crowd * weight
-            variance = h * scalar(q, params, "nu") * density
+            variance = h * _rate(q, params) * density
             variance = variance * (charge * charge[ahead] / reduced) ** 2
             if self.kernel == "coulomb":
                 variance = variance / jnp.where(square > 0, square, 1.0) ** 1.5
@@ -209,7 +213,8 @@ class CoulombPairs:
             normal = (w[N:] / jnp.sqrt(h)).reshape(slots, turns)[jnp.arange(N) // 2]
             kick = jnp.where(first[:, None], turned(u, variance, normal) - u, 0.0)
             kick = (weight * reduced)[:, None] * kick
-            return q, p.at[order].add(kick - jnp.roll(kick, 1, axis=0), unique_indices=True)
+            change = kick - jnp.roll(kick, 1, axis=0)
+            return q, jnp.asarray(p).at[order].add(change, unique_indices=True)
 
         keeps = {"momentum": momentum, "kinetic energy": kinetic_energy}
         return Flow(act, N + turns * slots, self.name, keeps)
@@ -272,10 +277,41 @@ class _Means:
         return jnp.sum(sums.reshape(copies, self.size, *value.shape[1:]), axis=0)
 
 
+def _rate(q: Any, params: Params) -> Any:
+    """ν: one below zero is refused, and if its value is not known yet, all that follows is NaN."""
+    nu = params["nu"]
+    require("nu", nu, "at least 0", lambda v: (v >= 0) & (v < np.inf), "it is a collision rate")
+    nu = scalar(q, params, "nu")
+    return jnp.where(nu >= 0, nu, jnp.nan)
+
+
 def _kick(q: Any, w: Any, h: Any, heat: Any, params: Params) -> Any:
     """What noise adds to velocities in a time h: variance (T/m) (1 − e^{−2νh})."""
-    spread = -jnp.expm1(-2 * scalar(q, params, "nu") * h) / h
+    spread = -jnp.expm1(-2 * _rate(q, params) * h) / h
     return jnp.sqrt(heat * spread) * w
+
+
+def _towards(own: Any, kick: Any, time: Any, mean: Callable[[Any], Any]) -> Any:
+    """Velocities on a sphere after what leads from them towards a kick, up to a common factor.
+
+    With unit vectors v and a it is (v + a ((v·a)(cosh f − 1) + sinh f))/(cosh f + (v·a) sinh f),
+    the solution of v' = a − (v·a)v at f; −a leads back. cosh f = e^{s²/2} with s² = 2νh |a|²/E|a|²:
+    in a cell of many particles s² = 2νh, and v loses e^{−νh}; on a path with derivatives f is s up
+    to third order.
+    """
+    size, reach = mean(_square(own)), mean(_square(kick))
+    moves = (size > 0) & (reach > 0)
+    size, reach = jnp.where(moves, size, 1.0), jnp.where(moves, reach, 1.0)
+    s2 = 2 * time * reach / size
+    left, gained = jnp.exp(-s2 / 2), jnp.sqrt(-jnp.expm1(-s2))
+    cosine = jnp.clip(mean(_inner(own, kick)) / jnp.sqrt(size * reach), -1.0, 1.0)
+    moved = left * own + (cosine * (1 - left) + gained) * jnp.sqrt(size / reach) * kick
+    # Who is opposite to the kick, as one of two particles may be, stays there.
+    return jnp.where(moves & ~(1 + cosine * gained <= 1e-6), moved, own)
+
+
+def _inner(v: Any, w: Any) -> Any:
+    return v * w if v.ndim == 1 else jnp.sum(v * w, axis=1, keepdims=True)
 
 
 def _square(v: Any) -> Any:

@@ -9,12 +9,20 @@ import numpy as np
 
 from dalembert.elementary import cos_beside_sin, sin_beside_cos
 from dalembert.plasma.fields import whole_numbers
+from dalembert.plasma.maxwell import is_canonical
 from dalembert.plasma.poisson import columns, effective
 from dalembert.plasma.starts import Start
 from dalembert.plasma.velocities import Maxwellian, velocity_parts
+from dalembert.precision import is_traced
 from dalembert.systems._parameters import Params
 
 __all__ = ["DeltaF", "WaveFit", "fit_growth", "fit_wave"]
+
+DOUBT = 6.0
+"""Standard errors that chance exceeds once in 5·10⁸ times."""
+OWN_FIELD, WIDE = 14.0, 0.25
+"""Standard errors besides, for noise that meets its own answer, as far as they are below WIDE."""
+LARGE_RATIO = 8.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,14 +37,21 @@ class DeltaF:
 
         state = start.random(key)
         observe = {"wave": da.plasma.DeltaF(start, state).density_modes(1)}
+        run = da.simulate(plasma, method, state, observe=observe, …)
+
+    A state that is not of such a start is refused, and so is a run from another state. The mean of
+    f₀/f over the particles is 1 in whatever field they move: where it is far from that for its
+    sampling error, all that is estimated is NaN.
 
     Args:
         start: what the particles were drawn from, in one dimension with one velocity.
-        state: where they begin, (q, p).
+        state: where they began, (q, p).
+        moved: where they are when the run begins, if they have moved since.
     """
 
     start: Start
     state: tuple[Any, Any]
+    moved: tuple[Any, Any] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.start, Start):
@@ -45,6 +60,60 @@ class DeltaF:
             raise ValueError("DeltaF knows Maxwellians with a wave, and no other densities.")
         if np.ndim(self.state[0]) != 1:
             raise ValueError("DeltaF is for one dimension with one velocity: q of shape (N,).")
+        if not is_traced(self.state):
+            self._check_state()
+
+    def begins(self, initial: Any) -> None:
+        """Refuse to observe a run from another state than that of the particles."""
+        state = self.state if self.moved is None else self.moved
+        is_pair = isinstance(initial, tuple | list) and len(initial) == 2
+        if is_traced(initial, state) or not (callable(initial) or is_pair):
+            return
+        name = "state" if self.moved is None else "moved state"
+        if callable(initial):
+            raise ValueError(
+                "DeltaF has one state, and a sampler draws others: draw one with "
+                "state = start.random(key), and give it to DeltaF and to the run."
+            )
+        for mine, given in zip(state, initial, strict=True):
+            given = np.asarray(given)
+            # Another number of particles is refused where means are taken.
+            is_as_many = given.shape[-1:] == np.shape(mine)
+            if is_as_many and not np.all(given == np.asarray(mine)):
+                raise ValueError(
+                    f"the run begins from another state than the {name} of DeltaF: give it the "
+                    "same one, and DeltaF(start, state, moved=…) if particles have moved since."
+                )
+
+    def _check_state(self) -> None:
+        """Refuse a state that is not drawn from the start, by means of waves in x and v."""
+        parts: Any = velocity_parts(self.start.velocities)  # pyright: ignore[reportArgumentType]
+        x, p = (np.asarray(z, np.float64) for z in self.state)
+        v = p / (np.asarray(self.start.mass) * np.asarray(self.start.weight))
+        k = 2 * np.pi * np.atleast_1d(self.start.mode)[0] / np.atleast_1d(self.start.length)[0]
+        s = 1 / np.sqrt(sum(part.fraction * (part.temperature + part.drift**2) for part in parts))
+
+        def wave_of_velocities(s: float) -> complex:
+            return sum(
+                part.fraction * np.exp(1j * s * part.drift - s**2 * part.temperature / 2)
+                for part in parts
+            )
+
+        waves = {
+            f"the wave of amplitude {self.start.amplitude}": (k * x, self.start.amplitude / 2),
+            "the length of the box": (2 * k * x, 0.0),
+            "the velocities": (s * v, wave_of_velocities(s)),
+            "the velocities in detail": (3 * s * v, wave_of_velocities(3 * s)),
+        }
+        for what, (phase, expected) in waves.items():
+            for trig, known in ((np.cos, np.real(expected)), (np.sin, np.imag(expected))):
+                values = trig(phase)
+                gap = abs(np.mean(values) - known)
+                if gap > DOUBT * np.std(values) / np.sqrt(x.size) + DOUBT / x.size:
+                    raise ValueError(
+                        f"the state is not drawn from this start: {what} would be another one. "
+                        "Give the start whose quiet() or random(key) it is."
+                    )
 
     def weights(self, q: Any, p: Any, params: Params) -> Any:
         """1 − f₀/f at every particle, shape (N,)."""
@@ -52,6 +121,11 @@ class DeltaF:
             raise ValueError(
                 "DeltaF needs f to be constant along particles, and this plasma has collisions: "
                 "use da.plasma.density_modes."
+            )
+        if is_canonical(params):
+            raise ValueError(
+                "DeltaF is for one dimension with one velocity, and particles of vlasov_maxwell "
+                "have two: use da.plasma.density_modes."
             )
         if np.shape(self.state[0]) != q.shape:
             raise ValueError(
@@ -69,11 +143,16 @@ class DeltaF:
         velocities: Any = self.start.velocities
         parts = velocity_parts(velocities)
         own = _density(before / M, parts) * (1 + self.start.amplitude * cos_beside_sin(k * x))
-        return 1 - _density(p / M, parts) / own
+        ratio = _density(p / M, parts) / own
+        return jnp.where(_is_one_in_the_mean(ratio), 1 - ratio, jnp.nan)
 
     def density_modes(self, modes: int = 1) -> Any:
         """Observable: waves of the charge density as `da.plasma.density_modes` has them."""
-        return lambda q, p, params: 2 * jnp.mean(self._waves(modes, q, p, params)[0], axis=-1)
+
+        def waves(q: Any, p: Any, params: Params) -> Any:
+            return 2 * jnp.mean(self._waves(modes, q, p, params)[0], axis=-1)
+
+        return self._from_its_start(waves)
 
     def mean(self, function: Callable[[Any, Any], Any], known: float) -> Any:
         """Observable: the mean of a function of positions and velocities over the particles.
@@ -92,7 +171,7 @@ class DeltaF:
                 )
             return known + jnp.mean(values * self.weights(q, p, params))
 
-        return mean
+        return self._from_its_start(mean)
 
     def gain(self, modes: int = 1) -> Any:
         """Observable: the variance without this estimate over that with it, shape (2, modes)."""
@@ -101,7 +180,12 @@ class DeltaF:
             with_it, without = self._waves(modes, q, p, params)
             return jnp.var(without, axis=-1) / jnp.var(with_it, axis=-1)
 
-        return gain
+        return self._from_its_start(gain)
+
+    def _from_its_start(self, observable: Any) -> Any:
+        """An observable of which `da.simulate` asks whether the run begins where it must."""
+        observable.begins = self.begins
+        return observable
 
     def _waves(self, modes: int, q: Any, p: Any, params: Params) -> tuple[Any, Any]:
         """Q cos kx and Q sin kx of all particles, (2, modes, N), with weights and without."""
@@ -112,6 +196,25 @@ class DeltaF:
         charge = effective(q, params, "weight", "charge")
         waves = jnp.stack([cos_beside_sin(phase), sin_beside_cos(phase)]) * charge[None, None, :]
         return waves * self.weights(q, p, params)[None, None, :], waves
+
+
+def _is_one_in_the_mean(ratio: Any) -> Any:
+    """Whether the mean of f₀/f is 1, as far as sampling can tell.
+
+    A volume in phase space stays what it is: so the mean over f is 1 in any given field. In the
+    field of the particles themselves their noise meets its own answer: up to eight standard errors
+    were seen, with 64 modes. If a few large ratios hide it, that of ratios up to a bound, which is
+    below 1, does not.
+    """
+    N = ratio.shape[0]
+
+    def error(values: Any) -> Any:
+        one = jnp.std(values) / np.sqrt(N)
+        return DOUBT * one + jnp.minimum(OWN_FIELD * one, WIDE) + DOUBT / N
+
+    bounded = jnp.minimum(ratio, LARGE_RATIO)
+    is_low = jnp.mean(ratio) < 1 - error(ratio)
+    return (jnp.mean(bounded) <= 1 + error(bounded)) & ~is_low
 
 
 def _density(v: Any, parts: tuple[Maxwellian, ...]) -> Any:

@@ -8,12 +8,20 @@ import numpy as np
 
 from dalembert.elementary import cos_beside_sin, sin_beside_cos
 from dalembert.plasma.fields import Field, Fourier, require_particles, whole_numbers
-from dalembert.plasma.poisson import product, require_physical, scalar
+from dalembert.plasma.poisson import effective, product, require_physical, scalar
 from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import Params, parameters
 
-__all__ = ["Canonical", "canonical_state", "canonical_view", "light_energies", "vlasov_maxwell"]
+__all__ = [
+    "Canonical",
+    "canonical_state",
+    "canonical_view",
+    "is_canonical",
+    "light_energies",
+    "particles_of",
+    "vlasov_maxwell",
+]
 
 ONE_MODE = Fourier(1)
 
@@ -61,7 +69,9 @@ def vlasov_maxwell(
     that temperatures have been given in.
 
     q = (x, y, √N a, √N b) and p = (p_x, p_y, √N ȧ, √N ḃ) are vectors of 2N + 2 modes numbers:
-    `da.plasma.canonical_state` makes them from particles, `canonical_view` takes them apart.
+    `da.plasma.canonical_state` makes them from particles, `canonical_view` takes them apart, and
+    observables of plasmas, such as `da.plasma.momentum`, are those of the particles' M v. The
+    parameter `l` has the numbers of the modes.
 
     Args:
         N: number of particles.
@@ -87,13 +97,14 @@ def vlasov_maxwell(
             raise ValueError(
                 f"{name} has shape {jnp.shape(value)}, but must be a number or ({N},)."
             )
-    params = {"length": (parameters(length=length)["length"],), **values}
+    numbers = np.arange(1.0, modes + 1)
+    params = {"length": (parameters(length=length)["length"],), **values, "l": numbers}
 
     def H(q: Any, p: Any, params: Params) -> Any:
         x, p_x, p_y = q[:N], p[:N], p[N : 2 * N]
         Q, M = (product(x, params, "weight", name) for name in ("charge", "mass"))
-        A = _potential(x, q[2 * N :] / np.sqrt(N), params["length"][0])
-        k = _wave_numbers(q, params, modes)
+        k = _wave_numbers(q, params)
+        A = _potential(x, q[2 * N :] / np.sqrt(N), k)
         light = jnp.sum(p[2 * N :] ** 2 + (scalar(q, params, "c") * k * q[2 * N :]) ** 2) / 2
         value = jnp.sum((p_x**2 + (p_y - Q * A) ** 2) / (2 * M)) + light
         return (
@@ -104,7 +115,7 @@ def vlasov_maxwell(
 
     invariants: dict[str, Callable[..., Any]] = {"energy": H}
     if field is None or isinstance(field, Fourier):
-        invariants["momentum_x"] = _momentum(N, modes)
+        invariants["momentum_x"] = _momentum
     return System(
         H=H, dim=2 * N + 2 * modes, params=params, invariants=invariants, name="vlasov_maxwell"
     )
@@ -115,7 +126,7 @@ def canonical_state(
     system: System,
     waves: Any = None,
     slopes: Any = None,
-    modes: int = 1,
+    modes: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """A state of `vlasov_maxwell` from particles and light.
 
@@ -124,11 +135,15 @@ def canonical_state(
             `da.plasma.Start(N, length, components=2).quiet()`.
         system: of `vlasov_maxwell`.
         waves, slopes: as in `Canonical`; zero if not given.
-        modes: how many waves of light there are, if none are given.
+        modes: how many waves of light there are; those of the system if not given.
     """
     q, p = (np.asarray(x, np.float64) for x in state)
     N = len(q)
+    params: Any = system.params
+    if not is_canonical(params):
+        raise ValueError(f"{system.name!r} is not a system of da.plasma.vlasov_maxwell.")
     given = [np.shape(x)[-1] for x in (waves, slopes) if np.ndim(x) == 2]
+    modes = len(params["l"]) if modes is None else modes
     modes = given[0] if given else modes
     if q.shape != (N, 2) or p.shape != (N, 2):
         raise ValueError(
@@ -143,9 +158,9 @@ def canonical_state(
     light = [np.zeros((2, modes)) if x is None else np.asarray(x, float) for x in (waves, slopes)]
     if any(x.shape != (2, modes) for x in light):
         raise ValueError(f"waves and slopes must have shape (2, {modes}), those of A_y.")
-    params: Any = system.params
     Q = np.asarray(params["weight"]) * np.asarray(params["charge"])
-    A = np.asarray(_potential(q[:, 0], light[0].ravel(), params["length"][0], np))
+    k = 2 * np.pi * np.tile(np.asarray(params["l"], float), 2) / float(params["length"][0])
+    A = np.asarray(_potential(q[:, 0], light[0].ravel(), k, np))
     flat = [np.sqrt(N) * x.ravel() for x in light]
     canonical = p[:, 1] + Q * A
     return (
@@ -154,55 +169,97 @@ def canonical_state(
     )
 
 
-def canonical_view(q: Any, p: Any, params: Params, N: int) -> Canonical:
-    """Particles and light of a state; also inside observables."""
-    x = q[:N]
+def is_canonical(params: Params) -> bool:
+    """Whether states are those of `vlasov_maxwell`, by its parameters."""
+    return "l" in params and "c" in params
+
+
+def canonical_view(q: Any, p: Any, params: Params, N: int | None = None) -> Canonical:
+    """Particles and light of a state of `vlasov_maxwell`; also inside observables.
+
+    Args:
+        q, p, params: the state, and the parameters of its system.
+        N: number of particles, to be checked; the parameters tell it.
+    """
+    N = _particle_count(q, params, N)
+    x, k = q[:N], _wave_numbers(q, params)
     Q, M = (product(x, params, "weight", name) for name in ("charge", "mass"))
     waves, slopes = (z[2 * N :].reshape(2, -1) / np.sqrt(N) for z in (q, p))
-    A = _potential(x, waves.ravel(), params["length"][0])
+    A = _potential(x, waves.ravel(), k)
     v = jnp.stack([p[:N] / M, (p[N : 2 * N] - Q * A) / M], axis=1)
     return Canonical(x, q[N : 2 * N], v, waves, slopes)
 
 
-def light_energies(N: int) -> Callable[..., Any]:
-    """Observable: the magnetic and the electric energy per volume of every mode, (2, modes)."""
+def particles_of(q: Any, p: Any, params: Params) -> tuple[Any, Any]:
+    """Positions and momenta M v of particles: the state, or what `canonical_view` has of it."""
+    if not is_canonical(params):
+        return q, p
+    view = canonical_view(q, p, params)
+    M = effective(view.x, params, "weight", "mass")
+    return jnp.stack([view.x, view.y], axis=1), M[:, None] * view.v
+
+
+def light_energies(N: int | None = None) -> Callable[..., Any]:
+    """Observable: the magnetic and the electric energy per volume of every mode, (2, modes).
+
+    Args:
+        N: number of particles, to be checked; the parameters tell it.
+    """
 
     def energies(q: Any, p: Any, params: Params) -> Any:
-        modes = (q.shape[0] - 2 * N) // 2
-        k = _wave_numbers(q, params, modes)
-        parts = [(scalar(q, params, "c") * k * q[2 * N :]) ** 2, p[2 * N :] ** 2]
-        return jnp.stack([jnp.sum(part.reshape(2, modes), axis=0) for part in parts]) / (2 * N)
+        count = _particle_count(q, params, N)
+        k = _wave_numbers(q, params)
+        parts = [(scalar(q, params, "c") * k * q[2 * count :]) ** 2, p[2 * count :] ** 2]
+        sums = [jnp.sum(part.reshape(2, -1), axis=0) for part in parts]
+        return jnp.stack(sums) / (2 * count)
 
     return energies
 
 
-def _wave_numbers(q: Any, params: Params, modes: int) -> Any:
+def _particle_count(q: Any, params: Params, given: int | None) -> int:
+    """N of a state, which the number of modes tells."""
+    if not is_canonical(params):
+        raise ValueError(
+            "these are no parameters of da.plasma.vlasov_maxwell, and the state has no light."
+        )
+    modes = jnp.shape(params["l"])[0]
+    count = (q.shape[0] - 2 * modes) // 2
+    if q.ndim != 1 or q.shape[0] != 2 * count + 2 * modes or count < 1:
+        raise ValueError(
+            f"a state of shape {q.shape} is none of vlasov_maxwell, whose q is (x, y, √N a, √N b) "
+            f"with {modes} modes: make one with da.plasma.canonical_state."
+        )
+    if given not in (None, count):
+        raise ValueError(
+            f"N is {given!r}, but a state of {q.shape[0]} numbers with {modes} modes of light is "
+            f"that of {count} particles: leave N out."
+        )
+    return count
+
+
+def _wave_numbers(q: Any, params: Params) -> Any:
     """k of all cosines, then of all sines."""
-    l = np.tile(np.arange(1.0, modes + 1), 2)
-    return jnp.asarray(2 * np.pi * l, q.dtype) / jnp.asarray(params["length"][0], q.dtype)
+    l = jnp.asarray(params["l"], q.dtype)
+    return 2 * np.pi * jnp.concatenate([l, l]) / jnp.asarray(params["length"][0], q.dtype)
 
 
-def _potential(x: Any, waves: Any, length: Any, numpy: Any = jnp) -> Any:
+def _potential(x: Any, waves: Any, k: Any, numpy: Any = jnp) -> Any:
     """A at every particle, of amplitudes of cosines and sines."""
     modes = waves.shape[0] // 2
     total = numpy.zeros_like(x)
-    for l in range(1, modes + 1):
-        phase = 2 * np.pi * l / length * x
+    for l in range(modes):
+        phase = k[l] * x
         c, s = (
             (np.cos(phase), np.sin(phase))
             if numpy is np
             else (cos_beside_sin(phase), sin_beside_cos(phase))
         )
-        total = total + np.sqrt(2) * (waves[l - 1] * c + waves[modes + l - 1] * s)
+        total = total + np.sqrt(2) * (waves[l] * c + waves[modes + l] * s)
     return total
 
 
-def _momentum(N: int, modes: int) -> Callable[..., Any]:
+def _momentum(q: Any, p: Any, params: Params) -> Any:
     """Σ p_x and k (a ∂_t b − b ∂_t a) of all waves: what translations along x conserve."""
-
-    def momentum(q: Any, p: Any, params: Params) -> Any:
-        k = _wave_numbers(q, params, modes)[:modes]
-        (a, b), (a_t, b_t) = (z[2 * N :].reshape(2, modes) for z in (q, p))
-        return jnp.sum(p[:N]) + jnp.sum(k * (a * b_t - b * a_t))
-
-    return momentum
+    N = _particle_count(q, params, None)
+    (a, b), (a_t, b_t) = (z[2 * N :].reshape(2, -1) for z in (q, p))
+    return jnp.sum(p[:N]) + jnp.sum(_wave_numbers(q, params)[: len(a)] * (a * b_t - b * a_t))

@@ -1,6 +1,7 @@
 """What is seen of a plasma: functions of (q, p, params), for `observe=`.
 
-All are per volume of the box, in units of ω_p = λ_D = 1: H is N times the sum of the energies.
+All are per volume of the box, in units of ω_p = λ_D = 1: H is N times the sum of the energies. Of
+states of `vlasov_maxwell` they see the particles, whose momenta are M v.
 """
 
 from collections.abc import Callable
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.plasma.fields import Field, as_tuple, density_waves, whole_numbers
+from dalembert.plasma.maxwell import particles_of
 from dalembert.plasma.poisson import columns, effective, is_count, product
 from dalembert.systems._parameters import Params, require
 
@@ -26,20 +28,22 @@ __all__ = [
 
 def kinetic_energy(q: Any, p: Any, params: Params) -> Any:
     """Σ |p_i|²/(2M_i)/N, the kinetic energy of all components per volume."""
+    q, p = particles_of(q, p, params)
     M = effective(q, params, "weight", "mass")
     return jnp.mean((p**2 if p.ndim == 1 else jnp.sum(p**2, axis=1)) / (2 * M))
 
 
 def thermal_energy(q: Any, p: Any, params: Params) -> Any:
     """The kinetic energy without that of the mean velocity: (d/2) T per volume in equilibrium."""
-    M = effective(q, params, "weight", "mass")
-    mean = jnp.mean(p, axis=0)
+    own, _ = particles_of(q, p, params)
+    M = effective(own, params, "weight", "mass")
+    mean = momentum(q, p, params)
     return kinetic_energy(q, p, params) - jnp.sum(mean**2) / (2 * jnp.mean(M))
 
 
 def momentum(q: Any, p: Any, params: Params) -> Any:
-    """Σ p_i/N, the total momentum per volume: a number, or one for every component."""
-    return jnp.mean(p, axis=0)
+    """Σ M_i v_i/N, the total momentum per volume: a number, or one for every component."""
+    return jnp.mean(particles_of(q, p, params)[1], axis=0)
 
 
 def field_energies(field: Field) -> Callable[..., Any]:
@@ -55,6 +59,7 @@ def field_energies(field: Field) -> Callable[..., Any]:
 
     def energies(q: Any, p: Any, params: Params) -> Any:
         _check_axes(f"{field}", field.axes, params)
+        q, _ = particles_of(q, p, params)
         x = columns(q, field.axes)
         return field.energies(x, product(q, params, "weight", "charge"), params["length"])
 
@@ -72,6 +77,7 @@ def phase_space(columns_x: int = 64, columns_v: int = 64, speed: float = 5.0) ->
     require("speed", speed, "above 0", lambda v: (v > 0) & (v < np.inf), "it is a velocity")
 
     def density(q: Any, p: Any, params: Params) -> Any:
+        q, p = particles_of(q, p, params)
         length = jnp.asarray(params["length"][0], q.dtype)
         x, v = columns(q, 1)[0] / length, columns(p, 1)[0] / effective(q, params, "weight", "mass")
         column = jnp.clip(jnp.floor((x - jnp.floor(x)) * columns_x), 0, columns_x - 1)
@@ -110,6 +116,7 @@ def density_modes(modes: int | tuple[int, int] = 1) -> Callable[..., Any]:
     def waves(q: Any, p: Any, params: Params) -> Any:
         sides = params["length"]
         _check_axes(f"modes {modes}", axes, params)
+        q, _ = particles_of(q, p, params)
         charge = product(q, params, "weight", "charge")
         return 2 * jnp.stack(density_waves(columns(q, len(sides)), charge, sides, modes))
 

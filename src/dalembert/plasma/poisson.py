@@ -17,6 +17,7 @@ from dalembert.systems._parameters import Params, parameters, require
 __all__ = [
     "Collisions",
     "beside",
+    "check_number",
     "columns",
     "effective",
     "is_count",
@@ -121,6 +122,7 @@ def vlasov_poisson(
         require(name, value, "at least 0", lambda v: (v >= 0) & (v < np.inf), advice)
     values = parameters(charge=charge, mass=mass, weight=weight)
     thermal = parameters(nu=nu, temperature=temperature)
+    check_number("nu", thermal["nu"])
     for name, value in {**values, "temperature": thermal["temperature"]}.items():
         if jnp.shape(value) not in ((), (N,)):
             raise ValueError(
@@ -152,8 +154,6 @@ def _with_flow(
             "collisions must be None or an operator such as da.plasma.Dougherty(cells=32), not "
             f"{collisions!r}."
         )
-    if jnp.shape(params["nu"]) != ():
-        raise ValueError("nu must be one number for collisions that are a flow.")
     flow = collisions.flow(options["dim"], axes, params)
     kept = {name.replace("kinetic ", "") for name in flow.keeps}
     invariants = {name: fun for name, fun in invariants.items() if name.split("_")[0] in kept}
@@ -207,7 +207,14 @@ def effective(q: Any, params: Params, *names: str) -> Any:
 
 def scalar(q: Any, params: Params, name: str) -> Any:
     """A parameter that is one number."""
+    check_number(name, params[name])
     return jnp.asarray(params[name], q.dtype)
+
+
+def check_number(name: str, value: Any) -> None:
+    """Refuse an array where one number is needed."""
+    if jnp.shape(value) != ():
+        raise ValueError(f"{name} must be one number, not an array of shape {jnp.shape(value)}.")
 
 
 def beside(value: Any, q: Any) -> Any:
@@ -231,9 +238,9 @@ def _momentum(axis: int) -> Callable[..., Any]:
 
 
 def _friction(q: Any, p: Any, params: Params) -> Any:
-    return -params["nu"] * p
+    return -scalar(q, params, "nu") * p
 
 
 def _kicks(q: Any, p: Any, w: Any, params: Params) -> Any:
-    variance = 2 * params["nu"] * product(q, params, "mass", "temperature")
+    variance = 2 * scalar(q, params, "nu") * product(q, params, "mass", "temperature")
     return beside(product(q, params, "weight") * jnp.sqrt(variance), q) * w

@@ -67,10 +67,11 @@ class Diagnosis:
             a state), "sampled" (at every state that was tried it seemed to hold) or "undecided".
         where: for each fact that was refuted, the state where it fails most.
         constraints: rank of Dg, dimension of the manifold and more; None without constraints.
-        methods: what to expect of each method.
+        methods: what to expect of each method; of a system with a flow no orders, which are those
+            of the composition of both.
         recommendation: which to take, for what, and why.
         flow: what the flow of the system does to all that it should keep, and to H; everything
-            else is about the system without it.
+            else is about the system without it, but that an invariant holds only if both keep it.
     """
 
     system: System
@@ -137,8 +138,7 @@ def diagnose(
         hint = " Call the function to get the system." if callable(system) else ""
         raise TypeError(f"system must be a da.System, not {system!r}.{hint}")
     if system.flow is not None:
-        found = diagnose(system.fields, points, seed, methods)
-        return replace(found, system=system, flow=try_flow(system, seed))
+        return _composed(diagnose(system.fields, points, seed, methods), system, seed)
     probe = Probe(system, points, seed)
     states = probe.q[:, : system.dim], probe.p[:, : system.dim]
     found = replace(_facts(system, probe), constraints=constraint_facts(system, *states))
@@ -150,6 +150,24 @@ def diagnose(
     found = replace(found, methods=judged)
     advice = (*weighed(found), *(advice for advice, _ in special))
     return replace(found, recommendation=(*advice, *advise_levels(found, judged)))
+
+
+def _composed(found: Diagnosis, system: System, seed: int) -> Diagnosis:
+    """What was found about the fields of a system, together with what its flow does."""
+    flow = try_flow(system, seed)
+    changed = {tried.name: tried for tried in flow if not tried.holds}
+
+    def invariant(name: str, of_fields: Invariant) -> Invariant:
+        if not of_fields.holds or name not in changed:
+            return of_fields
+        tried = changed[name]
+        return replace(
+            of_fields, holds=False, largest=tried.change, along="the flow", where=tried.where
+        )
+
+    invariants = {name: invariant(name, x) for name, x in found.invariants.items()}
+    methods = tuple(replace(verdict, strong=None, weak=None) for verdict in found.methods)
+    return replace(found, system=system, flow=flow, invariants=invariants, methods=methods)
 
 
 def _usual(system: System) -> Iterable[str]:

@@ -142,6 +142,7 @@ def _invariants(d: "Diagnosis") -> list[tuple[str, ...]]:
         kind = "quadratic" if found.quadratic else "not quadratic"
         if found.holds:
             fields = "the drift and sums of noises" if _sums(d) else "every field"
+            fields += f" and {d.system.flow.name}" if d.system.flow else ""
             rows.append((label, "holds", f"along {fields}, at every sampled state; {kind}"))
         else:
             verdict = "FAILS" if found.declared else "changes"
@@ -173,8 +174,9 @@ def _flow(d: "Diagnosis") -> list[str]:
 
 def _methods(d: "Diagnosis") -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("", "strong", "weak", "structure", "to solve in a step")]
+    none = "unknown" if d.system.flow else "-"
     for v in d.methods:
-        orders = ["-" if order is None else number_text(order) for order in (v.strong, v.weak)]
+        orders = [none if order is None else number_text(order) for order in (v.strong, v.weak)]
         kept = "kept" if v.lagrange_dalembert else "no"
         rows.append((v.name, *orders, kept, "refused" if v.refused else v.cost))
     return rows
@@ -182,7 +184,14 @@ def _methods(d: "Diagnosis") -> list[tuple[str, ...]]:
 
 def _notes(d: "Diagnosis") -> list[str]:
     notes = []
-    if d.noise_kind == "none":
+    if d.system.flow is not None:
+        notes += [
+            "orders are those of the composition, which the fields do not decide: it is symmetric, "
+            "so that its weak order is 2 where those of the flow and of the method are",
+            "paths of one noise come together with order 1 at most if the flow is exact in law "
+            "alone, and with order 1/2 if its noises do not commute; see the page on plasmas",
+        ]
+    elif d.noise_kind == "none":
         notes.append("without noise both columns are the order of the differential equation")
     if not d.commutative:
         able = [name for name, make in METHODS.items() if _reads_areas(make(), d.system.noises)]

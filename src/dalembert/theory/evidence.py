@@ -55,13 +55,15 @@ class Gap:
 
 @dataclass(frozen=True)
 class Invariant:
-    """Whether a function is constant along the drift and along every noise field.
+    """Whether a function is constant along the drift and every noise field, and kept by a flow.
 
     Attributes:
-        holds: whether its derivative along every field is rounding at every state.
+        holds: whether its derivative along every field is rounding at every state, and so is what
+            the flow of the system changes of it.
         declared: False for the energy, which is tried without being declared.
         quadratic: whether it is at most quadratic in (q, p), as traced.
-        largest: largest |derivative| along a field, and `along` which, and `where`.
+        largest: largest |derivative| along a field, and `along` which, and `where`; along "the
+            flow" the change relative to its size.
     """
 
     holds: bool

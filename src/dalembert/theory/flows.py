@@ -7,6 +7,7 @@ import numpy as np
 
 from dalembert.precision import with_precision
 from dalembert.system import System
+from dalembert.theory.evidence import Spot
 
 ROUNDING = 1e-12
 """Relative change up to which something counts as kept."""
@@ -21,11 +22,13 @@ class Tried(NamedTuple):
         name: of the function.
         declared: whether the flow, or the system, says that it is kept.
         change: largest change relative to its size, over a few random states and noises.
+        where: the state of the largest change.
     """
 
     name: str
     declared: bool
     change: float
+    where: Spot
 
     @property
     def holds(self) -> bool:
@@ -45,6 +48,7 @@ def try_flow(system: System, seed: int = 0) -> tuple[Tried, ...]:
     timed = {*system.invariants, "H"} - {*flow.keeps} if system.time else set()
 
     def changes(q: Any, p: Any, w: Any, params: Any) -> Any:
+        q, p, w = map(jnp.asarray, (q, p, w))
         given = () if params is None else (params,)
         after = flow.map(q, p, w, jnp.asarray(TIME, q.dtype), *given)
 
@@ -57,12 +61,16 @@ def try_flow(system: System, seed: int = 0) -> tuple[Tried, ...]:
 
         return [change(name, fun) for name, fun in functions.items()]
 
-    found = []
+    found, states = [], []
     for _ in range(STATES):
         q, p = rng.standard_normal((2, *system.shape))
+        states.append(Spot(*(tuple(map(float, np.ravel(z))) for z in (q, p))))
         w = np.sqrt(TIME) * rng.standard_normal(flow.noises)
         found.append(np.asarray(with_precision(changes, q, p, w, system.params)))
-    worst = np.max(found, axis=0)
+    # What is no number anywhere is not kept.
+    changes_found = np.where(np.isnan(found), np.inf, found)
+    worst = np.argmax(changes_found, axis=0)
     return tuple(
-        Tried(name, name in declared, float(x)) for name, x in zip(functions, worst, strict=True)
+        Tried(name, name in declared, float(changes_found[at, i]), states[at])
+        for i, (name, at) in enumerate(zip(functions, worst, strict=True))
     )
