@@ -193,6 +193,27 @@ def test_what_is_lost_again_and_again_ends_the_run_and_the_checkpoint_goes_on(
     assert 0 < len(calls) < 41
 
 
+def test_tasks_that_are_cancelled_elsewhere_end_the_run(undisturbed, tmp_path, monkeypatch):
+    """Nobody is told of a task that was cancelled before a worker looked at it."""
+    file = tmp_path / "run.ckpt"
+    monkeypatch.setattr(executors, "TASK_SECONDS", 0.0)
+
+    class Shut(ThreadPoolExecutor):
+        asked = 0
+
+        def submit(self, fun, /, *args):
+            self.asked += 1
+            if self.asked <= 5:
+                return super().submit(fun, *args)
+            future = Future()
+            future.cancel()
+            return future
+
+    with Shut(1) as pool, pytest.raises(LostError, match=r"has given up.*goes on from"):
+        simulate(executor=pool, checkpoint=file, workers=1)
+    assert not differences(simulate(checkpoint=file), undisturbed)
+
+
 def counted(fun, calls):
     def call(*args):
         calls.append(args)

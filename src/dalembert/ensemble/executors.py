@@ -209,7 +209,7 @@ class Remote:
                 if work.stop.is_set():
                     raise BlocksStopped
                 self.team.count()
-                for future in wait(self.flying, 0.1, FIRST_COMPLETED).done:
+                for future in self._done():
                     self._take(work, future)
                 most = IN_FLIGHT * self.team.places
                 while first < numbers.stop and len(self.flying) < most:
@@ -228,6 +228,14 @@ class Remote:
                 future.cancel()
             self.flying.clear()
 
+    def _done(self) -> set[Future[bytes]]:
+        """Tasks of which something has come, within a moment.
+
+        `wait` leaves out those that are cancelled and that no worker will ever look at.
+        """
+        done = wait(self.flying, 0.1, FIRST_COMPLETED).done
+        return done | {future for future in self.flying if future.cancelled()}
+
     def _submit(self, work: Work, task: Task) -> None:
         blocks = encoded({number: work.pending.get(number) for number in task.blocks})
         self.flying[self.team.submit(self.payload, blocks)] = task
@@ -236,7 +244,7 @@ class Remote:
         """Take what has come of a task; what is left of it is submitted again."""
         task = self.flying.pop(future)
         if future.cancelled():
-            raise LostError("the executor has given up: its scheduler has ended or was closed.")
+            raise LostError("the executor has given up: its scheduler has ended, or it was closed.")
         problem = future.exception()
         if problem is not None:
             _check_library(problem)
