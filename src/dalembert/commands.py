@@ -1,10 +1,11 @@
 """Commands of the program `dalembert`."""
 
+import logging
 import os
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -357,8 +358,25 @@ def _on_dask(address: str | None) -> Iterator[None]:
         client = Client(address, name="dalembert", timeout=CONNECT_SECONDS)
     except (OSError, ValueError) as error:
         raise fail(f"no scheduler of Dask at {address}: {error}") from error
-    with client, on_executor(client):
+    with _silent("distributed.client"):
+        try:
+            with on_executor(client):
+                yield
+        finally:
+            # There may be nobody any more to say goodbye to.
+            with suppress(Exception):
+                client.close()
+
+
+@contextmanager
+def _silent(name: str) -> Iterator[None]:
+    """Let a logger say nothing of what is said by our own messages."""
+    logger = logging.getLogger(name)
+    was, logger.disabled = logger.disabled, True
+    try:
         yield
+    finally:
+        logger.disabled = was
 
 
 def _status_after(error: BaseException) -> int:

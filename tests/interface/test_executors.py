@@ -5,6 +5,7 @@ import os
 import pickle
 import queue
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from typer.testing import CliRunner
 import dalembert as da
 import interrupted_run
 from dalembert import commands
-from dalembert.ensemble import blocks, executors, pool, remote
+from dalembert.ensemble import blocks, executors, pool, progress, remote
 from dalembert.ensemble import settings as grains
 from dalembert.ensemble.processes import LostError
 from dalembert.studies.study import load_result
@@ -327,6 +328,23 @@ def test_copies_of_one_version_are_told_apart(tmp_path):
     one, two, three = (remote._sources(tmp_path / name) for name in ("one", "two", "three"))
     assert one == two != three
     assert remote._machine("cpu")["sources"] not in (one, three)
+
+
+def test_the_line_of_progress_says_how_many_workers_there_are(monkeypatch):
+    """Where nothing but the line is faked."""
+    written = []
+    monkeypatch.setattr(progress, "_is_watched", lambda: True)
+    monkeypatch.setattr(progress, "DELAY", 0.0)
+    monkeypatch.setattr(progress, "_columns", lambda: 200)
+    monkeypatch.setattr(progress.ProgressBar, "_write", lambda bar, text: written.append(text))
+    given = da.systems.damped_kubo(), da.heun(), ([2.0], [0.0])
+    options = {"dt": 0.1, "t_end": 100.0, "paths": 2000, "save_every": 100}
+    with ThreadPoolExecutor(3) as pool:
+        da.simulate(*given, executor=pool, **options)
+    assert any("path-steps" in line and ", 3 workers" in line for line in written)
+    written.clear()
+    da.simulate(*given, **options)
+    assert written and not any("worker" in line for line in written)
 
 
 def test_what_cannot_be_sent_is_named():
@@ -658,6 +676,66 @@ def test_the_program_runs_a_script_on_dask(tmp_path, environment):
         assert said("--dask", client.scheduler.address) == said()
         prepared = client.run(lambda: remote._ready.cache_info().misses)
         assert list(prepared.values()) == [1], "the worker has run the script's simulation"
+
+
+LONG_SCRIPT = """
+import sys
+import dalembert as da
+
+run = da.simulate(
+    da.systems.damped_kubo(), da.midpoint(), ([1.0], [0.0]), dt=0.1, t_end=1500.0, paths=100_000,
+    save_every=5000, keep="final", checkpoint=da.Checkpoint(sys.argv[0] + ".ckpt", seconds=0.1),
+)
+run.save(sys.argv[0] + ".npz")
+"""
+
+
+def long_program(folder, environment, *options):
+    """The program with a script that takes long, and its checkpoint."""
+    folder.mkdir(exist_ok=True)
+    script = folder / "script.py"
+    script.write_text(LONG_SCRIPT)
+    command = [sys.executable, "-m", "dalembert", "run", str(script), *options]
+    program = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    return program, folder / "script.py.ckpt"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_the_program_says_that_its_scheduler_has_died(how, tmp_path, environment):
+    with cluster(tmp_path, environment, 1) as team, team.client() as client:
+        there = ("--dask", client.scheduler.address)
+        program, file = long_program(tmp_path / "there", environment, *there)
+        interrupted_run.wait_for(file)
+        team.scheduler.send_signal(how)
+        _, said = program.communicate(timeout=600)
+    assert program.returncode == 1
+    assert re.fullmatch(r"error: the executor has given up: its scheduler has ended.*\n", said), (
+        said
+    )
+    assert f"saved in {file}" in said
+
+
+@pytest.mark.slow
+def test_the_program_on_dask_saves_itself_when_it_is_told_to_end(tmp_path, environment):
+    def end(program):
+        _, said = program.communicate(timeout=600)
+        return program.returncode, said
+
+    with cluster(tmp_path, environment, 1) as team, team.client() as client:
+        there = ("--dask", client.scheduler.address)
+        program, file = long_program(tmp_path / "there", environment, *there)
+        interrupted_run.wait_for(file)
+        program.terminate()
+        status, said = end(program)
+        assert status == -signal.SIGTERM
+        assert re.fullmatch(r"stopped after .*saved in .*goes on from there\.\n", said), said
+        program, _ = long_program(tmp_path / "there", environment, *there)
+        assert end(program) == (0, "")
+    program, _ = long_program(tmp_path / "here", environment)
+    assert end(program) == (0, "")
+    runs = [da.load(tmp_path / where / "script.py.npz") for where in ("there", "here")]
+    assert not differences(*runs) and runs[0].provenance["earlier_seconds"] > 0
 
 
 STUDY = """
