@@ -19,6 +19,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -319,6 +320,51 @@ def test_a_worker_with_another_derivative_rule_is_refused_by_name(monkeypatch):
     system = da.System(H=bent_energy, dim=1)
     with Elsewhere(1) as pool, pytest.raises(remote.RefusedWorkerError, match=r"functions\.H"):
         da.simulate(system, da.heun(), ([1.0], [0.0]), dt=0.1, t_end=0.1, executor=pool)
+
+
+@pytest.mark.parametrize(
+    ("context", "value"),
+    [
+        (jax.default_matmul_precision, "highest"),
+        (jax.default_matmul_precision, "float32"),
+        (jax.numpy_rank_promotion, "allow"),
+        (jax.threefry_partitionable, False),
+        (jax.enable_x64, False),
+    ],
+)
+def test_contexts_of_jax_reach_the_workers(context, value, monkeypatch):
+    """They are those of the caller, and only in its runs that are within."""
+    seen, run_ = [], remote._run
+
+    def watched(ready, given):
+        seen.append(jax.config.jax_default_matmul_precision)
+        return run_(ready, given)
+
+    def energy(q, p):
+        # Matrices are multiplied, and ranks differ where they may.
+        row = q if value == "allow" else q[None]
+        return jnp.sum((weights @ jnp.outer(q, q)) * row) + p @ p
+
+    weights = np.linspace(0.1, 0.7, 4).reshape(2, 2)
+    system = da.System(H=lambda q, p: (p @ p + q @ q) / 2, dim=2)
+    start = lambda key: tuple(jax.random.normal(key, (2, 2)))  # noqa: E731
+
+    def run(**options):
+        given = {"dt": 0.1, "t_end": 1.0, "paths": 300, "observe": {"e": energy}} | options
+        return da.simulate(system, da.midpoint(), start, keep="final", **given)
+
+    monkeypatch.setattr(remote, "_run", watched)
+    with ThreadPoolExecutor(1) as pool:
+        with context(value):
+            here, there = run(), run(executor=pool)
+        assert not differences(here, there)
+        matmul = value if context is jax.default_matmul_precision else None
+        assert set(seen) == {matmul}
+        seen.clear()
+        if value == "allow":
+            return
+        assert not differences(run(), run(executor=pool))
+        assert set(seen) == {None}
 
 
 def test_copies_of_one_version_are_told_apart(tmp_path):

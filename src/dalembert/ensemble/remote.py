@@ -30,6 +30,7 @@ from dalembert.ensemble.pool import BlocksStopped, run_blocks
 from dalembert.ensemble.processes import LostError
 from dalembert.ensemble.ready import Ready, make_ready
 from dalembert.ensemble.settings import Settings
+from dalembert.precision import as_told, told_here
 from dalembert.statistics.observing import in_words
 
 __all__ = ["Outcome", "RefusedWorkerError", "decoded", "encoded", "make_payload", "run_blocks_of"]
@@ -107,7 +108,7 @@ def make_payload(ready: Ready, workers: int | None, engine: Any, shard: bool) ->
     settings = ready.work.settings
     try:
         options = Options(ready.exactly, workers, engine, shard, ready.work.ends)
-        body = encoded((settings, options))
+        body = encoded((settings, options, told_here()))
     except ImportError:
         raise
     except Exception as error:
@@ -138,8 +139,9 @@ def run_blocks_of(payload: bytes, blocks: bytes) -> bytes:
     """
     try:
         with _preparing:
-            ready = _ready(payload)
-        outcome = _run(ready, decoded(blocks))
+            ready, told = _ready(payload)
+        with as_told(told):
+            outcome = _run(ready, decoded(blocks))
     except Exception as error:
         text = "".join(traceback.format_exception(error))
         outcome = Outcome(_name(), error=(_sendable(error), text))
@@ -156,23 +158,24 @@ def _sendable(error: Exception) -> bytes:
 
 
 @bounded(REMEMBERED)
-def _ready(payload: bytes) -> Ready:
-    """The run of a payload on this worker, if it is fit for it."""
+def _ready(payload: bytes) -> tuple[Ready, dict[str, Any]]:
+    """The run of a payload on this worker, if it is fit for it, and the contexts it belongs to."""
     machine, identity, body = pickle.loads(payload)
     _compare(machine, _machine(machine["backend"]))
     try:
-        settings, options = decoded(body)
+        settings, options, told = decoded(body)
     except ImportError as error:
         raise RefusedWorkerError(
             f"worker {_name()} cannot import {error.name}: put it there, or send it along with "
             "cloudpickle.register_pickle_by_value."
         ) from error
-    ready = make_ready(settings, *options)
+    with as_told(told):
+        ready = make_ready(settings, *options)
     _compare(identity, ready.identity)
     if options.workers is None:
         # Every thread of a worker runs a task.
         ready = replace(ready, workers=max(ready.workers // _tasks_at_once(), 1))
-    return ready
+    return ready, told
 
 
 def _compare(wanted: Mapping[str, Any], here: Mapping[str, Any]) -> None:
