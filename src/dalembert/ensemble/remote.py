@@ -17,14 +17,17 @@ import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jaxlib
 
 from dalembert.caches import bounded
 from dalembert.ensemble.blocks import BlockResult, Pending
 from dalembert.ensemble.checkpoint import differences
+from dalembert.ensemble.engines import VectorCode
 from dalembert.ensemble.identity import versions
 from dalembert.ensemble.pool import BlocksStopped, run_blocks
 from dalembert.ensemble.processes import LostError
@@ -121,7 +124,7 @@ def make_payload(ready: Ready, workers: int | None, engine: Any, shard: bool) ->
                     "needs inside of it, or give it numbers and arrays only."
                 ) from error
         raise
-    return pickle.dumps((_machine(settings.backend), ready.identity, body))
+    return pickle.dumps((_machine(settings.backend), _computing(ready), body))
 
 
 def _parts(settings: Settings, engine: Any) -> Iterator[tuple[str, Any]]:
@@ -171,7 +174,7 @@ def _ready(payload: bytes) -> tuple[Ready, dict[str, Any]]:
         ) from error
     with as_told(told):
         ready = make_ready(settings, *options)
-    _compare(identity, ready.identity)
+    _compare(identity, _computing(ready))
     if options.workers is None:
         # Every thread of a worker runs a task.
         ready = replace(ready, workers=max(ready.workers // _tasks_at_once(), 1))
@@ -200,9 +203,16 @@ def _machine(backend: str) -> dict[str, Any]:
         "device_kind": kind,
         **processor,
         "XLA_FLAGS": [flag for flag in flags if "device_count" not in flag],
-        "versions": versions(),
+        "versions": versions() | {"jaxlib": jaxlib.__version__},
         "sources": _sources(Path(__file__).parents[1]),
     }
+
+
+def _computing(ready: Ready) -> dict[str, Any]:
+    """What decides the numbers of a run, with the version of what makes its code beside XLA."""
+    if ready.identity["code"] != VectorCode.name:
+        return ready.identity
+    return ready.identity | {"llvmlite": version("llvmlite")}
 
 
 @cache
