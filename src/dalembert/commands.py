@@ -3,8 +3,10 @@
 import logging
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -350,15 +352,8 @@ def _on_dask(address: str | None) -> Iterator[None]:
     if address is None:
         yield
         return
-    try:
-        from distributed import Client
-    except ImportError as error:
-        raise fail("--dask needs the extra `cluster`: pip install '.[cluster]'") from error
-    try:
-        client = Client(address, name="dalembert", timeout=CONNECT_SECONDS)
-    except (OSError, ValueError) as error:
-        raise fail(f"no scheduler of Dask at {address}: {error}") from error
-    with _silent("distributed.client"):
+    with _silent("distributed.client", "distributed.core", "distributed.protocol.core"):
+        client = _client_of(address)
         try:
             with on_executor(client):
                 yield
@@ -368,15 +363,46 @@ def _on_dask(address: str | None) -> Iterator[None]:
                 client.close()
 
 
-@contextmanager
-def _silent(name: str) -> Iterator[None]:
-    """Let a logger say nothing of what is said by our own messages."""
-    logger = logging.getLogger(name)
-    was, logger.disabled = logger.disabled, True
+def _client_of(address: str) -> Any:
+    """A client of the scheduler at an address, which may belong to anything."""
     try:
+        from distributed import Client
+    except ImportError as error:
+        raise fail("--dask needs the extra `cluster`: pip install '.[cluster]'") from error
+    found: Future[Any] = Future()
+
+    def connect() -> None:
+        try:
+            found.set_result(Client(address, name="dalembert", timeout=CONNECT_SECONDS))
+        except Exception as error:
+            found.set_exception(error)
+
+    # Dask waits without end for the first word of somebody who has none to say.
+    threading.Thread(target=connect, name="dalembert connects", daemon=True).start()
+    if not wait([found], 2 * CONNECT_SECONDS).done:
+        raise fail(f"no scheduler of Dask at {address}: something listens there, and says nothing.")
+    error = found.exception()
+    if isinstance(error, OSError | ValueError):
+        raise fail(f"no scheduler of Dask at {address}: {error}") from error
+    if error is not None:
+        raise fail(
+            f"no scheduler of Dask answers at {address}; does another program listen there? "
+            f"({type(error).__name__}: {error})"
+        ) from error
+    return found.result()
+
+
+@contextmanager
+def _silent(*names: str) -> Iterator[None]:
+    """Let loggers say nothing of what our own messages say."""
+    before = {logger: logger.disabled for logger in map(logging.getLogger, names)}
+    try:
+        for logger in before:
+            logger.disabled = True
         yield
     finally:
-        logger.disabled = was
+        for logger, was in before.items():
+            logger.disabled = was
 
 
 def _status_after(error: BaseException) -> int:

@@ -7,6 +7,7 @@ import queue
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ import time
 from collections import Counter
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import jax
@@ -496,6 +497,36 @@ def test_the_program_says_what_dask_needs(tmp_path, monkeypatch):
     assert "no scheduler of Dask at tcp://localhost:1" in said("--dask", "tcp://localhost:1")
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert "extra `cluster`" in said("--dask", "tcp://there:1")
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "does another program listen there? (MemoryError"),
+        (b"", "something listens there, and says nothing"),
+    ],
+)
+def test_the_program_says_that_a_port_is_not_one_of_dask(word, reason, tmp_path, monkeypatch):
+    script, met = tmp_path / "script.py", []
+    script.write_text("")
+
+    def greet(server):
+        with suppress(OSError):
+            while True:
+                met.append(server.accept()[0])
+                met[-1].sendall(word)
+
+    monkeypatch.setattr(commands, "CONNECT_SECONDS", 1.0)
+    with socket.create_server(("localhost", 0)) as server:
+        threading.Thread(target=greet, args=(server,), daemon=True).start()
+        address = f"tcp://localhost:{server.getsockname()[1]}"
+        result = CliRunner().invoke(commands.app, ["run", str(script), "--dask", address])
+        server.shutdown(socket.SHUT_RDWR)
+    for connection in met:
+        connection.close()
+    assert result.exit_code == 2 and met
+    assert result.output.startswith("error: no scheduler of Dask")
+    assert f"at {address}" in result.output and reason in result.output
 
 
 # From here on with worker processes.
