@@ -437,15 +437,68 @@ def test_an_exception_on_a_worker_is_raised_here(monkeypatch):
     assert any("On worker" in note and "burst" in note for note in caught.value.__notes__)
 
 
-def test_a_worker_without_the_library_is_refused():
-    class Bare(Executor):
+@pytest.mark.parametrize("missing", ["dalembert.ensemble.remote", "cloudpickle"])
+def test_a_worker_without_the_library_is_refused_by_name(missing, monkeypatch):
+    class Bare(ThreadPoolExecutor):
+        def submit(self, fun, /, *args):
+            monkeypatch.setitem(sys.modules, missing, None)
+            return super().submit(fun, *args)
+
+    here = f"{socket.gethostname()}:{os.getpid()}"
+    text = rf"worker {here} cannot import dalembert {da.__version__}.*ModuleNotFound.*{missing}"
+    with Bare(1) as pool, pytest.raises(remote.RefusedWorkerError, match=text):
+        simulate(executor=pool)
+
+
+def hidden(error, **links):
+    for name, value in links.items():
+        setattr(error, name, value)
+    return error
+
+
+MISSING = ModuleNotFoundError("No module named 'dalembert'", name="dalembert")
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        MISSING,
+        ImportError("jax requires jaxlib to be installed, not dalembert"),
+        hidden(RuntimeError("it broke"), __cause__=ValueError("text"), __context__=MISSING),
+        hidden(RuntimeError("it broke"), __cause__=hidden(OSError(), __context__=MISSING)),
+    ],
+)
+def test_an_executor_may_hide_that_the_library_is_missing(problem):
+    class Hiding(Executor):
         def submit(self, fun, /, *args):
             future = Future()
-            future.set_exception(ModuleNotFoundError("No module", name="dalembert"))
+            future.set_exception(problem)
             return future
 
-    with pytest.raises(remote.RefusedWorkerError, match=f"dalembert {da.__version__}"):
-        simulate(executor=Bare())
+    text = rf"a worker of the executor cannot import dalembert {da.__version__}.*: .*dalembert"
+    with pytest.raises(remote.RefusedWorkerError, match=text):
+        simulate(executor=Hiding())
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (b"garbage", r"b'garbage' .*pickle"),
+        (None, "None"),
+        (pickle.dumps({"worker": "x"}), "something else"),
+        (("a", "b"), r"\('a', 'b'\)"),
+        (b"x" * 10**6, r"b'xxx.*\.\.\.xxx"),
+    ],
+)
+def test_what_is_no_outcome_is_refused(given, told):
+    class Inventing(Executor):
+        def submit(self, fun, /, *args):
+            future = Future()
+            future.set_result(given)
+            return future
+
+    with pytest.raises(LostError, match=rf"the executor gave .*{told}.* must give what its"):
+        simulate(executor=Inventing())
 
 
 def test_cloudpickle_is_asked_for_by_name(monkeypatch):
@@ -457,6 +510,15 @@ def test_cloudpickle_is_asked_for_by_name(monkeypatch):
 def test_what_is_no_executor_is_refused():
     with pytest.raises(TypeError, match=r"like a concurrent\.futures\.Executor.*'tcp://there'"):
         simulate(executor="tcp://there")
+    with pytest.raises(TypeError, match=r"not the class ThreadPoolExecutor: write Thr.*\(…\)"):
+        simulate(executor=ThreadPoolExecutor)
+
+    class Client:
+        def get_executor(self):
+            return Moody()
+
+    with pytest.raises(TypeError, match="not the class Client"):
+        simulate(executor=Client)
 
     class Promising(Moody):
         def submit(self, fun, /, *args):
@@ -689,7 +751,7 @@ def test_a_worker_of_dask_without_the_library_is_refused(tmp_path, environment):
     bare.write_text("import sys\nsys.modules['dalembert'] = None\n")
     with cluster(tmp_path, environment, 0) as team, team.client() as client:
         team.join(preload=bare)
-        with pytest.raises(remote.RefusedWorkerError, match="cannot import dalembert"):
+        with pytest.raises(remote.RefusedWorkerError, match=r"worker .*:\d+ cannot import dalem"):
             simulate(executor=client)
 
 

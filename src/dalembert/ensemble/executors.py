@@ -1,6 +1,7 @@
 """A run on an executor: tasks of about a second, a bounded number of them, results in order."""
 
 import os
+import reprlib
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -40,9 +41,24 @@ ATTEMPTS = 3
 COUNT_SECONDS = 2.0
 """How often the workers of a cluster are counted."""
 
-TASK = "__import__('dalembert.ensemble.remote').ensemble.remote.run_blocks_of(payload, blocks)"
+PROGRAM = """
+try:
+    import cloudpickle
+    from dalembert.ensemble.remote import run_blocks_of
+except (MemoryError, OSError):
+    raise
+except Exception as error:
+    import os
+    import socket
+    worker = f"{socket.gethostname()}:{os.getpid()}"
+    answer = "cannot import", worker, f"{type(error).__name__}: {error}"
+else:
+    answer = run_blocks_of(payload, blocks)
+"""
+TASK = f"(exec({PROGRAM!r}), answer)[1]"
 """What a worker does, in words that it also understands if it does not know the library: a function
-of a module that is not there ends a worker of Dask, without a word to the caller."""
+of a module that is not there ends a worker of Dask, without a word to the caller. One without the
+library says its name and why."""
 
 _everywhere: ContextVar[Any] = ContextVar("executor", default=None)
 
@@ -130,9 +146,14 @@ def find_team(executor: Any) -> Team | None:
         return None
     if jax.process_count() > 1:
         raise ValueError("executor= is for one process: leave out da.connect, or the executor.")
+    if isinstance(executor, type):
+        raise TypeError(
+            f"executor must be an object, not the class {executor.__name__}: write "
+            f"{executor.__name__}(…) with what it needs."
+        )
     if hasattr(executor, "get_executor"):
         executor = executor.get_executor()
-    if isinstance(executor, type) or not callable(getattr(executor, "submit", None)):
+    if not callable(getattr(executor, "submit", None)):
         raise TypeError(
             "executor must be like a concurrent.futures.Executor, e.g. "
             f"distributed.Client(address), not {executor!r}."
@@ -256,7 +277,7 @@ class Remote:
             self._submit(work, task._replace(attempt=task.attempt + 1))
             return
         data = future.result()
-        outcome: Outcome = decoded(data)
+        outcome = _outcome(data)
         if outcome.error is not None:
             raise _error_of(outcome)
         self.known[outcome.worker.rpartition(":")[0]] = outcome.devices
@@ -293,18 +314,43 @@ class Remote:
         return done / schedule.units
 
 
+def _outcome(data: Any) -> Outcome:
+    """What a task has sent; an error if that is something else."""
+    match data:
+        case ("cannot import", worker, reason):
+            raise RefusedWorkerError(f"worker {worker} cannot import {_library()}: {reason}.")
+    try:
+        outcome = decoded(data)
+        if not isinstance(outcome, Outcome):
+            raise TypeError("it is something else")
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise LostError(
+            f"the executor gave {reprlib.repr(data)} for what a task has done ({error}). It must "
+            f"give what its functions return, and its workers need {_library()}."
+        ) from error
+    return outcome
+
+
 def _check_library(problem: BaseException) -> None:
     """Say what is wrong if a worker does not know the library."""
-    error: BaseException | None = problem
-    while error is not None:
+    left: list[BaseException | None] = [problem]
+    while left:
+        error = left.pop()
         if isinstance(error, ImportError):
-            from dalembert import __version__
-
             raise RefusedWorkerError(
-                f"a worker of the executor cannot import {error.name}: it needs dalembert "
-                f"{__version__} with its extra `cluster`."
+                f"a worker of the executor cannot import {_library()}: {error}."
             ) from problem
-        error = error.__cause__ or error.__context__
+        if error is not None:
+            is_hidden = error.__suppress_context__ and error.__cause__ is None  # from None
+            left += [None if is_hidden else error.__context__, error.__cause__]
+
+
+def _library() -> str:
+    from dalembert import __version__
+
+    return f"dalembert {__version__} with its extra `cluster`"
 
 
 def _error_of(outcome: Outcome) -> Exception:
