@@ -174,6 +174,36 @@ def test_a_run_on_an_executor_goes_on_to_a_later_end(tmp_path):
     assert not differences(on_pool, simulate(save_every=130))
 
 
+@pytest.mark.parametrize(("paths", "is_large"), [(10 * 256 + 30, False), (70_000, True)])
+def test_what_is_large_is_sent_to_workers_that_do_not_know_it(paths, is_large, monkeypatch):
+    """A worker that has forgotten it, or was never told, says so and is told."""
+    monkeypatch.setattr(executors, "TASK_SECONDS", 0.0)
+    starts = np.linspace(-1.0, 1.0, 2 * paths).reshape(2, paths, 1)
+    given = da.systems.damped_kubo(), da.heun(), tuple(starts)
+    options = {"dt": 0.1, "t_end": 1.0, "paths": paths, "save_every": 10, "keep": "final"}
+    remote._ready.cache_clear()
+
+    class Forgetful(ThreadPoolExecutor):
+        tasks, sent = 0, []
+
+        def submit(self, fun, /, text, given):
+            self.tasks += 1
+            if given["payload"] is not None:
+                self.sent.append(len(given["payload"]))
+            return super().submit(self.work, self.tasks, fun, text, given)
+
+        def work(self, number, fun, text, given):
+            if number in (3, 7):
+                remote._ready.cache_clear()
+            return fun(text, given)
+
+    with Forgetful(1) as pool:
+        run = da.simulate(*given, executor=pool, **options)
+    assert not differences(run, da.simulate(*given, **options))
+    assert (pool.sent[0] > executors.LARGE_BYTES) == is_large
+    assert pool.tasks > 10 and len(pool.sent) == (3 if is_large else pool.tasks)
+
+
 def test_what_is_lost_again_and_again_ends_the_run_and_the_checkpoint_goes_on(
     undisturbed, tmp_path, monkeypatch
 ):
@@ -282,6 +312,7 @@ def test_a_worker_that_would_compute_otherwise_is_refused_by_name(name, value, m
 
 def test_a_worker_with_other_functions_is_refused_by_name(monkeypatch):
     """A module that is not the same there: functions travel as names of what is in it."""
+    remote._ready.cache_clear()
 
     class Elsewhere(ThreadPoolExecutor):
         def submit(self, fun, /, text, given):

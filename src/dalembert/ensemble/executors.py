@@ -1,5 +1,6 @@
 """A run on an executor: tasks of about a second, a bounded number of them, results in order."""
 
+import hashlib
 import os
 import reprlib
 import time
@@ -38,6 +39,9 @@ TASK_BYTES = 2**26
 ATTEMPTS = 3
 """How often a task is given to an executor that loses it."""
 
+LARGE_BYTES = 2**20
+"""What is larger is not sent to a worker that may know it."""
+
 COUNT_SECONDS = 2.0
 """How often the workers of a cluster are counted."""
 
@@ -53,7 +57,7 @@ except Exception as error:
     worker = f"{socket.gethostname()}:{os.getpid()}"
     answer = "cannot import", worker, f"{type(error).__name__}: {error}"
 else:
-    answer = run_blocks_of(payload, blocks)
+    answer = run_blocks_of(digest, payload, blocks)
 """
 TASK = f"(exec({PROGRAM!r}), answer)[1]"
 """What a worker does, in words that it also understands if it does not know the library: a function
@@ -98,13 +102,11 @@ class Team:
         with _submitting():
             return self.client.submit(bytes, data, pure=False)
 
-    def submit(self, payload: Any, blocks: bytes) -> Future[bytes]:
+    def submit(self, **given: Any) -> Future[bytes]:
         # Dask would take the same blocks, submitted again, for the same task.
         options = {} if self.client is None else {"key": f"dalembert-{uuid4()}"}
         with _submitting():
-            future = self.executor.submit(
-                eval, TASK, {"payload": payload, "blocks": blocks}, **options
-            )
+            future = self.executor.submit(eval, TASK, given, **options)
         if not isinstance(future, Future):
             raise TypeError(
                 f"what {type(self.executor).__name__}.submit gives must be like a "
@@ -173,10 +175,12 @@ def find_team(executor: Any) -> Team | None:
 
 
 class Task(NamedTuple):
-    """Blocks that are run together, and how often they have been submitted."""
+    """Blocks that are run together, how often they have been submitted, and to whom."""
 
     blocks: tuple[int, ...]
     attempt: int = 1
+    knows: bool = True
+    """Whether the worker may know the run."""
 
 
 @dataclass
@@ -190,6 +194,8 @@ class Remote:
         found: results out of turn.
         size: blocks of a task; none are submitted before it is known.
         known: devices of every worker that has sent something.
+        digest: what the payload is known by.
+        is_sent_once: whether the payload is left out where a worker may know it.
     """
 
     team: Team
@@ -198,6 +204,8 @@ class Remote:
     found: dict[int, BlockResult] = field(default_factory=dict)
     size: int = 0
     known: dict[str, int] = field(default_factory=dict)
+    digest: str = ""
+    is_sent_once: bool = False
 
     @property
     def workers(self) -> int | None:
@@ -223,9 +231,11 @@ class Remote:
             return
         first, merged = numbers.start, numbers.start
         try:
+            self.digest = hashlib.sha256(self.payload).hexdigest()
+            self.is_sent_once = self.team.client is None and len(self.payload) > LARGE_BYTES
             self.payload = self.team.share(self.payload)
             # No blocks: one worker says whether it is fit, and how many it would run at a time.
-            self._submit(work, Task(()))
+            self._submit(work, Task((), knows=False))
             while merged < numbers.stop:
                 if work.stop.is_set():
                     raise BlocksStopped
@@ -259,7 +269,9 @@ class Remote:
 
     def _submit(self, work: Work, task: Task) -> None:
         blocks = encoded({number: work.pending.get(number) for number in task.blocks})
-        self.flying[self.team.submit(self.payload, blocks)] = task
+        payload = None if self.is_sent_once and task.knows else self.payload
+        future = self.team.submit(digest=self.digest, payload=payload, blocks=blocks)
+        self.flying[future] = task
 
     def _take(self, work: Work, future: Future[bytes]) -> None:
         """Take what has come of a task; what is left of it is submitted again."""
@@ -280,6 +292,9 @@ class Remote:
         outcome = _outcome(data)
         if outcome.error is not None:
             raise _error_of(outcome)
+        if not outcome.knows:
+            self._submit(work, task._replace(knows=False))
+            return
         self.known[outcome.worker.rpartition(":")[0]] = outcome.devices
         done = self._note(work, outcome)
         self.found |= outcome.results

@@ -76,6 +76,7 @@ class Outcome:
         results: blocks that are finished.
         unfinished: the others, as far as they are, or None if they were not begun.
         error: an exception by pickle, and in words, if there was one.
+        knows: whether it knew the run, or has to be told again.
     """
 
     worker: str
@@ -85,6 +86,19 @@ class Outcome:
     results: Mapping[int, BlockResult] = field(default_factory=dict)
     unfinished: Mapping[int, Pending | None] = field(default_factory=dict)
     error: tuple[bytes, str] | None = None
+    knows: bool = True
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What a worker is told of a run, and what it is known by there, also without being told."""
+
+    digest: str
+    data: bytes | None = field(compare=False)
+
+
+class UnknownRunError(Exception):
+    """A worker was not told, or has forgotten, what it is to run."""
 
 
 def encoded(thing: Any) -> bytes:
@@ -135,16 +149,18 @@ def _parts(settings: Settings, engine: Any) -> Iterator[tuple[str, Any]]:
     yield from (("the noise", settings.noise), ("the engine", engine))
 
 
-def run_blocks_of(payload: bytes, blocks: bytes) -> bytes:
+def run_blocks_of(digest: str, payload: bytes | None, blocks: bytes) -> bytes:
     """Run blocks, by number, from where they are, as far as they come in `SLICE_SECONDS`.
 
-    Without blocks it only makes the run ready.
+    Without blocks it only makes the run ready. Without a payload the worker has to know the run.
     """
     try:
         with _preparing:
-            ready, told = _ready(payload)
+            ready, told = _ready(Payload(digest, payload))
         with as_told(told):
             outcome = _run(ready, decoded(blocks))
+    except UnknownRunError:
+        outcome = Outcome(_name(), knows=False)
     except Exception as error:
         text = "".join(traceback.format_exception(error))
         outcome = Outcome(_name(), error=(_sendable(error), text))
@@ -161,9 +177,11 @@ def _sendable(error: Exception) -> bytes:
 
 
 @bounded(REMEMBERED)
-def _ready(payload: bytes) -> tuple[Ready, dict[str, Any]]:
+def _ready(payload: Payload) -> tuple[Ready, dict[str, Any]]:
     """The run of a payload on this worker, if it is fit for it, and the contexts it belongs to."""
-    machine, identity, body = pickle.loads(payload)
+    if payload.data is None:
+        raise UnknownRunError
+    machine, identity, body = pickle.loads(payload.data)
     _compare(machine, _machine(machine["backend"]))
     try:
         settings, options, told = decoded(body)
