@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 
 import dalembert as da
 import interrupted_run
-from dalembert import commands
+from dalembert import commands, scheduler
 from dalembert.ensemble import blocks, executors, pool, progress, remote
 from dalembert.ensemble import settings as grains
 from dalembert.ensemble.processes import LostError
@@ -586,7 +586,7 @@ def test_the_program_says_what_dask_needs(tmp_path, monkeypatch):
         return result.output
 
     assert "give one of them" in said("--dask", "tcp://there:1", "--processes", "2")
-    monkeypatch.setattr(commands, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(scheduler, "CONNECT_SECONDS", 0.2)
     assert "no scheduler of Dask at tcp://localhost:1" in said("--dask", "tcp://localhost:1")
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert "extra `cluster`" in said("--dask", "tcp://there:1")
@@ -609,7 +609,7 @@ def test_the_program_says_that_a_port_is_not_one_of_dask(word, reason, tmp_path,
                 met.append(server.accept()[0])
                 met[-1].sendall(word)
 
-    monkeypatch.setattr(commands, "CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr(scheduler, "CONNECT_SECONDS", 1.0)
     with socket.create_server(("localhost", 0)) as server:
         threading.Thread(target=greet, args=(server,), daemon=True).start()
         address = f"tcp://localhost:{server.getsockname()[1]}"
