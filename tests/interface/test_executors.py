@@ -286,6 +286,7 @@ def test_ctrl_c_cancels_what_is_under_way(undisturbed, tmp_path):
         ("sources", "others"),
         ("device_kind", "abacus"),
         ("processor", "Z80"),
+        ("jax_optimization_level", "7"),
     ],
 )
 def test_a_worker_that_would_compute_otherwise_is_refused_by_name(name, value, monkeypatch):
@@ -826,8 +827,16 @@ def test_a_broken_pool_is_a_clear_error(undisturbed, tmp_path, environment, monk
 @pytest.mark.slow
 def test_a_pool_of_loky_gives_the_same_bits(undisturbed, environment):
     loky = pytest.importorskip("loky")
-    with loky.ProcessPoolExecutor(1, env=dict(environment)) as pool:
+    paths = 70_000
+    starts = tuple(np.linspace(-1.0, 1.0, 2 * paths).reshape(2, paths, 1))
+    options = {"dt": 0.1, "t_end": 1.0, "paths": paths, "progress": False}
+    large = da.systems.damped_kubo(), da.heun(), starts
+    with loky.ProcessPoolExecutor(2, env=dict(environment)) as pool:
         assert not differences(simulate(executor=pool), undisturbed)
+        with jax.default_matmul_precision("highest"):
+            assert not differences(simulate(executor=pool, workers=1), undisturbed)
+        run = da.simulate(*large, executor=pool, keep="final", **options)
+    assert not differences(run, da.simulate(*large, keep="final", **options))
 
 
 SCRIPT = """

@@ -47,6 +47,9 @@ REMEMBERED = 4
 WIDE = {"fma", "avx", "avx2", "avx512f"}
 """Instructions of CPUs that are compiled for, and can change the last bits."""
 
+COMPILING = ("jax_optimization_level", "jax_exec_time_optimization_effort")
+"""Options of JAX that compiled code depends on, beside `XLA_FLAGS`."""
+
 _preparing = threading.Lock()
 
 
@@ -221,6 +224,7 @@ def _machine(backend: str) -> dict[str, Any]:
         "device_kind": kind,
         **processor,
         "XLA_FLAGS": [flag for flag in flags if "device_count" not in flag],
+        **{name: str(getattr(jax.config, name, None)) for name in COMPILING},
         "versions": versions() | {"jaxlib": jaxlib.__version__},
         "sources": _sources(Path(__file__).parents[1]),
     }
