@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 import dalembert as da
+from dalembert.ensemble.processes import LostError
 
 
 def fail(message: str) -> typer.Exit:
@@ -63,11 +64,16 @@ def system_of(name: str) -> da.System:
 
 
 def execute(path: Path, run_name: str = "__dalembert__") -> dict[str, Any]:
-    """The names that a Python file defines. As in `python FILE.py` it can import its neighbours."""
+    """The names that a Python file defines. As in `python FILE.py` it can import its neighbours.
+
+    That others of its run are lost is no fault of the file.
+    """
     folder = str(path.resolve().parent)
     sys.path.insert(0, folder)
     try:
         return runpy.run_path(str(path), run_name=run_name)
+    except LostError:
+        raise
     except (Exception, SystemExit) as error:
         if run_name == "__main__" and isinstance(error, SystemExit):
             raise

@@ -15,12 +15,12 @@ from rich.table import Table
 
 import dalembert as da
 from dalembert.arguments import execute, fail, method_of, name_in, numbers_of, system_of
-from dalembert.ensemble.executors import on_executor
 from dalembert.ensemble.pool import cores
 from dalembert.ensemble.processes import LostError
 from dalembert.ensemble.sigterm import ending_on_sigterm
 from dalembert.launch import join, launch
 from dalembert.methods.coefficients import counted
+from dalembert.scheduler import on_dask
 
 app = typer.Typer(
     help="Structure-preserving simulation of noisy, damped mechanical systems.",
@@ -42,9 +42,6 @@ LEGEND = (
     "  converge with them. `dalembert certify METHOD` shows why",
 )
 """What the columns of the table of methods say."""
-
-CONNECT_SECONDS = 15
-"""How long a scheduler of Dask may take to answer."""
 
 
 def _first_line(thing: Any) -> str:
@@ -170,7 +167,7 @@ def run(
     if _is_for_several(processes, dask):
         raise typer.Exit(launch(["run", str(file), "--out", str(out)], processes or 1))
     status = 0
-    with _one_of_several(), _on_dask(dask):
+    with _one_of_several(), on_dask(dask):
         study = execute(file, "__main__").get("study")
         if isinstance(study, studies().Study):
             status = _run_studies([study], out, checkpoints=True)
@@ -220,7 +217,7 @@ def reproduce(
     names = list(studies().STUDIES) if study == "all" else [study]
     from dalembert.studies.reproduce import override
 
-    with _one_of_several(), _on_dask(dask):
+    with _one_of_several(), on_dask(dask):
         try:
             made = [known[name](size, **numbers_of(known[name], param or ())) for name in names]
             chosen = [override(study, method, paths, t_end, dt) for study in made]
@@ -341,24 +338,6 @@ def _is_for_several(processes: int | None, dask: str | None) -> bool:
     if processes is not None and dask is not None:
         raise fail("--processes are on this machine, and --dask has workers: give one of them")
     return processes is not None and processes > 1
-
-
-@contextmanager
-def _on_dask(address: str | None) -> Iterator[None]:
-    """Let the workers of a scheduler run the paths of all simulations, if there is an address."""
-    if address is None:
-        yield
-        return
-    try:
-        from distributed import Client
-    except ImportError as error:
-        raise fail("--dask needs the extra `cluster`: pip install '.[cluster]'") from error
-    try:
-        client = Client(address, name="dalembert", timeout=CONNECT_SECONDS)
-    except (OSError, ValueError) as error:
-        raise fail(f"no scheduler of Dask at {address}: {error}") from error
-    with client, on_executor(client):
-        yield
 
 
 def _status_after(error: BaseException) -> int:

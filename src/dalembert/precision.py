@@ -6,8 +6,8 @@ float32 in the caller's next operation, so concrete results are then handed out 
 """
 
 import warnings
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import jax
@@ -145,16 +145,28 @@ def _to_numpy(leaf: Any) -> Any:
     return np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf
 
 
+def told_here() -> dict[str, Any]:
+    """The contexts of JAX that this thread is in, for other threads and machines."""
+    return {name: getattr(jax.config, f"jax_{name}") for name in CONTEXTS}
+
+
+@contextmanager
+def as_told(told: Mapping[str, Any]) -> Iterator[None]:
+    """Be in contexts of JAX of which another thread has told."""
+    with ExitStack() as contexts:
+        for name, value in told.items():
+            # A context that changes nothing would yet compile all anew.
+            if getattr(jax.config, f"jax_{name}") != value:
+                contexts.enter_context(getattr(jax, name)(value))
+        yield
+
+
 def as_told_here(fun: Callable[..., Any]) -> Callable[..., Any]:
     """`fun` for other threads, with the contexts of JAX that this one is in."""
-    told = {name: getattr(jax.config, f"jax_{name}") for name in CONTEXTS}
+    told = told_here()
 
     def call(*args: Any) -> Any:
-        with ExitStack() as contexts:
-            for name, value in told.items():
-                # A context that changes nothing would yet compile all anew.
-                if getattr(jax.config, f"jax_{name}") != value:
-                    contexts.enter_context(getattr(jax, name)(value))
+        with as_told(told):
             return fun(*args)
 
     return call

@@ -5,7 +5,9 @@ import os
 import pickle
 import queue
 import random
+import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,18 +15,19 @@ import time
 from collections import Counter
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import dalembert as da
 import interrupted_run
-from dalembert import commands
-from dalembert.ensemble import blocks, executors, pool, remote
+from dalembert import commands, scheduler
+from dalembert.ensemble import blocks, executors, pool, progress, remote
 from dalembert.ensemble import settings as grains
 from dalembert.ensemble.processes import LostError
 from dalembert.studies.study import load_result
@@ -171,6 +174,36 @@ def test_a_run_on_an_executor_goes_on_to_a_later_end(tmp_path):
     assert not differences(on_pool, simulate(save_every=130))
 
 
+@pytest.mark.parametrize(("paths", "is_large"), [(10 * 256 + 30, False), (70_000, True)])
+def test_what_is_large_is_sent_to_workers_that_do_not_know_it(paths, is_large, monkeypatch):
+    """A worker that has forgotten it, or was never told, says so and is told."""
+    monkeypatch.setattr(executors, "TASK_SECONDS", 0.0)
+    starts = np.linspace(-1.0, 1.0, 2 * paths).reshape(2, paths, 1)
+    given = da.systems.damped_kubo(), da.heun(), tuple(starts)
+    options = {"dt": 0.1, "t_end": 1.0, "paths": paths, "save_every": 10, "keep": "final"}
+    remote._ready.cache_clear()
+
+    class Forgetful(ThreadPoolExecutor):
+        tasks, sent = 0, []
+
+        def submit(self, fun, /, text, given):
+            self.tasks += 1
+            if given["payload"] is not None:
+                self.sent.append(len(given["payload"]))
+            return super().submit(self.work, self.tasks, fun, text, given)
+
+        def work(self, number, fun, text, given):
+            if number in (3, 7):
+                remote._ready.cache_clear()
+            return fun(text, given)
+
+    with Forgetful(1) as pool:
+        run = da.simulate(*given, executor=pool, **options)
+    assert not differences(run, da.simulate(*given, **options))
+    assert (pool.sent[0] > executors.LARGE_BYTES) == is_large
+    assert pool.tasks > 10 and len(pool.sent) == (3 if is_large else pool.tasks)
+
+
 def test_what_is_lost_again_and_again_ends_the_run_and_the_checkpoint_goes_on(
     undisturbed, tmp_path, monkeypatch
 ):
@@ -191,6 +224,27 @@ def test_what_is_lost_again_and_again_ends_the_run_and_the_checkpoint_goes_on(
     monkeypatch.setattr(pool, "run_block", counted(pool.run_block, calls))
     assert not differences(simulate(checkpoint=file), undisturbed)
     assert 0 < len(calls) < 41
+
+
+def test_tasks_that_are_cancelled_elsewhere_end_the_run(undisturbed, tmp_path, monkeypatch):
+    """Nobody is told of a task that was cancelled before a worker looked at it."""
+    file = tmp_path / "run.ckpt"
+    monkeypatch.setattr(executors, "TASK_SECONDS", 0.0)
+
+    class Shut(ThreadPoolExecutor):
+        asked = 0
+
+        def submit(self, fun, /, *args):
+            self.asked += 1
+            if self.asked <= 5:
+                return super().submit(fun, *args)
+            future = Future()
+            future.cancel()
+            return future
+
+    with Shut(1) as pool, pytest.raises(LostError, match=r"has given up.*goes on from"):
+        simulate(executor=pool, checkpoint=file, workers=1)
+    assert not differences(simulate(checkpoint=file), undisturbed)
 
 
 def counted(fun, calls):
@@ -228,9 +282,11 @@ def test_ctrl_c_cancels_what_is_under_way(undisturbed, tmp_path):
     [
         ("dalembert", "9.9"),
         ("jax", "0.0.1"),
+        ("jaxlib", "0.0.2"),
         ("sources", "others"),
         ("device_kind", "abacus"),
         ("processor", "Z80"),
+        ("jax_optimization_level", "7"),
     ],
 )
 def test_a_worker_that_would_compute_otherwise_is_refused_by_name(name, value, monkeypatch):
@@ -257,6 +313,7 @@ def test_a_worker_that_would_compute_otherwise_is_refused_by_name(name, value, m
 
 def test_a_worker_with_other_functions_is_refused_by_name(monkeypatch):
     """A module that is not the same there: functions travel as names of what is in it."""
+    remote._ready.cache_clear()
 
     class Elsewhere(ThreadPoolExecutor):
         def submit(self, fun, /, text, given):
@@ -267,6 +324,20 @@ def test_a_worker_with_other_functions_is_refused_by_name(monkeypatch):
 
     with Elsewhere(1) as pool, pytest.raises(remote.RefusedWorkerError, match=r"observe\.q"):
         simulate(executor=pool)
+
+
+def test_another_llvmlite_is_refused_where_it_makes_the_code(monkeypatch):
+    remote._ready.cache_clear()
+    main, version = threading.main_thread(), remote.version
+
+    def elsewhere(name):
+        return version(name) if threading.current_thread() is main else "0.0.3"
+
+    monkeypatch.setattr(remote, "version", elsewhere)
+    with ThreadPoolExecutor(1) as pool:
+        assert simulate(executor=pool, engine="XLA", t_end=2.0).provenance["code"] == "XLA"
+        with pytest.raises(remote.RefusedWorkerError, match=r"llvmlite \(.*'0\.0\.3' there\)"):
+            simulate(executor=pool, t_end=2.0)
 
 
 slope = 1.0
@@ -299,6 +370,51 @@ def test_a_worker_with_another_derivative_rule_is_refused_by_name(monkeypatch):
         da.simulate(system, da.heun(), ([1.0], [0.0]), dt=0.1, t_end=0.1, executor=pool)
 
 
+@pytest.mark.parametrize(
+    ("context", "value"),
+    [
+        (jax.default_matmul_precision, "highest"),
+        (jax.default_matmul_precision, "float32"),
+        (jax.numpy_rank_promotion, "allow"),
+        (jax.threefry_partitionable, False),
+        (jax.enable_x64, False),
+    ],
+)
+def test_contexts_of_jax_reach_the_workers(context, value, monkeypatch):
+    """They are those of the caller, and only in its runs that are within."""
+    seen, run_ = [], remote._run
+
+    def watched(ready, given):
+        seen.append(jax.config.jax_default_matmul_precision)
+        return run_(ready, given)
+
+    def energy(q, p):
+        # Matrices are multiplied, and ranks differ where they may.
+        row = q if value == "allow" else q[None]
+        return jnp.sum((weights @ jnp.outer(q, q)) * row) + p @ p
+
+    weights = np.linspace(0.1, 0.7, 4).reshape(2, 2)
+    system = da.System(H=lambda q, p: (p @ p + q @ q) / 2, dim=2)
+    start = lambda key: tuple(jax.random.normal(key, (2, 2)))  # noqa: E731
+
+    def run(**options):
+        given = {"dt": 0.1, "t_end": 1.0, "paths": 300, "observe": {"e": energy}} | options
+        return da.simulate(system, da.midpoint(), start, keep="final", **given)
+
+    monkeypatch.setattr(remote, "_run", watched)
+    with ThreadPoolExecutor(1) as pool:
+        with context(value):
+            here, there = run(), run(executor=pool)
+        assert not differences(here, there)
+        matmul = value if context is jax.default_matmul_precision else None
+        assert set(seen) == {matmul}
+        seen.clear()
+        # The same run outside of the context.
+        value = None
+        assert not differences(run(), run(executor=pool))
+        assert set(seen) == {None}
+
+
 def test_copies_of_one_version_are_told_apart(tmp_path):
     for name, text in (("one", "a = 1"), ("two", "a = 1"), ("three", "a = 2")):
         (tmp_path / name / "inner").mkdir(parents=True)
@@ -306,6 +422,23 @@ def test_copies_of_one_version_are_told_apart(tmp_path):
     one, two, three = (remote._sources(tmp_path / name) for name in ("one", "two", "three"))
     assert one == two != three
     assert remote._machine("cpu")["sources"] not in (one, three)
+
+
+def test_the_line_of_progress_says_how_many_workers_there_are(monkeypatch):
+    """Where nothing but the line is faked."""
+    written = []
+    monkeypatch.setattr(progress, "_is_watched", lambda: True)
+    monkeypatch.setattr(progress, "DELAY", 0.0)
+    monkeypatch.setattr(progress, "_columns", lambda: 200)
+    monkeypatch.setattr(progress.ProgressBar, "_write", lambda bar, text: written.append(text))
+    given = da.systems.damped_kubo(), da.heun(), ([2.0], [0.0])
+    options = {"dt": 0.1, "t_end": 100.0, "paths": 2000, "save_every": 100}
+    with ThreadPoolExecutor(3) as pool:
+        da.simulate(*given, executor=pool, **options)
+    assert any("path-steps" in line and ", 3 workers" in line for line in written)
+    written.clear()
+    da.simulate(*given, **options)
+    assert written and not any("worker" in line for line in written)
 
 
 def test_what_cannot_be_sent_is_named():
@@ -336,15 +469,68 @@ def test_an_exception_on_a_worker_is_raised_here(monkeypatch):
     assert any("On worker" in note and "burst" in note for note in caught.value.__notes__)
 
 
-def test_a_worker_without_the_library_is_refused():
-    class Bare(Executor):
+@pytest.mark.parametrize("missing", ["dalembert.ensemble.remote", "cloudpickle"])
+def test_a_worker_without_the_library_is_refused_by_name(missing, monkeypatch):
+    class Bare(ThreadPoolExecutor):
+        def submit(self, fun, /, *args):
+            monkeypatch.setitem(sys.modules, missing, None)
+            return super().submit(fun, *args)
+
+    here = f"{socket.gethostname()}:{os.getpid()}"
+    text = rf"worker {here} cannot import dalembert {da.__version__}.*ModuleNotFound.*{missing}"
+    with Bare(1) as pool, pytest.raises(remote.RefusedWorkerError, match=text):
+        simulate(executor=pool)
+
+
+def hidden(error, **links):
+    for name, value in links.items():
+        setattr(error, name, value)
+    return error
+
+
+MISSING = ModuleNotFoundError("No module named 'dalembert'", name="dalembert")
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        MISSING,
+        ImportError("jax requires jaxlib to be installed, not dalembert"),
+        hidden(RuntimeError("it broke"), __cause__=ValueError("text"), __context__=MISSING),
+        hidden(RuntimeError("it broke"), __cause__=hidden(OSError(), __context__=MISSING)),
+    ],
+)
+def test_an_executor_may_hide_that_the_library_is_missing(problem):
+    class Hiding(Executor):
         def submit(self, fun, /, *args):
             future = Future()
-            future.set_exception(ModuleNotFoundError("No module", name="dalembert"))
+            future.set_exception(problem)
             return future
 
-    with pytest.raises(remote.RefusedWorkerError, match=f"dalembert {da.__version__}"):
-        simulate(executor=Bare())
+    text = rf"a worker of the executor cannot import dalembert {da.__version__}.*: .*dalembert"
+    with pytest.raises(remote.RefusedWorkerError, match=text):
+        simulate(executor=Hiding())
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (b"garbage", r"b'garbage' .*pickle"),
+        (None, "None"),
+        (pickle.dumps({"worker": "x"}), "something else"),
+        (("a", "b"), r"\('a', 'b'\)"),
+        (b"x" * 10**6, r"b'xxx.*\.\.\.xxx"),
+    ],
+)
+def test_what_is_no_outcome_is_refused(given, told):
+    class Inventing(Executor):
+        def submit(self, fun, /, *args):
+            future = Future()
+            future.set_result(given)
+            return future
+
+    with pytest.raises(LostError, match=rf"the executor gave .*{told}.* must give what its"):
+        simulate(executor=Inventing())
 
 
 def test_cloudpickle_is_asked_for_by_name(monkeypatch):
@@ -356,6 +542,15 @@ def test_cloudpickle_is_asked_for_by_name(monkeypatch):
 def test_what_is_no_executor_is_refused():
     with pytest.raises(TypeError, match=r"like a concurrent\.futures\.Executor.*'tcp://there'"):
         simulate(executor="tcp://there")
+    with pytest.raises(TypeError, match=r"not the class ThreadPoolExecutor: write Thr.*\(…\)"):
+        simulate(executor=ThreadPoolExecutor)
+
+    class Client:
+        def get_executor(self):
+            return Moody()
+
+    with pytest.raises(TypeError, match="not the class Client"):
+        simulate(executor=Client)
 
     class Promising(Moody):
         def submit(self, fun, /, *args):
@@ -392,10 +587,40 @@ def test_the_program_says_what_dask_needs(tmp_path, monkeypatch):
         return result.output
 
     assert "give one of them" in said("--dask", "tcp://there:1", "--processes", "2")
-    monkeypatch.setattr(commands, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(scheduler, "CONNECT_SECONDS", 0.2)
     assert "no scheduler of Dask at tcp://localhost:1" in said("--dask", "tcp://localhost:1")
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert "extra `cluster`" in said("--dask", "tcp://there:1")
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "does another program listen there? (MemoryError"),
+        (b"", "something listens there, and says nothing"),
+    ],
+)
+def test_the_program_says_that_a_port_is_not_one_of_dask(word, reason, tmp_path, monkeypatch):
+    script, met = tmp_path / "script.py", []
+    script.write_text("")
+
+    def greet(server):
+        with suppress(OSError):
+            while True:
+                met.append(server.accept()[0])
+                met[-1].sendall(word)
+
+    monkeypatch.setattr(scheduler, "CONNECT_SECONDS", 1.0)
+    with socket.create_server(("localhost", 0)) as server:
+        threading.Thread(target=greet, args=(server,), daemon=True).start()
+        address = f"tcp://localhost:{server.getsockname()[1]}"
+        result = CliRunner().invoke(commands.app, ["run", str(script), "--dask", address])
+        server.shutdown(socket.SHUT_RDWR)
+    for connection in met:
+        connection.close()
+    assert result.exit_code == 2 and met
+    assert result.output.startswith("error: no scheduler of Dask")
+    assert f"at {address}" in result.output and reason in result.output
 
 
 # From here on with worker processes.
@@ -558,7 +783,7 @@ def test_a_worker_of_dask_without_the_library_is_refused(tmp_path, environment):
     bare.write_text("import sys\nsys.modules['dalembert'] = None\n")
     with cluster(tmp_path, environment, 0) as team, team.client() as client:
         team.join(preload=bare)
-        with pytest.raises(remote.RefusedWorkerError, match="cannot import dalembert"):
+        with pytest.raises(remote.RefusedWorkerError, match=r"worker .*:\d+ cannot import dalem"):
             simulate(executor=client)
 
 
@@ -602,8 +827,16 @@ def test_a_broken_pool_is_a_clear_error(undisturbed, tmp_path, environment, monk
 @pytest.mark.slow
 def test_a_pool_of_loky_gives_the_same_bits(undisturbed, environment):
     loky = pytest.importorskip("loky")
-    with loky.ProcessPoolExecutor(1, env=dict(environment)) as pool:
+    paths = 70_000
+    starts = tuple(np.linspace(-1.0, 1.0, 2 * paths).reshape(2, paths, 1))
+    options = {"dt": 0.1, "t_end": 1.0, "paths": paths, "progress": False}
+    large = da.systems.damped_kubo(), da.heun(), starts
+    with loky.ProcessPoolExecutor(2, env=dict(environment)) as pool:
         assert not differences(simulate(executor=pool), undisturbed)
+        with jax.default_matmul_precision("highest"):
+            assert not differences(simulate(executor=pool, workers=1), undisturbed)
+        run = da.simulate(*large, executor=pool, keep="final", **options)
+    assert not differences(run, da.simulate(*large, keep="final", **options))
 
 
 SCRIPT = """
@@ -637,6 +870,66 @@ def test_the_program_runs_a_script_on_dask(tmp_path, environment):
         assert said("--dask", client.scheduler.address) == said()
         prepared = client.run(lambda: remote._ready.cache_info().misses)
         assert list(prepared.values()) == [1], "the worker has run the script's simulation"
+
+
+LONG_SCRIPT = """
+import sys
+import dalembert as da
+
+run = da.simulate(
+    da.systems.damped_kubo(), da.midpoint(), ([1.0], [0.0]), dt=0.1, t_end=1500.0, paths=100_000,
+    save_every=5000, keep="final", checkpoint=da.Checkpoint(sys.argv[0] + ".ckpt", seconds=0.1),
+)
+run.save(sys.argv[0] + ".npz")
+"""
+
+
+def long_program(folder, environment, *options):
+    """The program with a script that takes long, and its checkpoint."""
+    folder.mkdir(exist_ok=True)
+    script = folder / "script.py"
+    script.write_text(LONG_SCRIPT)
+    command = [sys.executable, "-m", "dalembert", "run", str(script), *options]
+    program = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    return program, folder / "script.py.ckpt"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_the_program_says_that_its_scheduler_has_died(how, tmp_path, environment):
+    with cluster(tmp_path, environment, 1) as team, team.client() as client:
+        there = ("--dask", client.scheduler.address)
+        program, file = long_program(tmp_path / "there", environment, *there)
+        interrupted_run.wait_for(file)
+        team.scheduler.send_signal(how)
+        _, said = program.communicate(timeout=600)
+    assert program.returncode == 1
+    assert re.fullmatch(r"error: the executor has given up: its scheduler has ended.*\n", said), (
+        said
+    )
+    assert f"saved in {file}" in said
+
+
+@pytest.mark.slow
+def test_the_program_on_dask_saves_itself_when_it_is_told_to_end(tmp_path, environment):
+    def end(program):
+        _, said = program.communicate(timeout=600)
+        return program.returncode, said
+
+    with cluster(tmp_path, environment, 1) as team, team.client() as client:
+        there = ("--dask", client.scheduler.address)
+        program, file = long_program(tmp_path / "there", environment, *there)
+        interrupted_run.wait_for(file)
+        program.terminate()
+        status, said = end(program)
+        assert status == -signal.SIGTERM
+        assert re.fullmatch(r"stopped after .*saved in .*goes on from there\.\n", said), said
+        program, _ = long_program(tmp_path / "there", environment, *there)
+        assert end(program) == (0, "")
+    program, _ = long_program(tmp_path / "here", environment)
+    assert end(program) == (0, "")
+    runs = [da.load(tmp_path / where / "script.py.npz") for where in ("there", "here")]
+    assert not differences(*runs) and runs[0].provenance["earlier_seconds"] > 0
 
 
 STUDY = """

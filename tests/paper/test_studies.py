@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -175,6 +176,17 @@ def test_every_case_has_a_checkpoint_of_its_own(tmp_path):
     assert _file_name(part, part.cases[0]).startswith("all-a_t_0.1-")
     study_of(["a+", "a-"]).run(tmp_path)
     assert sum(file.suffix == ".ckpt" for file in tmp_path.iterdir()) == 2
+
+
+def test_all_runs_of_a_study_are_in_the_contexts_of_its_caller():
+    """Single paths too, which run in threads of their own."""
+    cases = (Case("heun", 0.1),)
+    parts = tuple(Part(f"{n}", cases, ([2.0], [0.0]), 1.0, n, 1.0) for n in (1, 2))
+    study = Study("own", "Own", "Text.", da.systems.damped_kubo(), parts)
+    with jax.default_matmul_precision("highest"):
+        runs = study.run().runs.values()
+    told = [run.provenance["jax"]["jax_default_matmul_precision"] for run in runs]
+    assert told == ["highest", "highest"]
 
 
 def test_a_study_deletes_its_own_checkpoints_alone(tmp_path):

@@ -33,7 +33,7 @@ FLOORS = (
     ("ensemble", "theory", "answers", "fitting"),
     ("__init__",),
     ("diffrax", "studies", "speeds", "launch", "coordinator", "terminal"),
-    ("arguments", "commands", "cli", "__main__"),
+    ("arguments", "scheduler", "commands", "cli", "__main__"),
 )
 """From the ground up. Within a floor, rooms that use each other stand in this order."""
 

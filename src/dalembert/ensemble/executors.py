@@ -1,6 +1,8 @@
 """A run on an executor: tasks of about a second, a bounded number of them, results in order."""
 
+import hashlib
 import os
+import reprlib
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -37,12 +39,30 @@ TASK_BYTES = 2**26
 ATTEMPTS = 3
 """How often a task is given to an executor that loses it."""
 
+LARGE_BYTES = 2**20
+"""What is larger is not sent to a worker that may know it."""
+
 COUNT_SECONDS = 2.0
 """How often the workers of a cluster are counted."""
 
-TASK = "__import__('dalembert.ensemble.remote').ensemble.remote.run_blocks_of(payload, blocks)"
+PROGRAM = """
+try:
+    import cloudpickle
+    from dalembert.ensemble.remote import run_blocks_of
+except (MemoryError, OSError):
+    raise
+except Exception as error:
+    import os
+    import socket
+    worker = f"{socket.gethostname()}:{os.getpid()}"
+    answer = "cannot import", worker, f"{type(error).__name__}: {error}"
+else:
+    answer = run_blocks_of(digest, payload, blocks)
+"""
+TASK = f"(exec({PROGRAM!r}), answer)[1]"
 """What a worker does, in words that it also understands if it does not know the library: a function
-of a module that is not there ends a worker of Dask, without a word to the caller."""
+of a module that is not there ends a worker of Dask, without a word to the caller. One without the
+library says its name and why."""
 
 _everywhere: ContextVar[Any] = ContextVar("executor", default=None)
 
@@ -82,13 +102,11 @@ class Team:
         with _submitting():
             return self.client.submit(bytes, data, pure=False)
 
-    def submit(self, payload: Any, blocks: bytes) -> Future[bytes]:
+    def submit(self, **given: Any) -> Future[bytes]:
         # Dask would take the same blocks, submitted again, for the same task.
         options = {} if self.client is None else {"key": f"dalembert-{uuid4()}"}
         with _submitting():
-            future = self.executor.submit(
-                eval, TASK, {"payload": payload, "blocks": blocks}, **options
-            )
+            future = self.executor.submit(eval, TASK, given, **options)
         if not isinstance(future, Future):
             raise TypeError(
                 f"what {type(self.executor).__name__}.submit gives must be like a "
@@ -130,9 +148,14 @@ def find_team(executor: Any) -> Team | None:
         return None
     if jax.process_count() > 1:
         raise ValueError("executor= is for one process: leave out da.connect, or the executor.")
+    if isinstance(executor, type):
+        raise TypeError(
+            f"executor must be an object, not the class {executor.__name__}: write "
+            f"{executor.__name__}(…) with what it needs."
+        )
     if hasattr(executor, "get_executor"):
         executor = executor.get_executor()
-    if isinstance(executor, type) or not callable(getattr(executor, "submit", None)):
+    if not callable(getattr(executor, "submit", None)):
         raise TypeError(
             "executor must be like a concurrent.futures.Executor, e.g. "
             f"distributed.Client(address), not {executor!r}."
@@ -152,10 +175,12 @@ def find_team(executor: Any) -> Team | None:
 
 
 class Task(NamedTuple):
-    """Blocks that are run together, and how often they have been submitted."""
+    """Blocks that are run together, how often they have been submitted, and to whom."""
 
     blocks: tuple[int, ...]
     attempt: int = 1
+    knows: bool = True
+    """Whether the worker may know the run."""
 
 
 @dataclass
@@ -169,6 +194,8 @@ class Remote:
         found: results out of turn.
         size: blocks of a task; none are submitted before it is known.
         known: devices of every worker that has sent something.
+        digest: what the payload is known by.
+        is_sent_once: whether the payload is left out where a worker may know it.
     """
 
     team: Team
@@ -177,6 +204,8 @@ class Remote:
     found: dict[int, BlockResult] = field(default_factory=dict)
     size: int = 0
     known: dict[str, int] = field(default_factory=dict)
+    digest: str = ""
+    is_sent_once: bool = False
 
     @property
     def workers(self) -> int | None:
@@ -202,14 +231,16 @@ class Remote:
             return
         first, merged = numbers.start, numbers.start
         try:
+            self.digest = hashlib.sha256(self.payload).hexdigest()
+            self.is_sent_once = self.team.client is None and len(self.payload) > LARGE_BYTES
             self.payload = self.team.share(self.payload)
             # No blocks: one worker says whether it is fit, and how many it would run at a time.
-            self._submit(work, Task(()))
+            self._submit(work, Task((), knows=False))
             while merged < numbers.stop:
                 if work.stop.is_set():
                     raise BlocksStopped
                 self.team.count()
-                for future in wait(self.flying, 0.1, FIRST_COMPLETED).done:
+                for future in self._done():
                     self._take(work, future)
                 most = IN_FLIGHT * self.team.places
                 while first < numbers.stop and len(self.flying) < most:
@@ -228,15 +259,25 @@ class Remote:
                 future.cancel()
             self.flying.clear()
 
+    def _done(self) -> set[Future[bytes]]:
+        """Tasks of which something has come, within a moment.
+
+        `wait` leaves out those that are cancelled and that no worker will ever look at.
+        """
+        done = wait(self.flying, 0.1, FIRST_COMPLETED).done
+        return done | {future for future in self.flying if future.cancelled()}
+
     def _submit(self, work: Work, task: Task) -> None:
         blocks = encoded({number: work.pending.get(number) for number in task.blocks})
-        self.flying[self.team.submit(self.payload, blocks)] = task
+        payload = None if self.is_sent_once and task.knows else self.payload
+        future = self.team.submit(digest=self.digest, payload=payload, blocks=blocks)
+        self.flying[future] = task
 
     def _take(self, work: Work, future: Future[bytes]) -> None:
         """Take what has come of a task; what is left of it is submitted again."""
         task = self.flying.pop(future)
         if future.cancelled():
-            raise LostError("the executor has given up: its scheduler has ended or was closed.")
+            raise LostError("the executor has given up: its scheduler has ended, or it was closed.")
         problem = future.exception()
         if problem is not None:
             _check_library(problem)
@@ -248,9 +289,12 @@ class Remote:
             self._submit(work, task._replace(attempt=task.attempt + 1))
             return
         data = future.result()
-        outcome: Outcome = decoded(data)
+        outcome = _outcome(data)
         if outcome.error is not None:
             raise _error_of(outcome)
+        if not outcome.knows:
+            self._submit(work, task._replace(knows=False))
+            return
         self.known[outcome.worker.rpartition(":")[0]] = outcome.devices
         done = self._note(work, outcome)
         self.found |= outcome.results
@@ -285,18 +329,43 @@ class Remote:
         return done / schedule.units
 
 
+def _outcome(data: Any) -> Outcome:
+    """What a task has sent; an error if that is something else."""
+    match data:
+        case ("cannot import", worker, reason):
+            raise RefusedWorkerError(f"worker {worker} cannot import {_library()}: {reason}.")
+    try:
+        outcome = decoded(data)
+        if not isinstance(outcome, Outcome):
+            raise TypeError("it is something else")
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise LostError(
+            f"the executor gave {reprlib.repr(data)} for what a task has done ({error}). It must "
+            f"give what its functions return, and its workers need {_library()}."
+        ) from error
+    return outcome
+
+
 def _check_library(problem: BaseException) -> None:
     """Say what is wrong if a worker does not know the library."""
-    error: BaseException | None = problem
-    while error is not None:
+    left: list[BaseException | None] = [problem]
+    while left:
+        error = left.pop()
         if isinstance(error, ImportError):
-            from dalembert import __version__
-
             raise RefusedWorkerError(
-                f"a worker of the executor cannot import {error.name}: it needs dalembert "
-                f"{__version__} with its extra `cluster`."
+                f"a worker of the executor cannot import {_library()}: {error}."
             ) from problem
-        error = error.__cause__ or error.__context__
+        if error is not None:
+            is_hidden = error.__suppress_context__ and error.__cause__ is None  # from None
+            left += [None if is_hidden else error.__context__, error.__cause__]
+
+
+def _library() -> str:
+    from dalembert import __version__
+
+    return f"dalembert {__version__} with its extra `cluster`"
 
 
 def _error_of(outcome: Outcome) -> Exception:

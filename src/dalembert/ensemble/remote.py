@@ -17,19 +17,23 @@ import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jaxlib
 
 from dalembert.caches import bounded
 from dalembert.ensemble.blocks import BlockResult, Pending
 from dalembert.ensemble.checkpoint import differences
+from dalembert.ensemble.engines import VectorCode
 from dalembert.ensemble.identity import versions
 from dalembert.ensemble.pool import BlocksStopped, run_blocks
 from dalembert.ensemble.processes import LostError
 from dalembert.ensemble.ready import Ready, make_ready
 from dalembert.ensemble.settings import Settings
+from dalembert.precision import as_told, told_here
 from dalembert.statistics.observing import in_words
 
 __all__ = ["Outcome", "RefusedWorkerError", "decoded", "encoded", "make_payload", "run_blocks_of"]
@@ -42,6 +46,9 @@ REMEMBERED = 4
 
 WIDE = {"fma", "avx", "avx2", "avx512f"}
 """Instructions of CPUs that are compiled for, and can change the last bits."""
+
+COMPILING = ("jax_optimization_level", "jax_exec_time_optimization_effort")
+"""Options of JAX that compiled code depends on, beside `XLA_FLAGS`."""
 
 _preparing = threading.Lock()
 
@@ -72,6 +79,7 @@ class Outcome:
         results: blocks that are finished.
         unfinished: the others, as far as they are, or None if they were not begun.
         error: an exception by pickle, and in words, if there was one.
+        knows: whether it knew the run, or has to be told again.
     """
 
     worker: str
@@ -81,6 +89,19 @@ class Outcome:
     results: Mapping[int, BlockResult] = field(default_factory=dict)
     unfinished: Mapping[int, Pending | None] = field(default_factory=dict)
     error: tuple[bytes, str] | None = None
+    knows: bool = True
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What a worker is told of a run, and what it is known by there, also without being told."""
+
+    digest: str
+    data: bytes | None = field(compare=False)
+
+
+class UnknownRunError(Exception):
+    """A worker was not told, or has forgotten, what it is to run."""
 
 
 def encoded(thing: Any) -> bytes:
@@ -107,7 +128,7 @@ def make_payload(ready: Ready, workers: int | None, engine: Any, shard: bool) ->
     settings = ready.work.settings
     try:
         options = Options(ready.exactly, workers, engine, shard, ready.work.ends)
-        body = encoded((settings, options))
+        body = encoded((settings, options, told_here()))
     except ImportError:
         raise
     except Exception as error:
@@ -120,7 +141,7 @@ def make_payload(ready: Ready, workers: int | None, engine: Any, shard: bool) ->
                     "needs inside of it, or give it numbers and arrays only."
                 ) from error
         raise
-    return pickle.dumps((_machine(settings.backend), ready.identity, body))
+    return pickle.dumps((_machine(settings.backend), _computing(ready), body))
 
 
 def _parts(settings: Settings, engine: Any) -> Iterator[tuple[str, Any]]:
@@ -131,15 +152,18 @@ def _parts(settings: Settings, engine: Any) -> Iterator[tuple[str, Any]]:
     yield from (("the noise", settings.noise), ("the engine", engine))
 
 
-def run_blocks_of(payload: bytes, blocks: bytes) -> bytes:
+def run_blocks_of(digest: str, payload: bytes | None, blocks: bytes) -> bytes:
     """Run blocks, by number, from where they are, as far as they come in `SLICE_SECONDS`.
 
-    Without blocks it only makes the run ready.
+    Without blocks it only makes the run ready. Without a payload the worker has to know the run.
     """
     try:
         with _preparing:
-            ready = _ready(payload)
-        outcome = _run(ready, decoded(blocks))
+            ready, told = _ready(Payload(digest, payload))
+        with as_told(told):
+            outcome = _run(ready, decoded(blocks))
+    except UnknownRunError:
+        outcome = Outcome(_name(), knows=False)
     except Exception as error:
         text = "".join(traceback.format_exception(error))
         outcome = Outcome(_name(), error=(_sendable(error), text))
@@ -156,23 +180,26 @@ def _sendable(error: Exception) -> bytes:
 
 
 @bounded(REMEMBERED)
-def _ready(payload: bytes) -> Ready:
-    """The run of a payload on this worker, if it is fit for it."""
-    machine, identity, body = pickle.loads(payload)
+def _ready(payload: Payload) -> tuple[Ready, dict[str, Any]]:
+    """The run of a payload on this worker, if it is fit for it, and the contexts it belongs to."""
+    if payload.data is None:
+        raise UnknownRunError
+    machine, identity, body = pickle.loads(payload.data)
     _compare(machine, _machine(machine["backend"]))
     try:
-        settings, options = decoded(body)
+        settings, options, told = decoded(body)
     except ImportError as error:
         raise RefusedWorkerError(
             f"worker {_name()} cannot import {error.name}: put it there, or send it along with "
             "cloudpickle.register_pickle_by_value."
         ) from error
-    ready = make_ready(settings, *options)
-    _compare(identity, ready.identity)
+    with as_told(told):
+        ready = make_ready(settings, *options)
+    _compare(identity, _computing(ready))
     if options.workers is None:
         # Every thread of a worker runs a task.
         ready = replace(ready, workers=max(ready.workers // _tasks_at_once(), 1))
-    return ready
+    return ready, told
 
 
 def _compare(wanted: Mapping[str, Any], here: Mapping[str, Any]) -> None:
@@ -197,9 +224,17 @@ def _machine(backend: str) -> dict[str, Any]:
         "device_kind": kind,
         **processor,
         "XLA_FLAGS": [flag for flag in flags if "device_count" not in flag],
-        "versions": versions(),
+        **{name: str(getattr(jax.config, name, None)) for name in COMPILING},
+        "versions": versions() | {"jaxlib": jaxlib.__version__},
         "sources": _sources(Path(__file__).parents[1]),
     }
+
+
+def _computing(ready: Ready) -> dict[str, Any]:
+    """What decides the numbers of a run, with the version of what makes its code beside XLA."""
+    if ready.identity["code"] != VectorCode.name:
+        return ready.identity
+    return ready.identity | {"llvmlite": version("llvmlite")}
 
 
 @cache

@@ -25,6 +25,7 @@ from dalembert.ensemble.sigterm import Terminated, ending_on_sigterm
 from dalembert.ensemble.simulate import prepare
 from dalembert.methods import Method, method_of
 from dalembert.noise import Noise
+from dalembert.precision import as_told_here
 from dalembert.statistics import Histogram
 from dalembert.studies.claims import Claim
 from dalembert.studies.figures import Figure
@@ -170,8 +171,9 @@ class Study:
             warnings.filterwarnings("ignore", message=".* paths failed")
             single = [which for which, aside in zip(cases, beside, strict=True) if aside]
             # Threads do not inherit what this one was told, such as whose workers to use.
+            told = as_told_here(run)
             running = {
-                pool.submit(copy_context().run, run, *which, False): which for which in single
+                pool.submit(copy_context().run, told, *which, False): which for which in single
             }
             try:
                 for which, aside in zip(cases, beside, strict=True):
