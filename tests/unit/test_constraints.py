@@ -148,6 +148,73 @@ def test_redundant_constraints_are_refused():
         da.step(twice, da.rattle(), *START, 0.1, [])
 
 
+def test_projection_inside_of_transformations():
+    """What is found there is what is found outside, and derivatives are those of the solution."""
+    state = np.array([0.5, 0.1, 0.9]), np.array([1.0, 2.0, 3.0])
+    with jax.enable_x64(True):
+        q, p = jnp.asarray(state[0]), jnp.asarray(state[1])
+        usual = da.project(SPHERE, *state)
+        compiled = jax.jit(lambda q, p: da.project(SPHERE, q, p))
+        np.testing.assert_allclose(compiled(q, p), usual, rtol=0, atol=1e-15)
+        many = jax.jit(jax.vmap(lambda q, p: da.project(SPHERE, q, p)))
+        np.testing.assert_allclose(
+            many(jnp.stack([q, -q]), jnp.stack([p, p])),
+            da.project(SPHERE, np.stack([q, -q]), np.stack([p, p])), rtol=0, atol=1e-15,
+        )  # fmt: skip
+        slopes = jax.jit(jax.jacrev(lambda q: jnp.concatenate(da.project(SPHERE, q, p))))(q)
+        step = 1e-6
+        for k, along in enumerate(step * np.eye(3)):
+            ends = [np.concatenate(da.project(SPHERE, state[0] + x, p)) for x in (along, -along)]
+            np.testing.assert_allclose(slopes[:, k], (ends[0] - ends[1]) / (2 * step), atol=1e-8)
+        assert np.all(np.isnan(compiled(0 * q, p)))
+
+
+def test_samplers_may_project():
+    def sampler(key):
+        return da.project(SPHERE, jax.random.normal(key, (3,)), jnp.ones(3))
+
+    run = da.simulate(
+        SPHERE, da.rattle(), sampler, dt=0.1, t_end=0.1, paths=3, keep="final", progress=False
+    )
+    assert run.failed == 0
+    assert np.linalg.norm(run.q, axis=1) == pytest.approx(np.ones(3), abs=1e-14)
+
+
+def test_traced_starts_off_the_constraints_give_nothing():
+    off = START[0] + 1e-6
+
+    def stepped(q):
+        return da.step(SPHERE, da.rattle(), q, START[1], 0.1, DW)
+
+    def failed(q):
+        run = da.simulate(
+            SPHERE, da.rattle(), (q, START[1]), dt=0.1, t_end=0.2, paths=2, progress=False
+        )
+        return run.failed
+
+    with jax.enable_x64(True):
+        found = jax.jit(jax.vmap(stepped))(jnp.stack([START[0], off]))
+        np.testing.assert_array_equal(found[2].converged, [True, False])
+        assert np.all(np.isnan(found[0][1])) and np.all(np.isnan(found[1][1]))
+        usual = da.step(SPHERE, da.rattle(), *START, 0.1, DW)
+        np.testing.assert_allclose(found[0][0], usual[0], rtol=0, atol=1e-15)
+        assert [int(jax.jit(failed)(jnp.asarray(q))) for q in (START[0], off)] == [0, 2]
+
+
+def test_discrete_hamiltonians_are_of_positions_on_the_constraints():
+    given = START[1], 0.1, DW
+
+    def of(q):
+        return da.discrete_hamiltonian(SPHERE, da.rattle(), q, *given).H_d
+
+    with pytest.raises(ValueError, match="positions are not on the constraints.*da.project"):
+        of(START[0] + 1e-6)
+    with jax.enable_x64(True):
+        found = jax.jit(jax.vmap(of))(jnp.stack([START[0], START[0] + 1e-6]))
+    assert float(found[0]) == pytest.approx(float(of(START[0])), abs=1e-14)
+    assert np.isnan(found[1])
+
+
 @pytest.mark.parametrize("q", [[0.0, 0.0, 0.0], [1e-200, 0.0, 0.0]])
 def test_what_cannot_be_projected_is_refused(q):
     with pytest.raises(ValueError, match="could not be moved to the constraints"):

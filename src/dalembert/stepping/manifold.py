@@ -18,7 +18,7 @@ from dalembert.stepping.residuals import Report
 from dalembert.system import System, Term
 from dalembert.traces import live
 
-__all__ = ["Manifold", "Slopes", "is_straight", "left"]
+__all__ = ["Manifold", "Slopes", "is_straight", "left", "limit_of_starts"]
 
 VELOCITY: Term = ("H_p", 0)
 
@@ -61,6 +61,11 @@ class Manifold:
         slopes = blocks.for_each(lambda u: pull(u)[0], blocks.colours(q.dtype))
         return Slopes(slopes, blocks.largest(slopes))
 
+    def is_met(self, q: Any, params: Any) -> Any:
+        """Whether positions are on g = 0 as well as those of a start have to be."""
+        floor = self.slopes(q, params).floor(jnp.max(jnp.abs(q)))
+        return left(self.system.constraint(q, params), floor) <= limit_of_starts(q.dtype)
+
     def velocity(self, q: Any, p: Any, params: Any) -> Any:
         """H_p, which is the same at all times."""
         fun = self.system.term(VELOCITY)
@@ -94,16 +99,17 @@ class Manifold:
         missed = report.residual if way.is_straight else left(miss(end(change)), floor)
         return p + change, Report(report.iterations, missed)
 
-    def project_position(self, q: Any, params: Any) -> tuple[Any, Report]:
+    def project_position(
+        self, q: Any, params: Any, solver: Solver = Solver.SAFE
+    ) -> tuple[Any, Report]:
         """The point q − W Dgᵀλ with g = 0, where W is H_pp: the nearest but for curvature.
 
         From far away to what rounding leaves there, and from that point to what it leaves here.
         """
-        near, _ = self._project_position(q, params)
-        return self._project_position(near, params)
+        near, _ = self._project_position(q, params, solver)
+        return self._project_position(near, params, solver)
 
-    def _project_position(self, q: Any, params: Any) -> tuple[Any, Report]:
-
+    def _project_position(self, q: Any, params: Any, solver: Solver) -> tuple[Any, Report]:
         def end(change: Any) -> Any:
             rest = jnp.zeros_like(q)
             return q + jax.jvp(lambda p: self.velocity(q, p, params), (rest,), (change,))[1]
@@ -114,7 +120,7 @@ class Manifold:
         slopes = self.slopes(q, params)
         floor = slopes.floor(jnp.max(jnp.abs(q)))
         way = Way(end, slopes.rows, self.is_straight)
-        u, report = self.solve(way, end, miss, floor + jnp.abs(miss(q)), Solver.SAFE)
+        u, report = self.solve(way, end, miss, floor + jnp.abs(miss(q)), solver)
         point = end(-self.blocks.spread(slopes.rows, u))
         return point, Report(report.iterations, left(miss(point), floor))
 
@@ -129,6 +135,11 @@ class Manifold:
 
         wanted = residual if solver is Solver.BOTH else None
         return solve_multipliers(way, miss, floor, blocks, blind, safely, wanted)
+
+
+def limit_of_starts(dtype: Any) -> float:
+    """What a start may miss constraints by: where it is says what rounds, and not a step."""
+    return max(float(np.finfo(dtype).eps) ** (2 / 3), 4 * residuals.tolerance(dtype))
 
 
 def left(miss: Any, floor: Any) -> Any:
