@@ -13,7 +13,7 @@ from dalembert.driven import Timed
 from dalembert.stepping import residuals
 from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.locality import is_entrywise
-from dalembert.stepping.multipliers import Blocks, Way, solve_multipliers
+from dalembert.stepping.multipliers import Blocks, Multipliers, Way, solve_multipliers
 from dalembert.stepping.residuals import Report
 from dalembert.system import System, Term
 from dalembert.traces import live
@@ -82,8 +82,8 @@ class Manifold:
 
     def project_momentum(
         self, q: Any, p: Any, params: Any, solver: Solver, slopes: Slopes
-    ) -> tuple[Any, Report]:
-        """p − Dg(q)ᵀμ with velocities that are tangent to g = 0."""
+    ) -> tuple[Any, Report, Any]:
+        """p − Dg(q)ᵀμ with velocities that are tangent to g = 0, and pivots of Dg W Dgᵀ, split."""
 
         def end(change: Any) -> Any:
             return self.velocity(q, p + change, params)
@@ -93,11 +93,12 @@ class Manifold:
 
         floor = slopes.floor(jnp.max(jnp.abs(self.velocity(q, p, params))))
         way = Way(end, slopes.rows, self.is_straight)
-        u, report = self.solve(way, end, miss, floor, solver, blind=0 if way.is_straight else 1)
+        blind = 0 if way.is_straight else 1
+        u, report, pivots = self.solve(way, end, miss, floor, solver, blind)
         change = -self.blocks.spread(slopes.rows, u)
         # Where velocities are linear, they are what has been looked at.
         missed = report.residual if way.is_straight else left(miss(end(change)), floor)
-        return p + change, Report(report.iterations, missed)
+        return p + change, Report(report.iterations, missed), pivots
 
     def project_position(
         self, q: Any, params: Any, solver: Solver = Solver.SAFE
@@ -120,13 +121,13 @@ class Manifold:
         slopes = self.slopes(q, params)
         floor = slopes.floor(jnp.max(jnp.abs(q)))
         way = Way(end, slopes.rows, self.is_straight)
-        u, report = self.solve(way, end, miss, floor + jnp.abs(miss(q)), solver)
+        u, report, _ = self.solve(way, end, miss, floor + jnp.abs(miss(q)), solver)
         point = end(-self.blocks.spread(slopes.rows, u))
         return point, Report(report.iterations, left(miss(point), floor))
 
     def solve(
         self, way: Way, closely: Any, miss: Any, floor: Any, solver: Solver, blind: int = 0
-    ) -> tuple[Any, Report]:
+    ) -> Multipliers:
         """Multipliers that lead where nothing is missed; `closely` is `way.end` for derivatives."""
         blocks, safely = self.blocks, solver in (Solver.SAFE, Solver.BOTH)
 
