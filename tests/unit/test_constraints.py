@@ -148,6 +148,73 @@ def test_redundant_constraints_are_refused():
         da.step(twice, da.rattle(), *START, 0.1, [])
 
 
+def test_projection_inside_of_transformations():
+    """What is found there is what is found outside, and derivatives are those of the solution."""
+    state = np.array([0.5, 0.1, 0.9]), np.array([1.0, 2.0, 3.0])
+    with jax.enable_x64(True):
+        q, p = jnp.asarray(state[0]), jnp.asarray(state[1])
+        usual = da.project(SPHERE, *state)
+        compiled = jax.jit(lambda q, p: da.project(SPHERE, q, p))
+        np.testing.assert_allclose(compiled(q, p), usual, rtol=0, atol=1e-15)
+        many = jax.jit(jax.vmap(lambda q, p: da.project(SPHERE, q, p)))
+        np.testing.assert_allclose(
+            many(jnp.stack([q, -q]), jnp.stack([p, p])),
+            da.project(SPHERE, np.stack([q, -q]), np.stack([p, p])), rtol=0, atol=1e-15,
+        )  # fmt: skip
+        slopes = jax.jit(jax.jacrev(lambda q: jnp.concatenate(da.project(SPHERE, q, p))))(q)
+        step = 1e-6
+        for k, along in enumerate(step * np.eye(3)):
+            ends = [np.concatenate(da.project(SPHERE, state[0] + x, p)) for x in (along, -along)]
+            np.testing.assert_allclose(slopes[:, k], (ends[0] - ends[1]) / (2 * step), atol=1e-8)
+        assert np.all(np.isnan(compiled(0 * q, p)))
+
+
+def test_samplers_may_project():
+    def sampler(key):
+        return da.project(SPHERE, jax.random.normal(key, (3,)), jnp.ones(3))
+
+    run = da.simulate(
+        SPHERE, da.rattle(), sampler, dt=0.1, t_end=0.1, paths=3, keep="final", progress=False
+    )
+    assert run.failed == 0
+    assert np.linalg.norm(run.q, axis=1) == pytest.approx(np.ones(3), abs=1e-14)
+
+
+def test_traced_starts_off_the_constraints_give_nothing():
+    off = START[0] + 1e-6
+
+    def stepped(q):
+        return da.step(SPHERE, da.rattle(), q, START[1], 0.1, DW)
+
+    def failed(q):
+        run = da.simulate(
+            SPHERE, da.rattle(), (q, START[1]), dt=0.1, t_end=0.2, paths=2, progress=False
+        )
+        return run.failed
+
+    with jax.enable_x64(True):
+        found = jax.jit(jax.vmap(stepped))(jnp.stack([START[0], off]))
+        np.testing.assert_array_equal(found[2].converged, [True, False])
+        assert np.all(np.isnan(found[0][1])) and np.all(np.isnan(found[1][1]))
+        usual = da.step(SPHERE, da.rattle(), *START, 0.1, DW)
+        np.testing.assert_allclose(found[0][0], usual[0], rtol=0, atol=1e-15)
+        assert [int(jax.jit(failed)(jnp.asarray(q))) for q in (START[0], off)] == [0, 2]
+
+
+def test_discrete_hamiltonians_are_of_positions_on_the_constraints():
+    given = START[1], 0.1, DW
+
+    def of(q):
+        return da.discrete_hamiltonian(SPHERE, da.rattle(), q, *given).H_d
+
+    with pytest.raises(ValueError, match=r"positions are not on the constraints.*da\.project"):
+        of(START[0] + 1e-6)
+    with jax.enable_x64(True):
+        found = jax.jit(jax.vmap(of))(jnp.stack([START[0], START[0] + 1e-6]))
+    assert float(found[0]) == pytest.approx(float(of(START[0])), abs=1e-14)
+    assert np.isnan(found[1])
+
+
 @pytest.mark.parametrize("q", [[0.0, 0.0, 0.0], [1e-200, 0.0, 0.0]])
 def test_what_cannot_be_projected_is_refused(q):
     with pytest.raises(ValueError, match="could not be moved to the constraints"):
@@ -398,6 +465,63 @@ def test_a_path_that_runs_into_a_singular_point_is_reported():
     assert slow.failed == 0
 
 
+def linkage(copies=1):
+    """Parallelograms of two cranks of length 1 and a rod of length 2; flat ones are singular."""
+
+    def g(q):
+        first, second = jnp.moveaxis(q.reshape(-1, 2, 2), 1, 0)
+        lengths = first, second - np.array([[2.0, 0.0]]), second - first
+        sizes = zip(lengths, (1.0, 1.0, 2.0), strict=True)
+        return jnp.stack([da.constraints.missed_length(*x) for x in sizes], axis=1).reshape(-1)
+
+    return da.System(lambda q, p: p @ p / 2, dim=4 * copies, constraints=g)
+
+
+def turning(angle, speed):
+    """A parallelogram at an angle: it is flat at 0 and π."""
+    along = np.array([np.cos(angle), np.sin(angle)])
+    across = speed * np.array([-along[1], along[0]])
+    return np.concatenate([along, along + np.array([2.0, 0.0])]), np.tile(across, 2)
+
+
+@pytest.mark.parametrize(
+    "method", [da.rattle(), pytest.param(da.projected_midpoint(), marks=SLOW)], ids=lambda m: m.name
+)
+def test_steps_over_a_singular_point_are_reported(method):
+    """From an angle of 0.95 to zero, where two kinds of motion meet, in ten steps."""
+    (q, down), (_, up) = turning(0.95, -1.0), turning(0.95, 1.0)
+    starts = np.stack([q, q]), np.stack([down, up])
+    options = dict(dt=0.1, paths=2, keep="final", progress=False)
+    with pytest.warns(RuntimeWarning, match="1 of 2 paths failed"):
+        run = da.simulate(linkage(), method, starts, t_end=1.4, **options)
+    assert run.failures.first_time in (pytest.approx(0.9), pytest.approx(1.0))
+    # Nor has it come there before; the other turns away from there: controls.
+    before = da.simulate(linkage(), method, starts, t_end=0.8, **options)
+    assert before.failed == 0
+    np.testing.assert_allclose(run.q[1], turning(0.95 + 1.4, 1.0)[0], atol=5e-3)
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_one_block_that_goes_over_a_singular_point_is_enough(copies):
+    """On scalars and on arrays."""
+    states = [turning(1.0, 0.1 * (k % 5)) for k in range(copies - 1)]
+    ends = []
+    for angle in (0.3, 0.03):
+        q, p = map(np.concatenate, zip(*states, turning(angle, -1.0), strict=True))
+        *_, info = da.step(linkage(copies), da.rattle(), q, p, 0.1, [])
+        ends.append(bool(info.converged))
+    assert ends == [True, False]
+
+
+def test_normals_may_turn_by_nearly_a_right_angle():
+    """A step on the sphere is refused where it has no solution, and not before."""
+    q, along = np.array([0.0, 0.0, 1.0]), np.array([1.0, 0.0, 0.0])
+    sphere = free(on_circle)
+    for speed, is_fine in ((0.99, True), (1.01, False)):
+        *_, info = da.step(sphere, da.rattle(), q, speed * along, 1.0, [])
+        assert bool(info.converged) == is_fine
+
+
 @pytest.mark.parametrize(
     "method", [da.rattle(), pytest.param(da.g_baoab(), marks=SLOW)], ids=lambda m: m.name
 )
@@ -457,9 +581,9 @@ def test_blocks_of_different_sizes_are_solved_like_one(size):
 def test_what_has_no_solution_is_reported(safely):
     blocks = Blocks(np.zeros((1, 1), int), np.zeros(1, int))
     way, rest = Way(lambda change: -change, (jnp.ones(1),), True), (1.0, blocks, 2, safely)
-    _, report = solve_multipliers(way, lambda u: u * u + 1, *rest)
+    report = solve_multipliers(way, lambda u: u * u + 1, *rest).report
     assert not report.residual <= tolerance(np.float64)
-    found, report = solve_multipliers(way, lambda u: u + u**3 - 30, *rest)
+    found, report, _ = solve_multipliers(way, lambda u: u + u**3 - 30, *rest)
     assert float(found[0, 0]) == pytest.approx(3.0, abs=1e-12)
     assert report.residual <= tolerance(np.float64)
 

@@ -126,3 +126,20 @@ def test_a_step_that_is_too_large_is_reported(monkeypatch):
     stepper, *_, info = fast_step(system, da.rattle(), *da.project(system, q, p), 0 * q)
     assert stepper.equal is not None
     assert not info.converged
+
+
+def test_a_block_that_goes_over_a_singular_point_is_reported(monkeypatch):
+    """Points on cones, of which the last goes through the apex if it is fast enough."""
+    monkeypatch.setattr(equal_blocks, "FEWEST", 2)
+
+    def g(q):
+        return q[:, 0] ** 2 + q[:, 1] ** 2 - q[:, 2] ** 2
+
+    system = da.System(lambda q, p: jnp.sum(p**2) / 2, dim=(3, 3), constraints=g)
+    q, ends = np.tile([0.6, 0.8, 1.0], (3, 1)), []
+    for speed in (0.0, -19.0, -21.0):
+        p = q * np.array([[1.0], [2.0], [speed]])
+        stepper, *_, info = fast_step(system, da.rattle(), q, p, np.zeros(0))
+        assert stepper.equal is not None
+        ends.append(bool(info.converged))
+    assert ends == [True, True, False]

@@ -25,6 +25,7 @@ from dalembert.noise import initial_key, seed_words
 from dalembert.precision import cast
 from dalembert.statistics.observing import Observing, at_door
 from dalembert.stepping.block_solver import Solver
+from dalembert.stepping.project import only_on_constraints
 from dalembert.stepping.stepper import make_stepper
 
 
@@ -132,7 +133,8 @@ def simulate_traced(settings: Settings, dtype: np.dtype) -> TracedRun:
         now, row = observe(now, first)
         return until(now, first, every), row
 
-    q, p = system.begin(*_initial_states(settings, dtype))
+    initial = only_on_constraints(system, *_initial_states(settings, dtype), params)
+    q, p = system.begin(*initial)
     now = _Paths(
         jax.vmap(stepper.enter)(q),
         jax.vmap(stepper.enter)(p),

@@ -18,7 +18,7 @@ from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.clocks import row_time
 from dalembert.stepping.equal_blocks import EqualBlocks, find_equal_blocks
 from dalembert.stepping.manifold import Manifold, Slopes, is_straight, left
-from dalembert.stepping.multipliers import Blocks, Way, find_blocks
+from dalembert.stepping.multipliers import Blocks, Way, find_blocks, is_lost
 from dalembert.stepping.residuals import Report
 from dalembert.stepping.stepper import StepInfo, Stepper, at_next, at_the_end, one_stepper
 from dalembert.system import System, Term
@@ -177,13 +177,15 @@ class ConstrainedStepper(Stepper):
             return self._by_equal_blocks(equal, part, moved, q, p, slopes, params)
         manifold = self.manifold
         if part.moves:
-            change, floor, count = self._kick(part, moved, q, p, dt, slopes, params, solver)
+            change, floor, count, pivots = self._kick(part, moved, q, p, dt, slopes, params, solver)
             q, p, report, terms = moved(p + change)
             missed = left(self.system.constraint(q, params), floor)
             report, slopes = _both(Report(count, missed), report), manifold.slopes(q, params)
+            p, more, others = manifold.project_momentum(q, p, params, solver, slopes)
+            more = _unless_lost(more, pivots, others)
         else:
             q, p, report, terms = moved(p)
-        p, more = manifold.project_momentum(q, p, params, solver, slopes)
+            p, more, _ = manifold.project_momentum(q, p, params, solver, slopes)
         return q, p, slopes, _both(report, more), terms
 
     def _kick(
@@ -196,8 +198,8 @@ class ConstrainedStepper(Stepper):
         slopes: Slopes,
         params: Any,
         solver: Solver,
-    ) -> tuple[Any, Any, Any]:
-        """The change of momenta, what rounding does to constraints, and Newton steps."""
+    ) -> tuple[Any, Any, Any, Any]:
+        """The change of momenta, what rounding does to constraints, Newton steps, and pivots."""
         manifold = self.manifold
 
         def end(solver: Solver, change: Any) -> Any:
@@ -211,8 +213,8 @@ class ConstrainedStepper(Stepper):
         # Stage equations are solved fast on the way, and as well as asked for at the end.
         way = Way(partial(end, Solver.FAST), slopes.rows, part.is_straight)
         closely = partial(end, solver)
-        u, report = manifold.solve(way, closely, miss, floor, solver, BLIND_STEPS)
-        return -manifold.blocks.spread(slopes.rows, u), floor, report.iterations
+        u, report, pivots = manifold.solve(way, closely, miss, floor, solver, BLIND_STEPS)
+        return -manifold.blocks.spread(slopes.rows, u), floor, report.iterations, pivots
 
     def _by_equal_blocks(
         self,
@@ -228,16 +230,19 @@ class ConstrainedStepper(Stepper):
         given = equal.cut.numbers(params)
         if part.moves:
             start, pace = jax.jvp(lambda p: moved(p)[0], (p,), (jnp.ones_like(p),))
-            change, size, found = equal.positions(rows, start, pace, given)
+            change, size, found, pivots = equal.positions(rows, start, pace, given)
             q, p, report, terms = moved(p + change)
             old, rows = rows, equal.rows(q)
             missed = equal.left(old, rows, size, given)
             report = _both(Report(found.iterations, missed), report)
         else:
             q, p, report, terms = moved(p)
+            pivots = None
         velocity = partial(self.manifold.velocity, q, params=params)
         v, pace = jax.jvp(velocity, (p,), (jnp.ones_like(p),))
-        change, more = equal.velocities(rows, v, pace, given)
+        change, more, others = equal.velocities(rows, v, pace, given)
+        if pivots is not None:
+            more = _unless_lost(more, pivots, others)
         return q, p + change, rows, _both(report, more), terms
 
     @property
@@ -258,6 +263,11 @@ def _places(stepper: Stepper, q_row: int) -> set[Term]:
 def _both(one: Report, other: Report) -> Report:
     residual = residuals.worse(one.residual, other.residual)
     return Report(jnp.maximum(one.iterations, other.iterations), residual)
+
+
+def _unless_lost(report: Report, start: Any, end: Any) -> Report:
+    lost = jnp.where(jnp.any(is_lost(start, end)), jnp.inf, report.residual)
+    return report._replace(residual=lost.astype(report.residual.dtype))
 
 
 def _repeated(step: Any, repeats: int, q: Any, p: Any, slopes: Any) -> tuple[Any, Any, Any, Report]:

@@ -20,6 +20,7 @@ from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.constrained import ConstrainedStepper, Substep
 from dalembert.stepping.expressions import Program, Shared, components, vector
 from dalembert.stepping.manifold import Slopes
+from dalembert.stepping.multipliers import is_lost
 from dalembert.stepping.scalarise import NotScalarError, scalarise
 from dalembert.stepping.stepper import MAX_SCALAR_DIM, StepInfo
 from dalembert.system import Term
@@ -192,7 +193,7 @@ def _programs(whole: ConstrainedStepper, part: Substep) -> PartPrograms:
         for row in slopes.rows:
             along = jax.jvp(end, (still,), (-row,))[1]
             columns.append(jax.jvp(lambda x: system.constraint(x, params), (x,), (along,))[1])
-        change = blocks.inverse(columns)(blocks.split(system.constraint(x, params)))
+        change, _ = blocks.inverse(columns)(blocks.split(system.constraint(x, params)))
         better = u - blocks.join(change)
         return better, missed(reach(better), floor_of(q, p, dt, params, slopes), params)
 
@@ -208,17 +209,27 @@ def _programs(whole: ConstrainedStepper, part: Substep) -> PartPrograms:
             left.append(of_stages[None])
         if part.moves:
             left.append(missed(q, floor, params))
-            slopes = manifold.slopes(q, params)
+        old, slopes = slopes, manifold.slopes(q, params) if part.moves else slopes
         floor = slopes.floor(jnp.max(jnp.abs(manifold.velocity(q, p, params))))
-        columns = []
-        for row in slopes.rows:
-            along = jax.jvp(lambda p: manifold.velocity(q, p, params), (p,), (row,))[1]
-            columns.append(manifold.along(q, along, params))
-        inverse = blocks.inverse(columns)
+
+        def inverse_for(rows: Any) -> Any:
+            """Of Dg(q) W times what may be Dgᵀ of other positions."""
+            columns = []
+            for row in rows:
+                along = jax.jvp(lambda p: manifold.velocity(q, p, params), (p,), (row,))[1]
+                columns.append(manifold.along(q, along, params))
+            return blocks.inverse(columns)
+
+        inverse, pivots = inverse_for(slopes.rows), None
         # The second time for what rounding has left.
         for _ in range(2):
             normal = manifold.normal_velocity(q, p, params)
-            p = p - blocks.spread(slopes.rows, inverse(blocks.split(normal)))
+            change, pivots = inverse(blocks.split(normal))
+            p = p - blocks.spread(slopes.rows, change)
+        if part.moves:
+            _, others = inverse_for(old.rows)(jnp.zeros_like(pivots))
+            lost = jnp.where(is_lost(others, pivots), jnp.inf, 0.0).astype(dtype)
+            left.append(blocks.join(lost))
         left.append(jnp.abs(manifold.normal_velocity(q, p, params)) / floor)
         return q, p, jnp.concatenate(left)
 

@@ -42,9 +42,10 @@ MAX_OPERATIONS = 5000
 
 
 class _Now(NamedTuple):
-    """Where Newton's method is: multipliers, the error there, steps made, more?"""
+    """Where Newton's method is: multipliers, pivots, the error there, steps made, more?"""
 
     u: tuple[Any, ...]
+    pivots: Any
     error: Any
     steps: Any
     is_open: Any
@@ -71,8 +72,8 @@ class EqualBlocks:
 
     def positions(
         self, rows: Any, start: Any, pace: Any, given: list[Any]
-    ) -> tuple[Any, Any, Report]:
-        """The change of momenta that leads to g = 0, how large positions are, and a report.
+    ) -> tuple[Any, Any, Report, Any]:
+        """The change of momenta that leads to g = 0, sizes of positions, a report, and pivots.
 
         Args:
             rows: `rows` of the old positions, where Dg is taken.
@@ -83,33 +84,38 @@ class EqualBlocks:
         there, dtype = (self.rows(start), self._columns(pace)), start.dtype
         size = _size(rows) + _size(there[0] - rows)
 
-        def improved(u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any]:
+        def improved(u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any, Any]:
             arrays = jnp.stack(u), rows, *there
-            *better, missed = self._of_all(self.better, given, *arrays, size=size)
-            return tuple(better), _largest(missed)
+            *both, missed = self._of_all(self.better, given, *arrays, size=size)
+            return tuple(both[: len(u)]), jnp.stack(both[len(u) :]), _largest(missed)
 
         def again(now: _Now) -> _Now:
-            u, error = improved(now.u)
+            u, pivots, error = improved(now.u)
             steps = now.steps + 1
             goes_on = (error > goal(dtype)) & (error < now.error / 2) & (steps < MAX_STEPS)
             kept = tuple(jnp.where(error < now.error, x, y) for x, y in zip(u, now.u, strict=True))
-            return _Now(kept, jnp.minimum(error, now.error), steps, goes_on)
+            return _Now(kept, pivots, jnp.minimum(error, now.error), steps, goes_on)
 
         u = self._of_all(self.first, given, rows, *there)
-        begin = _Now(tuple(u), jnp.asarray(jnp.inf, dtype), jnp.int32(2), True)
+        none = jnp.zeros((len(u), self.cut.count), dtype)
+        begin = _Now(tuple(u), none, jnp.asarray(jnp.inf, dtype), jnp.int32(2), True)
         end = lax.while_loop(lambda now: now.is_open, again, again(begin))
         change = self._of_all(self.change, given, jnp.stack(end.u), rows)
-        return self._flat(change), size, Report(end.steps, end.error)
+        return self._flat(change), size, Report(end.steps, end.error), end.pivots
 
     def left(self, rows: Any, new: Any, size: Any, given: list[Any]) -> Any:
         """The largest of what new positions miss, in units of rounding for Dg at old ones."""
         return _largest(*self._of_all(self.missed, given, rows, new, size=size))
 
-    def velocities(self, rows: Any, v: Any, pace: Any, given: list[Any]) -> tuple[Any, Report]:
-        """The change of momenta by which velocities v become tangent; `pace` is v per momentum."""
+    def velocities(self, rows: Any, v: Any, pace: Any, given: list[Any]) -> tuple[Any, Report, Any]:
+        """The change of momenta by which velocities v become tangent, a report, and pivots.
+
+        `pace` is v per momentum.
+        """
         there = self.rows(v), self._columns(pace)
-        *change, missed = self._of_all(self.tangent, given, rows, *there, size=_size(there[0]))
-        return self._flat(change), Report(jnp.int32(1), _largest(missed))
+        *both, missed = self._of_all(self.tangent, given, rows, *there, size=_size(there[0]))
+        change, pivots = both[: len(rows)], both[len(rows) :]
+        return self._flat(change), Report(jnp.int32(1), _largest(missed)), jnp.stack(pivots)
 
     def rows(self, x: Any) -> Any:
         """Components of all blocks, shape (components, blocks), put in this order once."""
@@ -175,8 +181,8 @@ def _programs(one: Cut, count: int) -> tuple[Program, ...]:
     def slopes(x: Any, *given: Any) -> Any:
         return jax.jacfwd(one.alone)(x, *given)
 
-    def solved(left: Any, pace: Any, right: Any) -> Callable[[Any], Any]:
-        """By left diag(pace) rightᵀ."""
+    def solved(left: Any, pace: Any, right: Any) -> tuple[Callable[[Any], Any], list[Any]]:
+        """By left diag(pace) rightᵀ, and the pivots of that."""
         matrix = (left * pace[None]) @ right.T
         return eliminated([list(row) for row in matrix])
 
@@ -186,8 +192,8 @@ def _programs(one: Cut, count: int) -> tuple[Program, ...]:
 
     def newton_step(u: Any, along: Any, start: Any, pace: Any, *given: Any) -> Any:
         x = start - pace * (u @ along)
-        inverse = solved(slopes(x, *given), -pace, along)
-        return u - inverse(one.alone(x, *given)), inverse
+        inverse, pivots = solved(slopes(x, *given), pace, along)
+        return u + inverse(one.alone(x, *given)), pivots
 
     def first(q: Any, start: Any, pace: Any, *given: Any) -> Any:
         along, u = slopes(q, *given), jnp.zeros(count, z.dtype)
@@ -197,9 +203,9 @@ def _programs(one: Cut, count: int) -> tuple[Program, ...]:
 
     def better(u: Any, q: Any, start: Any, pace: Any, size: Any, *given: Any) -> Any:
         along = slopes(q, *given)
-        u, _ = newton_step(u, along, start, pace, *given)
+        u, pivots = newton_step(u, along, start, pace, *given)
         x = start - pace * (u @ along)
-        return u, relative(one.alone(x, *given), size, along)
+        return u, jnp.stack(pivots), relative(one.alone(x, *given), size, along)
 
     def change(u: Any, q: Any, *given: Any) -> Any:
         return -(u @ slopes(q, *given))
@@ -209,12 +215,13 @@ def _programs(one: Cut, count: int) -> tuple[Program, ...]:
 
     def tangent(q: Any, v: Any, pace: Any, size: Any, *given: Any) -> Any:
         along = slopes(q, *given)
-        inverse, u = solved(along, pace, along), jnp.zeros(count, z.dtype)
+        (inverse, pivots), u = solved(along, pace, along), jnp.zeros(count, z.dtype)
         # The second time for what rounding has left.
         for _ in range(2):
             u = u + inverse(along @ (v - pace * (u @ along)))
         change = -(u @ along)
-        return change, relative(along @ (v + pace * change), size, along)
+        missed = relative(along @ (v + pace * change), size, along)
+        return change, jnp.stack(pivots), missed
 
     return (
         scalarise(first, z, z, z, *given),

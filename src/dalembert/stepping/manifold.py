@@ -13,12 +13,12 @@ from dalembert.driven import Timed
 from dalembert.stepping import residuals
 from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.locality import is_entrywise
-from dalembert.stepping.multipliers import Blocks, Way, solve_multipliers
+from dalembert.stepping.multipliers import Blocks, Multipliers, Way, solve_multipliers
 from dalembert.stepping.residuals import Report
 from dalembert.system import System, Term
 from dalembert.traces import live
 
-__all__ = ["Manifold", "Slopes", "is_straight", "left"]
+__all__ = ["Manifold", "Slopes", "is_straight", "left", "limit_of_starts"]
 
 VELOCITY: Term = ("H_p", 0)
 
@@ -61,6 +61,11 @@ class Manifold:
         slopes = blocks.for_each(lambda u: pull(u)[0], blocks.colours(q.dtype))
         return Slopes(slopes, blocks.largest(slopes))
 
+    def is_met(self, q: Any, params: Any) -> Any:
+        """Whether positions are on g = 0 as well as those of a start have to be."""
+        floor = self.slopes(q, params).floor(jnp.max(jnp.abs(q)))
+        return left(self.system.constraint(q, params), floor) <= limit_of_starts(q.dtype)
+
     def velocity(self, q: Any, p: Any, params: Any) -> Any:
         """H_p, which is the same at all times."""
         fun = self.system.term(VELOCITY)
@@ -77,8 +82,8 @@ class Manifold:
 
     def project_momentum(
         self, q: Any, p: Any, params: Any, solver: Solver, slopes: Slopes
-    ) -> tuple[Any, Report]:
-        """p − Dg(q)ᵀμ with velocities that are tangent to g = 0."""
+    ) -> tuple[Any, Report, Any]:
+        """p − Dg(q)ᵀμ with velocities that are tangent to g = 0, and pivots of Dg W Dgᵀ, split."""
 
         def end(change: Any) -> Any:
             return self.velocity(q, p + change, params)
@@ -88,22 +93,24 @@ class Manifold:
 
         floor = slopes.floor(jnp.max(jnp.abs(self.velocity(q, p, params))))
         way = Way(end, slopes.rows, self.is_straight)
-        u, report = self.solve(way, end, miss, floor, solver, blind=0 if way.is_straight else 1)
+        blind = 0 if way.is_straight else 1
+        u, report, pivots = self.solve(way, end, miss, floor, solver, blind)
         change = -self.blocks.spread(slopes.rows, u)
         # Where velocities are linear, they are what has been looked at.
         missed = report.residual if way.is_straight else left(miss(end(change)), floor)
-        return p + change, Report(report.iterations, missed)
+        return p + change, Report(report.iterations, missed), pivots
 
-    def project_position(self, q: Any, params: Any) -> tuple[Any, Report]:
+    def project_position(
+        self, q: Any, params: Any, solver: Solver = Solver.SAFE
+    ) -> tuple[Any, Report]:
         """The point q − W Dgᵀλ with g = 0, where W is H_pp: the nearest but for curvature.
 
         From far away to what rounding leaves there, and from that point to what it leaves here.
         """
-        near, _ = self._project_position(q, params)
-        return self._project_position(near, params)
+        near, _ = self._project_position(q, params, solver)
+        return self._project_position(near, params, solver)
 
-    def _project_position(self, q: Any, params: Any) -> tuple[Any, Report]:
-
+    def _project_position(self, q: Any, params: Any, solver: Solver) -> tuple[Any, Report]:
         def end(change: Any) -> Any:
             rest = jnp.zeros_like(q)
             return q + jax.jvp(lambda p: self.velocity(q, p, params), (rest,), (change,))[1]
@@ -114,13 +121,13 @@ class Manifold:
         slopes = self.slopes(q, params)
         floor = slopes.floor(jnp.max(jnp.abs(q)))
         way = Way(end, slopes.rows, self.is_straight)
-        u, report = self.solve(way, end, miss, floor + jnp.abs(miss(q)), Solver.SAFE)
+        u, report, _ = self.solve(way, end, miss, floor + jnp.abs(miss(q)), solver)
         point = end(-self.blocks.spread(slopes.rows, u))
         return point, Report(report.iterations, left(miss(point), floor))
 
     def solve(
         self, way: Way, closely: Any, miss: Any, floor: Any, solver: Solver, blind: int = 0
-    ) -> tuple[Any, Report]:
+    ) -> Multipliers:
         """Multipliers that lead where nothing is missed; `closely` is `way.end` for derivatives."""
         blocks, safely = self.blocks, solver in (Solver.SAFE, Solver.BOTH)
 
@@ -129,6 +136,11 @@ class Manifold:
 
         wanted = residual if solver is Solver.BOTH else None
         return solve_multipliers(way, miss, floor, blocks, blind, safely, wanted)
+
+
+def limit_of_starts(dtype: Any) -> float:
+    """What a start may miss constraints by: where it is says what rounds, and not a step."""
+    return max(float(np.finfo(dtype).eps) ** (2 / 3), 4 * residuals.tolerance(dtype))
 
 
 def left(miss: Any, floor: Any) -> Any:

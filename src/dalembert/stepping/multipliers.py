@@ -21,7 +21,7 @@ from dalembert.stepping.root import implicit_root
 from dalembert.stepping.touched import Pairs, TooManyError, touched
 from dalembert.system import System
 
-__all__ = ["Blocks", "find_blocks", "solve_multipliers"]
+__all__ = ["Blocks", "Multipliers", "find_blocks", "is_lost", "solve_multipliers"]
 
 MAX_STEPS = 12
 """Newton steps without damping, at most: they converge quadratically, or hardly at all."""
@@ -37,6 +37,10 @@ MAX_MIXED = 1 << 20
 
 MAX_IN_BLOCK = 512
 """Multipliers that are solved with one matrix."""
+
+
+WEAK = 1e-2
+"""The square of the part of a normal that does not follow from others, below which it is short."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,10 +81,11 @@ class Blocks:
     @cached_property
     def coordinates(self) -> np.ndarray:
         """Those of every block, (blocks, most); the number after the last where it has fewer."""
-        groups = [np.flatnonzero(self.owners == block) for block in range(self.places.shape[1])]
-        found = np.full((len(groups), max(map(len, groups))), self.owners.size)
-        for row, group in zip(found, groups, strict=True):
-            row[: len(group)] = group
+        order = np.argsort(self.owners, kind="stable")
+        order = order[self.owners[order] >= 0]
+        counts = np.bincount(self.owners[order], minlength=self.places.shape[1])
+        found = np.full((len(counts), counts.max()), self.owners.size)
+        found[np.arange(counts.max()) < counts[:, None]] = order
         return found
 
     @property
@@ -142,30 +147,40 @@ class Blocks:
                 row = jnp.pad(row, (0, 1))[self.coordinates]
             return jnp.max(jnp.abs(row.reshape(self.coordinates.shape)), axis=-1)
 
-        return self.join(jnp.stack(list(map(of, along))))
+        found = self.for_each(of, along)
+        return self.join(jnp.stack(found) if isinstance(found, tuple) else found)
 
     def solve(self, product: Callable[[Any], Any], b: Any) -> Any:
         """x with product(x) = b, where each block acts on its own numbers alone."""
         columns = self.for_each(product, self.colours(b.dtype))
-        return self.join(self.inverse(columns)(self.split(b)))
+        return self.join(self.inverse(columns)(self.split(b))[0])
 
-    def inverse(self, columns: Any) -> Callable[[Any], Any]:
-        """The same for split numbers, given the products with all `colours`, shape (m, count)."""
+    def inverse(self, columns: Any) -> Callable[[Any], tuple[Any, Any]]:
+        """The same for split numbers, given the products with all `colours`, shape (m, count).
+
+        With x come the pivots of the elimination relative to diagonal entries, split likewise.
+        """
         parts = self.for_each(self.split, columns)
         ones = (self.places < 0)[:, None] * np.eye(self.size)[..., None]
         if self.size > MAX_WRITTEN_OUT:
             matrices = jnp.swapaxes(parts, 0, 1) + jnp.asarray(ones, parts.dtype)
-            return lambda b: jax.vmap(_eliminated_in_a_loop, (2, 1), 1)(matrices, b)
+            return lambda b: jax.vmap(_eliminated_in_a_loop, (2, 1), (1, 1))(matrices, b)
         rows = [[part[i] for part in parts] for i in range(self.size)]
         for k in np.flatnonzero((self.places < 0).any(axis=1)):
             rows[k][k] += jnp.asarray(ones[k, k], rows[k][k].dtype)
-        return eliminated(rows)
+        solve, pivots = eliminated(rows)
+        return lambda b: (solve(b), jnp.stack(pivots))
 
 
-def eliminated(matrix: list[list[Any]]) -> Callable[[Any], Any]:
-    """Elimination in matrices whose entries are arrays, one number for each block; no pivots."""
-    a, n = matrix, len(matrix)
+def eliminated(matrix: list[list[Any]]) -> tuple[Callable[[Any], Any], list[Any]]:
+    """Elimination in matrices whose entries are arrays, one number for each block, and its pivots.
+
+    Rows stay in their order, and pivots are relative to the sizes of diagonal entries.
+    """
+    a, n, pivots = matrix, len(matrix), []
+    sizes = [jnp.abs(a[k][k]) for k in range(n)]
     for k in range(n):
+        pivots.append(a[k][k] / sizes[k])
         a[k][k] = 1 / a[k][k]
         for i in range(k + 1, n):
             a[i][k] = a[i][k] * a[k][k]
@@ -183,22 +198,25 @@ def eliminated(matrix: list[list[Any]]) -> Callable[[Any], Any]:
             x[i] = x[i] * a[i][i]
         return jnp.stack(x)
 
-    return solve
+    return solve, pivots
 
 
-def _eliminated_in_a_loop(matrix: Any, rhs: Any) -> Any:
-    """Gauss–Jordan elimination without pivots: Dg W Dgᵀ is nearly positive definite.
+def _eliminated_in_a_loop(matrix: Any, rhs: Any) -> tuple[Any, Any]:
+    """Gauss–Jordan elimination in the order of rows: Dg W Dgᵀ is nearly positive definite.
 
     Not by LAPACK, whose batches in several threads at a time can wait for each other for ever.
     """
     n = rhs.size
 
-    def eliminate(k: Any, now: Any) -> Any:
+    def eliminate(k: Any, state: tuple[Any, Any]) -> tuple[Any, Any]:
+        now, pivots = state
         row = now[k] / now[k, k]
         factors = jnp.where(jnp.arange(n) == k, 0, now[:, k]).astype(now.dtype)
-        return (now - factors[:, None] * row[None]).at[k].set(row)
+        return (now - factors[:, None] * row[None]).at[k].set(row), pivots.at[k].set(now[k, k])
 
-    return lax.fori_loop(0, n, eliminate, jnp.concatenate([matrix, rhs[:, None]], axis=1))[:, -1]
+    begin = jnp.concatenate([matrix, rhs[:, None]], axis=1), jnp.zeros_like(rhs)
+    end, pivots = lax.fori_loop(0, n, eliminate, begin)
+    return end[:, -1], pivots / jnp.abs(jnp.diagonal(matrix))
 
 
 class Way(NamedTuple):
@@ -216,7 +234,10 @@ class Way(NamedTuple):
 
 
 class _Now(NamedTuple):
-    """Where Newton's method is: multipliers, x and r there, the size of r, steps made, more?"""
+    """Where Newton's method is: multipliers, x and r there, the size of r, steps made, more?
+
+    Beside them the pivots of its last matrix.
+    """
 
     u: Any
     x: Any
@@ -224,6 +245,29 @@ class _Now(NamedTuple):
     error: Any
     steps: Any
     is_open: Any
+    pivots: Any
+
+
+class Multipliers(NamedTuple):
+    """Multipliers, split, how they were found, and the pivots of the last matrix, split too."""
+
+    u: Any
+    report: Report
+    pivots: Any
+
+
+def is_lost(start: Any, end: Any) -> Any:
+    """Where a step may have gone over a point in which Dg loses rank, from pivots of two matrices.
+
+    Those of Dg(q') W Dg(q)ᵀ, or of a matrix near it, and those of Dg(q') W Dg(q')ᵀ, all relative
+    to diagonals, are products of normals of g = 0 that are orthogonal to the normals before. Either
+    signs differ, so that a normal has turned by more than a right angle; or a normal nearly follows
+    from others at an end of the step, and its length has at least doubled on the way.
+    """
+    ratio = start / end
+    least = jnp.minimum(jnp.abs(end), jnp.abs(start * ratio))
+    is_steady = (ratio > 0.5) & (ratio < 2)
+    return ~((ratio > 0) & (is_steady | (least > WEAK)))
 
 
 def solve_multipliers(
@@ -234,8 +278,8 @@ def solve_multipliers(
     blind: int,
     safely: bool = False,
     differentiable: Callable[[Any], Any] | None = None,
-) -> tuple[Any, Report]:
-    """Multipliers u with r(x(u)) = 0, split, from zero, and their relative residual.
+) -> Multipliers:
+    """Multipliers u with r(x(u)) = 0, from zero, and their relative residual.
 
     The derivative of x is taken once, at zero, that of r in every step: where x is linear in u, as
     positions are after a step of Störmer–Verlet, that is Newton's method, else it is nearly.
@@ -257,7 +301,7 @@ def solve_multipliers(
     def relative(r: Any) -> Any:
         return worst_if_nan(jnp.max(jnp.abs(r) / scale))
 
-    def newton(none: Any) -> tuple[Any, Report]:
+    def newton(none: Any) -> tuple[Any, tuple[Report, Any]]:
         still = jnp.zeros_like(way.slopes[0])
         start = way.end(still)
         along = blocks.for_each(lambda s: jax.jvp(way.end, (still,), (-s,))[1], way.slopes)
@@ -267,11 +311,11 @@ def solve_multipliers(
                 return start + blocks.spread(along, u)
             return way.end(-blocks.spread(way.slopes, u))
 
-        def inverse(x: Any) -> Callable[[Any], Any]:
+        def inverse(x: Any) -> Callable[[Any], tuple[Any, Any]]:
             return blocks.inverse(blocks.for_each(lambda v: jax.jvp(miss, (x,), (v,))[1], along))
 
-        def improve(now: _Now, inverse_there: Callable[[Any], Any] | None = None) -> _Now:
-            change = (inverse_there or inverse(now.x))(blocks.split(now.residual))
+        def improve(now: _Now, inverse_there: Any = None) -> _Now:
+            change, pivots = (inverse_there or inverse(now.x))(blocks.split(now.residual))
             trials = [now.u - np.asarray(part, dtype) * change for part in fractions]
             points = list(map(reach, trials))
             values = list(map(miss, points))
@@ -285,25 +329,26 @@ def solve_multipliers(
             # Where it does not go on nothing needs the better of x and r any more.
             u, x, r = best
             u = jnp.where(error < now.error, u, now.u)
-            return _Now(u, x, r, jnp.minimum(error, now.error), steps, goes_on)
+            return _Now(u, x, r, jnp.minimum(error, now.error), steps, goes_on, pivots)
 
         u, x, steps, last = blocks.split(none), start, 0 if safely else blind, None
         for _ in range(steps):
             last = inverse(x)
-            u -= last(blocks.split(miss(x)))
+            u -= last(blocks.split(miss(x)))[0]
             x = reach(u)
         # At the first look any error will do: that of the start is not worth its cost. The matrix
         # of the step before is as good by then, and costs nothing.
-        first = _Now(u, x, miss(x), jnp.asarray(jnp.inf, dtype), jnp.int32(steps), True)
+        worst, steps = jnp.asarray(jnp.inf, dtype), jnp.int32(steps)
+        first = _Now(u, x, miss(x), worst, steps, True, jnp.zeros_like(u))
         found = lax.while_loop(lambda now: now.is_open, improve, improve(first, last))
-        return blocks.join(found.u), Report(found.steps, found.error)
+        return blocks.join(found.u), (Report(found.steps, found.error), found.pivots)
 
     none = jnp.zeros(blocks.places.max() + 1, dtype)
     if differentiable is None:
-        u, report = newton(none)
+        u, told = newton(none)
     else:
-        u, report = implicit_root(differentiable, none, newton, blocks.solve)
-    return blocks.split(u), report
+        u, told = implicit_root(differentiable, none, newton, blocks.solve)
+    return Multipliers(blocks.split(u), *told)
 
 
 def find_blocks(system: System) -> Blocks:

@@ -11,7 +11,7 @@ from dalembert.caches import kept
 from dalembert.options import compiled_sooner
 from dalembert.precision import is_traced, with_precision
 from dalembert.stepping.block_solver import Solver
-from dalembert.stepping.manifold import Manifold
+from dalembert.stepping.manifold import Manifold, limit_of_starts
 from dalembert.stepping.multipliers import Blocks, find_blocks
 from dalembert.stepping.residuals import tolerance
 from dalembert.system import System
@@ -39,14 +39,15 @@ def project(system: System, q: Any, p: Any) -> tuple[Any, Any]:
 
     Raises:
         ValueError: if the system has no constraints, if they are redundant where the state is, or
-            if it is too far from them. In a jit the result is NaN then.
+            if it is too far from them. Inside jit, vmap and grad the result is NaN then.
     """
     if not system.constraint_count:
         raise ValueError(f"{system.name!r} has no constraints to project to.")
     states = [_states(system, name, x) for name, x in (("q", q), ("p", p))]
     shape = np.shape(q)
     if is_traced(states, system.params):
-        q1, p1, _ = with_precision(_call(_projected, system), *states, system.params)
+        call = _call(_projected_in_trace, system, in_trace=True)
+        q1, p1, _ = with_precision(call, *states, system.params)
     else:
         parts = [found for _, found in _in_parts(system, _projected, *states)]
         q1, p1, residual = map(np.concatenate, zip(*parts, strict=True))
@@ -68,15 +69,30 @@ class BadStartError(ValueError):
 def check_start(system: System, q: Any, p: Any, numbers: Any = None) -> None:
     """Refuse initial states, shape (n, dim), that are not on the constraints, or where Dg fails.
 
-    Those of traced numbers pass: there is nothing to look at. Numbers of paths are for the message.
+    Those of traced numbers pass: they are for `only_on_constraints`. Numbers of paths are for the
+    message.
     """
     if not system.constraint_count or is_traced(q, p, system.params):
         return
-    limit = float(np.finfo(np.result_type(q)).eps) ** (2 / 3)
+    states = np.float64(q), np.float64(p)
+    _check_misses(system, _looked_at, states, limit_of_starts(np.result_type(q)), numbers)
+    _check_ranks(system, states[0])
+
+
+def check_positions(system: System, q: Any) -> None:
+    """Refuse positions, shape (n, dim), that are not on the constraints; traced ones pass."""
+    if system.constraint_count and not is_traced(q, system.params):
+        states = (np.float64(q),)
+        _check_misses(system, _positions_looked_at, states, limit_of_starts(np.result_type(q)))
+
+
+def _check_misses(
+    system: System, kernel: Any, states: Any, limit: float, numbers: Any = None
+) -> None:
     words = (("g(q)", "positions are not on the constraints"),)
     words += (("Dg(q) H_p", "velocities are not tangent to the constraints"),)
-    for first, found in _in_parts(system, _looked_at, np.float64(q), np.float64(p)):
-        for (name, what), (miss, scale) in zip(words, found, strict=True):
+    for first, found in _in_parts(system, kernel, *states):
+        for (name, what), (miss, scale) in zip(words, found, strict=False):
             worst = np.nan_to_num(np.abs(miss) / scale, nan=np.inf)
             if not np.all(worst <= limit):
                 path, number = np.unravel_index(np.argmax(worst), worst.shape)
@@ -85,7 +101,16 @@ def check_start(system: System, q: Any, p: Any, numbers: Any = None) -> None:
                     f"{number} of path {first + path if numbers is None else numbers[first + path]}"
                     ". Start from da.project(system, q, p)."
                 )
-    _check_ranks(system, np.float64(q))
+
+
+def only_on_constraints(system: System, q: Any, p: Any, params: Any) -> tuple[Any, Any]:
+    """Traced states, (n, dim), that are NaN where `check_start` refuses them: nothing is raised.
+
+    The rank of Dg is not looked at.
+    """
+    if not system.constraint_count:
+        return q, p
+    return _call(_trusted, system, in_trace=True)(q, p, params)
 
 
 def _check_ranks(system: System, q: Any) -> None:
@@ -147,25 +172,34 @@ def _in_parts(system: System, kernel: Any, *states: Any) -> Iterator[tuple[int, 
         yield first, jax.tree.map(lambda x, left=left: np.asarray(x)[left], found)
 
 
-def _call(kernel: Any, system: System) -> Any:
+def _call(kernel: Any, system: System, in_trace: bool = False) -> Any:
     """A kernel for the functions of a system, and all states."""
-    return lambda *arguments: _compiled(system.shared, kernel, find_blocks(system))(*arguments)
+    blocks = find_blocks(system)
+    return lambda *arguments: _compiled(system.shared, kernel, blocks, in_trace)(*arguments)
 
 
 @kept
-def _compiled(system: System, kernel: Any, blocks: Blocks) -> Any:
+def _compiled(system: System, kernel: Any, blocks: Blocks, in_trace: bool = False) -> Any:
     def run(*arguments: Any) -> Any:
         *states, params = arguments
         manifold = Manifold(system.typed(params), blocks)
         return jax.vmap(lambda *state: kernel(manifold, params, *state))(*states)
 
-    return jax.jit(run, compiler_options=compiled_sooner())
+    # What surrounds a nested jit says how it is compiled.
+    return jax.jit(run) if in_trace else jax.jit(run, compiler_options=compiled_sooner())
 
 
-def _projected(manifold: Manifold, params: Any, q: Any, p: Any) -> tuple[Any, ...]:
-    q, report = manifold.project_position(q, params)
+def _projected_in_trace(manifold: Manifold, params: Any, q: Any, p: Any) -> tuple[Any, ...]:
+    """The same with derivatives of the solution, in forward and reverse mode."""
+    return _projected(manifold, params, q, p, Solver.BOTH)
+
+
+def _projected(
+    manifold: Manifold, params: Any, q: Any, p: Any, solver: Solver = Solver.SAFE
+) -> tuple[Any, ...]:
+    q, report = manifold.project_position(q, params, solver)
     slopes = manifold.slopes(q, params)
-    p, more = manifold.project_momentum(q, p, params, Solver.SAFE, slopes)
+    p, more, _ = manifold.project_momentum(q, p, params, solver, slopes)
     residual = jnp.maximum(report.residual, more.residual)
     trust = jnp.where(residual <= tolerance(q.dtype), 1.0, jnp.nan).astype(q.dtype)
     return trust * q, trust * p, residual
@@ -175,8 +209,21 @@ def _looked_at(manifold: Manifold, params: Any, q: Any, p: Any) -> tuple[Any, ..
     """g and Dg H_p, each with what rounding of positions and velocities may do to it."""
     slopes = manifold.slopes(q, params)
     pace = jnp.max(jnp.abs(manifold.velocity(q, p, params)))
-    g, moved = manifold.system.constraint(q, params), manifold.normal_velocity(q, p, params)
-    return (g, slopes.floor(jnp.max(jnp.abs(q)))), (moved, slopes.floor(pace))
+    moved = manifold.normal_velocity(q, p, params)
+    return *_positions_looked_at(manifold, params, q), (moved, slopes.floor(pace))
+
+
+def _positions_looked_at(manifold: Manifold, params: Any, q: Any) -> tuple[Any, ...]:
+    floor = manifold.slopes(q, params).floor(jnp.max(jnp.abs(q)))
+    return ((manifold.system.constraint(q, params), floor),)
+
+
+def _trusted(manifold: Manifold, params: Any, q: Any, p: Any) -> tuple[Any, Any]:
+    found = [jnp.max(jnp.abs(miss) / scale) for miss, scale in _looked_at(manifold, params, q, p)]
+    fine = jnp.maximum(*found) <= limit_of_starts(q.dtype)
+    # A factor, not a choice: derivatives of what cannot be trusted are NaN as well.
+    trust = jnp.where(fine, 1.0, jnp.nan).astype(q.dtype)
+    return trust * q, trust * p
 
 
 def _grams(manifold: Manifold, params: Any, q: Any) -> Any:

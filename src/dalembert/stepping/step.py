@@ -15,7 +15,7 @@ from dalembert.noise import Increments
 from dalembert.options import compiled_sooner
 from dalembert.precision import as_dtype, cast, check_dt, is_traced, with_precision
 from dalembert.stepping.block_solver import Solver
-from dalembert.stepping.project import check_start
+from dalembert.stepping.project import check_start, only_on_constraints
 from dalembert.stepping.requirements import (
     REQUIREMENTS,
     check_requirements,
@@ -59,7 +59,8 @@ def step(
 
     Returns:
         New q, new p, and a `StepInfo` (converged, iterations, residual). Works under `jax.jit`,
-        `jax.vmap` and `jax.grad`. If JAX's float64 mode is off and the arguments are concrete,
+        `jax.vmap` and `jax.grad`, where a state that is not on the constraints of the system gives
+        NaN and not an error. If JAX's float64 mode is off and the arguments are concrete,
         the results are NumPy arrays, because JAX would round float64 arrays in later operations.
 
     Of concrete arguments the first result comes as soon as it can: stage equations of more than
@@ -80,6 +81,9 @@ def step(
 
     def run(q: Any, p: Any, increments: Increments, params: Any, dt: Any, t: Any) -> Any:
         q, p, increments, params, t = cast((q, p, increments, params, t), kind)
+        if traced:
+            on_it = only_on_constraints(system, q[None], p[None], params)
+            q, p = (x[0] for x in on_it)
         given = (*system.begin(q, p, t), increments, params, jnp.asarray(dt, kind))
         found = None if traced else _tried(system, method, kind, shortcuts, given)
         if found is None:

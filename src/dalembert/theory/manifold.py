@@ -131,9 +131,11 @@ def generate_on_manifold(
     u, info = find_root(residual, size, guess)
     found = generated(u)
     slopes = manifold.slopes(q, params)
-    p, report = manifold.project_momentum(q, found.p, params, Solver.BOTH, slopes)
+    p, report, _ = manifold.project_momentum(q, found.p, params, Solver.BOTH, slopes)
     worst = jnp.maximum(info.residual, report.residual)
+    is_met = manifold.is_met(q, params)
     found = found._replace(D1=found.D1 + p - found.p, p=p, p_next=u[:-count])
-    info = StepInfo(info.converged & found.info.converged, info.iterations, worst)
+    solved = info.converged & found.info.converged & is_met
+    info = StepInfo(solved, info.iterations, worst)
     values = found._replace(info=None, slope=None)
     return trusted(values, info)._replace(info=info)

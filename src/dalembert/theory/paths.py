@@ -17,7 +17,7 @@ from dalembert.caches import kept
 from dalembert.methods import Method
 from dalembert.noise import Increments, brownian_path, coarsen, real_increments, usual_noise
 from dalembert.precision import check_dt, is_traced, with_precision
-from dalembert.stepping.project import check_start
+from dalembert.stepping.project import check_start, only_on_constraints
 from dalembert.stepping.step import as_increments, check_method
 from dalembert.stepping.stepper import StepInfo, Stepper, make_stepper
 from dalembert.system import System
@@ -66,8 +66,10 @@ def state(system: System, start: Any) -> tuple[Any, Any]:
     if not isinstance(start, tuple | list) or len(start) != 2:
         raise TypeError(f"give the initial state as a pair (q0, p0), not {start!r}.")
     q, p = system.flat("q0", start[0]), system.flat("p0", start[1])
-    if not is_traced(q, p):
-        check_start(system, np.asarray(q)[None], np.asarray(p)[None])
+    if is_traced(q, p, system.params):
+        q, p = only_on_constraints(system, q[None], p[None], system.params)
+        return q[0], p[0]
+    check_start(system, np.asarray(q)[None], np.asarray(p)[None])
     return q, p
 
 

@@ -40,6 +40,7 @@ import numpy as np
 from dalembert.methods import Method
 from dalembert.noise import Increments
 from dalembert.precision import check_real, is_traced
+from dalembert.stepping.project import check_positions
 from dalembert.stepping.step import as_increments, beside_dW
 from dalembert.stepping.stepper import StepInfo
 from dalembert.system import System
@@ -97,8 +98,8 @@ def discrete_hamiltonian(
 
     Returns:
         (H_d, F_minus, F_plus). The remaining variables of the step are solved for; where that does
-        not converge, concrete arguments raise a `ValueError` and traced ones give NaN. Works under
-        `jax.jit`, `jax.vmap` and `jax.grad`.
+        not converge, or q is not on the constraints of the system, concrete arguments raise a
+        `ValueError` and traced ones give NaN. Works under `jax.jit`, `jax.vmap` and `jax.grad`.
     """
     shaped, (system, q, p_next) = system.shaped, timeless(system, t, q, p_next)
     arguments = _step_arguments(system, method, q, p_next, dW, "p_next")
@@ -158,6 +159,7 @@ def generating_residual(
     """
     shaped, (system, q, p) = system.shaped, timeless(system, t, q, p, dt)
     q, p, _ = path_arguments(system, q, p, dW)
+    check_positions(system, q)
     fields = ("D1", "D2", "F_minus", "F_plus")
     D1, D2, F_minus, F_plus = generate_all(system, method, q[:-1], p[1:], dt, dW, *fields)
     misses = q[1:] - D2 + F_plus, p[:-1] - D1 + F_minus
@@ -237,8 +239,9 @@ def _step_arguments(
 ) -> tuple[Any, ...]:
     check_variational(system, method)
     increments = as_increments(system, method, dW)
-    weights = weights_of(system, method)
-    return weights, system.flat("q", q), system.flat(name, p), increments
+    weights, q = weights_of(system, method), system.flat("q", q)
+    check_positions(system, q[None])
+    return weights, q, system.flat(name, p), increments
 
 
 def path_arguments(system: System, q: Any, p: Any, dW: Any) -> tuple[Any, Any, Any]:
