@@ -87,11 +87,11 @@ ARGUMENTS: dict[str, tuple[str, str]] = {
     "noises": ("the number of Wiener processes", "n_noises num_noises noise_dim m"),
     "temperature": (
         "an energy, in which Boltzmann's constant is 1",
-        "kT kbt T temp beta kB_T temperature_K",
+        "kT kbt T temp kB_T",
     ),
     "gamma": (
         "a rate, 1/time",
-        "friction friction_coefficient friction_coeff collision_rate damping damp nu drag",
+        "friction friction_coefficient friction_coeff collision_rate damping nu drag",
     ),
     "mass": ("a number, or an array that stretches to the shape of q", "masses m"),
     "potential": ("a function U(q)", "U V energy energy_fn potential_energy force forces"),
@@ -103,6 +103,21 @@ ARGUMENTS: dict[str, tuple[str, str]] = {
     "length": ("the side of the periodic box", "L box box_length size"),
 }
 """What an argument is, and what it is called elsewhere."""
+
+CONVERTED = {
+    "temperature": {
+        "beta": "1/beta",
+        "inverse_temperature": "1/inverse_temperature",
+        "temperature_K": "k_B*temperature_K in the units of U",
+    },
+    "gamma": {
+        "damp": "1/damp, as damp of LAMMPS is a time",
+        "tau": "1/tau",
+        "tau_t": "1/tau_t",
+        "relaxation_time": "1/relaxation_time",
+    },
+}
+"""Words of others that give an argument after a computation."""
 
 NEITHER = {
     "time begins at 0": "t0 t_start t_begin",
@@ -173,6 +188,9 @@ def _argument(name: str, word: str, known: list[str]) -> str:
     if near := _nearest(word, known, 0.85):
         return f"{said}: did you mean {near}=?"
     for ours in known:
+        for theirs, computed in CONVERTED.get(ours, {}).items():
+            if _plain(word) == _plain(theirs):
+                return f"{said}: write {ours}={computed}."
         meaning, words = ARGUMENTS.get(ours, ("", ""))
         if _plain(word) in map(_plain, words.split()):
             return f"{said}: write {ours}=, {meaning}."

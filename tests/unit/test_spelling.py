@@ -40,6 +40,8 @@ def test_other_functions():
         (lambda: da.System(drift=None), "drift and diffusion follow"),
         (lambda: da.systems.langevin(kT=1.0), "write temperature="),
         (lambda: da.systems.langevin(friction=1.0), "write gamma="),
+        (lambda: da.systems.langevin(beta=2.0), r"write temperature=1/beta\."),
+        (lambda: da.systems.langevin(damp=2.0), r"write gamma=1/damp\b"),
         (lambda: da.systems.damped_kubo(mass=1.0), "it takes beta, nu"),
         (lambda: da.expect(tol=1e-3), "write tolerance="),
         (lambda: da.strong_order(nsteps=[1]), "did you mean steps="),
