@@ -21,6 +21,7 @@ from dalembert.ensemble.processes import LostError
 from dalembert.ensemble.sigterm import ending_on_sigterm
 from dalembert.launch import join, launch
 from dalembert.methods.coefficients import counted
+from dalembert.spelling import ByName
 
 app = typer.Typer(
     help="Structure-preserving simulation of noisy, damped mechanical systems.",
@@ -203,10 +204,10 @@ def reproduce(
 
     The exit status is 0 if every claim holds or fails for a reason that its note gives.
     """
-    known = studies().STUDIES | studies().OTHER_STUDIES
+    known = ByName("study", studies().STUDIES | studies().OTHER_STUDIES)
     study = name_in(known, study)
     if study != "all" and study not in known:
-        raise fail(f"no study {study!r}; there are {', '.join(known)} and all")
+        raise fail(f"{known.instead_of(study)} Or all: those of the paper")
     if param and study == "all":
         raise fail("--param is for one study: every one has its own numbers")
     if size not in ("quick", "paper"):

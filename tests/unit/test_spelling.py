@@ -69,6 +69,30 @@ def test_names():
     assert not hasattr(da, "qwertz") and not hasattr(da.systems, "qwertz")
 
 
+def test_rooms_and_tables_suggest_the_nearest_name():
+    for read, said in (
+        (lambda: da.plasma.vlasov_poison, r"did you mean da\.plasma\.vlasov_poisson\?"),
+        (lambda: da.theory.symplectic_defct, r"did you mean da\.theory\.symplectic_defect\?"),
+        (lambda: da.observables.kinetic_energy, r"did you mean da\.observables\.kinetic\?"),
+        (lambda: da.methods.leapfrog, r"da\.stormer_verlet comes nearest"),
+        (lambda: da.statistics.Histgram, r"did you mean da\.Histogram\?"),
+    ):
+        with pytest.raises(AttributeError, match=said):
+            read()
+    for table, name, said in (
+        (da.METHODS, "midpiont", "no method 'midpiont': did you mean 'midpoint'"),
+        (da.METHODS, "leapfrog", "'stormer_verlet' comes nearest"),
+        (da.SYSTEMS, "vanderpol", "did you mean 'van_der_pol'"),
+        (da.SYSTEMS, "kubo", "did you mean 'damped_kubo'"),
+        (da.SYSTEMS, "qwertz", "no system 'qwertz': there are damped_kubo, van_der_pol"),
+        (da.studies.STUDIES, "van_der_pol", "did you mean 'vanderpol'"),
+        (da.METHODS, 3, "no method 3: there are"),
+    ):
+        with pytest.raises(KeyError, match=said):
+            table[name]
+        assert name not in table and table.get(name) is None
+
+
 def test_what_is_marked_stays_what_it_was():
     @says_its_words
     def add(a: int, *, b: int = 2) -> int:

@@ -62,7 +62,7 @@ def test_a_picture(found):
     ("change", "message"),
     [
         ({"kind": "both"}, 'kind must be "weak" or "strong", not \'both\''),
-        ({"methods": ["euler"]}, "there is no method 'euler': there are midpoint,"),
+        ({"methods": ["euler"]}, "no method 'euler': 'heun' comes nearest. There are midpoint,"),
         ({"methods": "euler"}, "there is no method 'euler'"),
         ({"methods": ["heun", "heun"]}, "some different methods, not"),
         ({"kind": "strong", "observe": KUBO.H}, "leave out observe"),
