@@ -485,10 +485,15 @@ def test_what_earlier_calls_took_is_told_apart(tmp_path):
     first, both = (
         simulate(paths=64, t_end=t_end, checkpoint=tmp_path / "a.ckpt") for t_end in (1.0, 2.0)
     )
-    assert "in earlier calls" not in repr(first)
+    assert "earlier calls" not in repr(first)
     earlier = both.provenance["earlier_seconds"]
     assert 0 < earlier <= first.provenance["seconds"] and earlier < both.provenance["seconds"]
-    assert f"{earlier:.3g} s of it in earlier calls" in repr(both)
+    seconds = both.provenance["seconds"]
+    said = repr(both).partition("time: ")[2]
+    assert said.startswith(f"{seconds - earlier:.3g} s (")
+    assert f" to compile), {seconds:.3g} s with earlier calls, " in said
+    compiling = float(said.partition("(")[2].partition(" s of it")[0])
+    assert 0 < compiling <= seconds - earlier
 
 
 def test_a_stopped_path_says_how_far_it_is(at_once, monkeypatch):

@@ -309,15 +309,22 @@ class Run(RunStatistics):
         for name, (statistic, data) in at_door("statistics", self.observed).items():
             rows.append((name, statistic.summary(statistic.result(data, self.t))))
         rate = of["path_steps_per_second"]
-        parts = {"to compile": "compile_seconds", "in earlier calls": "earlier_seconds"}
-        parts = {words: of[key] for words, key in parts.items() if of.get(key)}
-        shares = ", ".join(f"{x:.3g} s of it {words}" for words, x in parts.items())
-        apart = f" ({shares})" if shares else ""
         speed = f"{rate:.3g} path-steps/s on {of['device']}, {of['code']}"
-        rows.append(("time", f"{of['seconds']:.3g} s{apart}, {speed}"))
+        rows.append(("time", f"{_times(of)}, {speed}"))
         refused = of.get("refused_engines", {})
         rows += [("faster engine", f"not {name}: {why}") for name, why in refused.items()][:1]
         return title, rows
+
+
+def _times(of: Mapping[str, Any]) -> str:
+    """How long the last call took, how much of it to compile, and how long all calls took."""
+    earlier, compiling = of.get("earlier_seconds", 0), of.get("compile_seconds", 0)
+    # Files of older versions do not say in which call it was.
+    compiling -= of.get("earlier_compile_seconds", compiling if earlier else 0)
+    apart = f" ({compiling:.3g} s of it to compile)" if compiling > 0 else ""
+    if not earlier:
+        return f"{of['seconds']:.3g} s{apart}"
+    return f"{of['seconds'] - earlier:.3g} s{apart}, {of['seconds']:.3g} s with earlier calls"
 
 
 def kept_states(kept: Mapping[str, Any], name: str) -> Any:
