@@ -37,8 +37,9 @@ LEGEND = (
     "stages: a + b are a for the drift and b for each noise",
     "structure: steps come from a discrete Lagrange–d'Alembert principle: they keep",
     "  momenta of symmetries and are symplectic when the forces vanish",
-    "symplectic: only the latter; a dash: neither",
-    "one noise, additive, any: order of convergence, in the sense of `kind`, for one",
+    "symplectic: only the latter; quasi-symplectic: but for the friction, which",
+    "  contracts volumes at its exact rate; a dash: none of these",
+    "one, additive, any: order of convergence, in the sense of `kind`, for one",
     "  noise, for constant ones, for all; a dash: it does not take them, or does not",
     "  converge with them. `dalembert certify METHOD` shows why",
 )
@@ -70,7 +71,7 @@ def options(
 @app.command("list")
 def list_everything() -> None:
     """Show the methods, systems and experiments."""
-    orders = ("one noise", "additive", "any")
+    orders = ("one", "additive", "any")
     methods = Table("method", "kind", "stages", "keeps", *orders, box=None)
     for name, make in da.METHODS.items():
         certificate = da.certify(make())
@@ -78,7 +79,7 @@ def list_everything() -> None:
             name,
             certificate.convergence,
             make().stages_in_words,
-            _kept(certificate),
+            certificate.keeps,
             *(_order(certificate.order[kind]) for kind in ("one", "additive", "general")),
         )
     console.print(methods)
@@ -97,12 +98,6 @@ def list_everything() -> None:
         experiments.add_row(name, _first_line(make))
     console.print()
     console.print(experiments)
-
-
-def _kept(certificate: da.Certificate) -> str:
-    if not certificate.keeps_structure:
-        return "-"
-    return "structure" if certificate.lagrange_dalembert else "symplectic"
 
 
 def _order(order: float | None) -> str:
