@@ -214,7 +214,7 @@ def reproduce(
         given += [x for text in param or () for x in ("--param", text)]
         raise typer.Exit(launch(["reproduce", study, *given], processes or 1))
     names = list(studies().STUDIES) if study == "all" else [study]
-    from dalembert.studies.reproduce import override
+    from dalembert.studies.reproduce import NOT_CHECKED, override
 
     with _one_of_several(), _on_dask(dask):
         try:
@@ -222,7 +222,9 @@ def reproduce(
             chosen = [override(study, method, paths, t_end, dt) for study in made]
         except ValueError as error:
             raise fail(str(error)) from error
-        status = _run_studies([s for s in chosen if s.parts], out, checkpoints=size == "paper")
+        left_out = NOT_CHECKED if method or t_end is not None or dt is not None else ""
+        chosen = [study for study in chosen if study.parts]
+        status = _run_studies(chosen, out, checkpoints=size == "paper", left_out=left_out)
     raise typer.Exit(status)
 
 
@@ -275,15 +277,22 @@ def studies() -> Any:
     return studies
 
 
-def _run_studies(chosen: list[Any], out: Path, checkpoints: bool) -> int:
-    """Run studies one after another and say what comes out; the exit status of the claims."""
+def _run_studies(chosen: list[Any], out: Path, checkpoints: bool, left_out: str = "") -> int:
+    """Run studies one after another and say what comes out; the exit status of the claims.
+
+    Args:
+        chosen, out, checkpoints: as in `reproduce`.
+        left_out: which claims were not made, as a sentence.
+    """
     from dalembert.studies.claims import unexplained
     from dalembert.studies.reproduce import reproduce
 
     claims = []
     try:
         for study in chosen:
-            console.print(f"{study.title}", markup=False, style="bold")
+            console.print(f"{study.title}", markup=False, style="bold", soft_wrap=True)
+            times = dict.fromkeys(f"t = {part.t_end:g}" for part in study.parts)
+            console.print(f"  to {', '.join(times)}", markup=False)
             claims += reproduce(study, out, _say, checkpoints, progress=True)
     except (OSError, ValueError, ImportError, MemoryError) as error:
         raise fail(str(error)) from error
@@ -294,8 +303,12 @@ def _run_studies(chosen: list[Any], out: Path, checkpoints: bool) -> int:
             f"  measured {claim.measured:g}, expected {claim.expected:g}. {claim.note}",
             markup=False,
         )
-    held = f"{len(claims) - len(failed)} of {len(claims)} claims hold. " if claims else ""
-    console.print(f"{held}Results: {out}. `dalembert report {out}` makes a page of them.")
+    if claims:
+        console.print(f"{len(claims) - len(failed)} of {len(claims)} claims hold. {left_out}")
+    else:
+        console.print(left_out or "No claims were made.")
+    page = f"Results: {out}. `dalembert report {out}` makes a page of them."
+    console.print(page, markup=False, soft_wrap=True)
     return 1 if unexplained(claims) else 0
 
 
