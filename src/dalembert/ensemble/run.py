@@ -249,14 +249,15 @@ class Run(RunStatistics):
 
         return plot(self, observables, ax, errors)
 
-    def phase_portrait(self, component: Any = 0, paths: int = 10, ax: Any = None) -> Any:
+    def phase_portrait(self, component: Any = None, paths: int = 10, ax: Any = None) -> Any:
         """Draw kept paths in the plane of a position and its momentum; returns the axes.
 
         With keep="all" the first so many paths as curves from a dot on, with keep="final" the ends
         of all paths as points.
 
         Args:
-            component: which entry of the states; several numbers if they have several axes.
+            component: which entry of the states, by default the first; several numbers if they
+                have several axes, such as (3, 0).
             paths: curves to draw.
             ax: axes to draw into.
         """
@@ -265,14 +266,14 @@ class Run(RunStatistics):
         return phase_portrait(self, component, paths, ax)
 
     def animate(
-        self, path: int | None = None, component: Any = 0, file: Any = None, fps: float = 20
+        self, path: int | None = None, component: Any = None, file: Any = None, fps: float = 20
     ) -> Any:
         """A film of kept states (keep="all"), as a `matplotlib.animation.FuncAnimation`.
 
         Args:
             path: show the particles of this path, in the plane of their first two coordinates if
                 they move in two or three, else by position and momentum; by default all paths.
-            component: of all paths, which position and momentum.
+            component: of all paths, which position and momentum, as in `phase_portrait`.
             file: write it there, as `.gif`, or as `.mp4` where ffmpeg is installed.
             fps: saves a second.
         """
