@@ -51,7 +51,7 @@ from dalembert.system import System
 from dalembert.systems import SYSTEMS
 
 if TYPE_CHECKING:
-    from dalembert import answers, fitting, plasma, theory
+    from dalembert import answers, fitting, plasma, studies, theory
     from dalembert.answers import Expectation, ToleranceError, expect
     from dalembert.theory import (
         Certificate,
@@ -122,6 +122,7 @@ __all__ = [
     "statistics",
     "step",
     "strong_order",
+    "studies",
     "systems",
     "theory",
     "weak_order",
@@ -134,7 +135,7 @@ def __getattr__(name: str) -> Any:
     """Rooms that a simulation does not need are loaded when they are first used."""
     if name not in __all__:
         raise AttributeError(f"dalembert has no {name!r}{_instead_of(name)}")
-    if name in ("answers", "fitting", "plasma"):
+    if name in ("answers", "fitting", "plasma", "studies"):
         return import_module(f"dalembert.{name}")
     if name in ("Expectation", "ToleranceError", "expect"):
         return getattr(import_module("dalembert.answers"), name)

@@ -44,7 +44,13 @@ def numbers_of(make: Callable[..., Any], given: Sequence[str]) -> dict[str, floa
 def method_of(name: str) -> da.Method:
     name = name_in(da.METHODS, name)
     if name not in da.METHODS:
-        raise fail(f"no method {name!r}; there are {', '.join(da.METHODS)}")
+        system = name_in(da.SYSTEMS, name)
+        if system in da.SYSTEMS or Path(name).suffix == ".py":
+            raise fail(
+                f"{name} is a system, and a method is needed; `dalembert diagnose {name}` is about "
+                f"systems, and `dalembert explain {name} METHOD` about both"
+            )
+        raise fail(_without_dot(da.METHODS.instead_of(name)))
     return da.METHODS[name]()
 
 
@@ -54,13 +60,23 @@ def system_of(name: str) -> da.System:
     if name in da.SYSTEMS:
         return da.SYSTEMS[name]()
     if path.suffix != ".py":
-        raise fail(f"no system {name!r}; there are {', '.join(da.SYSTEMS)}, or give a .py file")
+        if name_in(da.METHODS, name) in da.METHODS:
+            raise fail(
+                f"{name} is a method, and a system is needed: the system stands first, as in "
+                f"`dalembert explain van_der_pol {name_in(da.METHODS, name)}`; "
+                f"`dalembert certify {name_in(da.METHODS, name)}` is about methods"
+            )
+        raise fail(f"{_without_dot(da.SYSTEMS.instead_of(name))}, or give a .py file")
     if not path.is_file():
         raise fail(f"no such file: {path}")
     system = execute(path).get("system")
     if not isinstance(system, da.System):
         raise fail(f"{path} must define `system`, a da.System")
     return system
+
+
+def _without_dot(sentence: str) -> str:
+    return sentence.removesuffix(".")
 
 
 def execute(path: Path, run_name: str = "__dalembert__") -> dict[str, Any]:

@@ -21,6 +21,7 @@ from dalembert.ensemble.sigterm import ending_on_sigterm
 from dalembert.launch import join, launch
 from dalembert.methods.coefficients import counted
 from dalembert.scheduler import on_dask
+from dalembert.spelling import ByName
 
 app = typer.Typer(
     help="Structure-preserving simulation of noisy, damped mechanical systems.",
@@ -36,8 +37,9 @@ LEGEND = (
     "stages: a + b are a for the drift and b for each noise",
     "structure: steps come from a discrete Lagrange–d'Alembert principle: they keep",
     "  momenta of symmetries and are symplectic when the forces vanish",
-    "symplectic: only the latter; a dash: neither",
-    "one noise, additive, any: order of convergence, in the sense of `kind`, for one",
+    "symplectic: only the latter; quasi-symplectic: but for the friction, which",
+    "  contracts volumes at its exact rate; a dash: none of these",
+    "one, additive, any: order of convergence, in the sense of `kind`, for one",
     "  noise, for constant ones, for all; a dash: it does not take them, or does not",
     "  converge with them. `dalembert certify METHOD` shows why",
 )
@@ -66,7 +68,7 @@ def options(
 @app.command("list")
 def list_everything() -> None:
     """Show the methods, systems and experiments."""
-    orders = ("one noise", "additive", "any")
+    orders = ("one", "additive", "any")
     methods = Table("method", "kind", "stages", "keeps", *orders, box=None)
     for name, make in da.METHODS.items():
         certificate = da.certify(make())
@@ -74,7 +76,7 @@ def list_everything() -> None:
             name,
             certificate.convergence,
             make().stages_in_words,
-            _kept(certificate),
+            certificate.keeps,
             *(_order(certificate.order[kind]) for kind in ("one", "additive", "general")),
         )
     console.print(methods)
@@ -93,12 +95,6 @@ def list_everything() -> None:
         experiments.add_row(name, _first_line(make))
     console.print()
     console.print(experiments)
-
-
-def _kept(certificate: da.Certificate) -> str:
-    if not certificate.keeps_structure:
-        return "-"
-    return "structure" if certificate.lagrange_dalembert else "symplectic"
 
 
 def _order(order: float | None) -> str:
@@ -200,10 +196,10 @@ def reproduce(
 
     The exit status is 0 if every claim holds or fails for a reason that its note gives.
     """
-    known = studies().STUDIES | studies().OTHER_STUDIES
+    known = ByName("study", studies().STUDIES | studies().OTHER_STUDIES)
     study = name_in(known, study)
     if study != "all" and study not in known:
-        raise fail(f"no study {study!r}; there are {', '.join(known)} and all")
+        raise fail(f"{known.instead_of(study)} Or all: those of the paper")
     if param and study == "all":
         raise fail("--param is for one study: every one has its own numbers")
     if size not in ("quick", "paper"):
@@ -215,7 +211,7 @@ def reproduce(
         given += [x for text in param or () for x in ("--param", text)]
         raise typer.Exit(launch(["reproduce", study, *given], processes or 1))
     names = list(studies().STUDIES) if study == "all" else [study]
-    from dalembert.studies.reproduce import override
+    from dalembert.studies.reproduce import NOT_CHECKED, override
 
     with _one_of_several(), on_dask(dask):
         try:
@@ -223,7 +219,9 @@ def reproduce(
             chosen = [override(study, method, paths, t_end, dt) for study in made]
         except ValueError as error:
             raise fail(str(error)) from error
-        status = _run_studies([s for s in chosen if s.parts], out, checkpoints=size == "paper")
+        left_out = NOT_CHECKED if method or t_end is not None or dt is not None else ""
+        chosen = [study for study in chosen if study.parts]
+        status = _run_studies(chosen, out, checkpoints=size == "paper", left_out=left_out)
     raise typer.Exit(status)
 
 
@@ -276,15 +274,22 @@ def studies() -> Any:
     return studies
 
 
-def _run_studies(chosen: list[Any], out: Path, checkpoints: bool) -> int:
-    """Run studies one after another and say what comes out; the exit status of the claims."""
+def _run_studies(chosen: list[Any], out: Path, checkpoints: bool, left_out: str = "") -> int:
+    """Run studies one after another and say what comes out; the exit status of the claims.
+
+    Args:
+        chosen, out, checkpoints: as in `reproduce`.
+        left_out: which claims were not made, as a sentence.
+    """
     from dalembert.studies.claims import unexplained
     from dalembert.studies.reproduce import reproduce
 
     claims = []
     try:
         for study in chosen:
-            console.print(f"{study.title}", markup=False, style="bold")
+            console.print(f"{study.title}", markup=False, style="bold", soft_wrap=True)
+            times = dict.fromkeys(f"t = {part.t_end:g}" for part in study.parts)
+            console.print(f"  to {', '.join(times)}", markup=False)
             claims += reproduce(study, out, _say, checkpoints, progress=True)
     except (OSError, ValueError, ImportError, MemoryError) as error:
         raise fail(str(error)) from error
@@ -295,8 +300,12 @@ def _run_studies(chosen: list[Any], out: Path, checkpoints: bool) -> int:
             f"  measured {claim.measured:g}, expected {claim.expected:g}. {claim.note}",
             markup=False,
         )
-    held = f"{len(claims) - len(failed)} of {len(claims)} claims hold. " if claims else ""
-    console.print(f"{held}Results: {out}. `dalembert report {out}` makes a page of them.")
+    if claims:
+        console.print(f"{len(claims) - len(failed)} of {len(claims)} claims hold. {left_out}")
+    else:
+        console.print(left_out or "No claims were made.")
+    page = f"Results: {out}. `dalembert report {out}` makes a page of them."
+    console.print(page, markup=False, soft_wrap=True)
     return 1 if unexplained(claims) else 0
 
 

@@ -8,13 +8,14 @@ like H itself. Energies have the unit of H, and so have temperatures: Boltzmann'
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from dalembert.dependence import Degree, degree
+from dalembert.spelling import is_not_there
 from dalembert.system import System
 
 __all__ = ["configurational_temperature", "kinetic", "kinetic_temperature", "potential"]
@@ -105,3 +106,9 @@ def _require_separable(system: System, name: str) -> None:
         f"observables.{name} needs H = T(p) + U(q) with a quadratic T, and the H of "
         f"{system.name!r} is of another form: {what}. Write a function of (q, p) instead."
     )
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> None:
+        raise is_not_there("observables", name, __all__)

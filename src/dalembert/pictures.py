@@ -78,7 +78,12 @@ def tidy_log_axes(axes: Any) -> None:
 
 
 def draw_density(
-    axes: Any, edges: Sequence[np.ndarray], density: np.ndarray, half: Any, t: Any = None
+    axes: Any,
+    edges: Sequence[np.ndarray],
+    density: np.ndarray,
+    half: Any,
+    t: Any = None,
+    labels: Sequence[str] = ("x", "y"),
 ) -> Any:
     """A density in one or two dimensions, or one in one dimension over time, into given axes.
 
@@ -88,27 +93,29 @@ def draw_density(
         density: shape (bins,), (bins_x, bins_y) or, with `t`, (times, bins).
         half: half the height of the band around a curve.
         t: times.
+        labels: what the quantities are called.
     """
     if t is None and len(edges) == 1:
         axes.stairs(density, edges[0], lw=1.5)
         low, high = (np.append(x, x[-1]) for x in (density - half, density + half))
         axes.fill_between(edges[0], np.maximum(low, 0), high, step="post", alpha=0.25, lw=0)
-        axes.set(xlabel="x", ylabel="density", ylim=(0, None))
+        axes.set(xlabel=labels[0], ylabel="density", ylim=(0, None))
         return axes
     if t is not None:
         t = np.asarray(t, float)
         middles = (t[1:] + t[:-1]) / 2
-        first, labels = np.concatenate([t[:1], middles, t[-1:]]), ("time", "x")
+        first, labels = np.concatenate([t[:1], middles, t[-1:]]), ("time", labels[0])
         mesh = axes.pcolormesh(first, edges[0], density.T, vmax=_top(density), rasterized=True)
     else:
-        labels = ("x", "y")
         mesh = axes.pcolormesh(edges[0], edges[1], density.T, rasterized=True)
     axes.set(xlabel=labels[0], ylabel=labels[1])
     axes.figure.colorbar(mesh, ax=axes, label="density")
     return axes
 
 
-def draw_portrait(axes: Any, q: np.ndarray, p: np.ndarray) -> Any:
+def draw_portrait(
+    axes: Any, q: np.ndarray, p: np.ndarray, labels: tuple[str, str] = ("q", "p")
+) -> Any:
     """Momenta over positions: curves of shape (times, paths), or points of shape (paths,)."""
     if q.ndim == 1:
         axes.plot(q, p, ".", ms=max(1.0, 6.0 - np.log10(max(len(q), 1))), mew=0)
@@ -116,7 +123,7 @@ def draw_portrait(axes: Any, q: np.ndarray, p: np.ndarray) -> Any:
         axes.plot(q, p, lw=1.0)
         axes.set_prop_cycle(None)
         axes.plot(q[:1], p[:1], "o", ms=4)
-    axes.set(xlabel="q", ylabel="p")
+    axes.set(xlabel=labels[0], ylabel=labels[1])
     _square(axes)
     return axes
 
@@ -134,13 +141,14 @@ def film_of_density(
     t: Any,
     file: Any = None,
     fps: float = 20,
-    labels: tuple[str, str] = ("x", "y"),
+    labels: Sequence[str] = ("x", "y"),
 ) -> Any:
     """A density, shape (times, bins) or (times, bins_x, bins_y), at one time after the other."""
     axes, top = make_axes(), _top(density)
     if len(edges) == 1:
         stairs = axes.stairs(density[0], edges[0], lw=1.5)
-        axes.set(xlabel="x", ylabel="density", ylim=(0, 1.05 * top), xlim=edges[0][[0, -1]])
+        axes.set(xlabel=labels[0], ylabel="density")
+        axes.set(ylim=(0, 1.05 * top), xlim=edges[0][[0, -1]])
 
         def show(k: int) -> None:
             stairs.set_data(density[k])

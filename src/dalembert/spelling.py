@@ -5,13 +5,14 @@ refuse arguments that they do not have by naming those that they have.
 """
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import wraps
 from typing import Any, TypeVar
 
-__all__ = ["instead_of", "says_its_words"]
+__all__ = ["ByName", "instead_of", "is_not_there", "says_its_words"]
 
+Thing = TypeVar("Thing")
 Marked = TypeVar("Marked", bound=Callable[..., Any])
 
 ARGUMENTS: dict[str, tuple[str, str]] = {
@@ -87,11 +88,11 @@ ARGUMENTS: dict[str, tuple[str, str]] = {
     "noises": ("the number of Wiener processes", "n_noises num_noises noise_dim m"),
     "temperature": (
         "an energy, in which Boltzmann's constant is 1",
-        "kT kbt T temp beta kB_T temperature_K",
+        "kT kbt T temp kB_T",
     ),
     "gamma": (
         "a rate, 1/time",
-        "friction friction_coefficient friction_coeff collision_rate damping damp nu drag",
+        "friction friction_coefficient friction_coeff collision_rate damping nu drag",
     ),
     "mass": ("a number, or an array that stretches to the shape of q", "masses m"),
     "potential": ("a function U(q)", "U V energy energy_fn potential_energy force forces"),
@@ -103,6 +104,21 @@ ARGUMENTS: dict[str, tuple[str, str]] = {
     "length": ("the side of the periodic box", "L box box_length size"),
 }
 """What an argument is, and what it is called elsewhere."""
+
+CONVERTED = {
+    "temperature": {
+        "beta": "1/beta",
+        "inverse_temperature": "1/inverse_temperature",
+        "temperature_K": "k_B*temperature_K in the units of U",
+    },
+    "gamma": {
+        "damp": "1/damp, as damp of LAMMPS is a time",
+        "tau": "1/tau",
+        "tau_t": "1/tau_t",
+        "relaxation_time": "1/relaxation_time",
+    },
+}
+"""Words of others that give an argument after a computation."""
 
 NEITHER = {
     "time begins at 0": "t0 t_start t_begin",
@@ -140,7 +156,7 @@ NAMES = {
 
 
 def _plain(word: str) -> str:
-    return word.lower().replace("_", "")
+    return word.lower().replace("_", "").replace("-", "")
 
 
 def instead_of(word: str, known: Iterable[str], prefix: str = "") -> str:
@@ -152,13 +168,18 @@ def instead_of(word: str, known: Iterable[str], prefix: str = "") -> str:
         prefix: what is written before them, such as `da.`.
     """
     known = [name for name in known if not name.startswith("_")]
-    elsewhere = {_plain(w): ours for ours, words in NAMES.items() for w in words.split()}
-    ours = elsewhere.get(_plain(word), "")
+    ours = _elsewhere(word)
     is_of = (ours.partition("[")[0].partition(" ")[0] in known) or ours.startswith(prefix or "-")
     if ours and is_of:
         return f": {ours} comes nearest."
     near = _nearest(word, known)
     return f": did you mean {prefix}{near}?" if near else "."
+
+
+def _elsewhere(word: str) -> str:
+    """Ours, of a word of other codes."""
+    names = {_plain(w): ours for ours, words in NAMES.items() for w in words.split()}
+    return names.get(_plain(word), "")
 
 
 def _nearest(word: str, known: Iterable[str], cutoff: float = 0.7) -> str:
@@ -167,12 +188,44 @@ def _nearest(word: str, known: Iterable[str], cutoff: float = 0.7) -> str:
     return names[found[0]] if found else ""
 
 
+class ByName(dict[str, Thing]):
+    """Things by name; a name that is not there is refused with the nearest one that is."""
+
+    def __init__(self, kind: str, things: Mapping[str, Thing]) -> None:
+        super().__init__(things)
+        self.kind = kind
+
+    def __missing__(self, name: str) -> Thing:
+        raise KeyError(self.instead_of(name))
+
+    def instead_of(self, name: Any) -> str:
+        """What is said of a name that is not there."""
+        hint = "t"
+        if isinstance(name, str) and name:
+            ours = _elsewhere(name).removeprefix("da.")
+            longer = [each for each in self if _plain(name) in _plain(each)]
+            near = _nearest(name, list(self)) or (longer[0] if len(longer) == 1 else "")
+            hint = f"did you mean {near!r}? T" if near else hint
+            hint = f"{ours!r} comes nearest. T" if ours in self else hint
+        return f"there is no {self.kind} {name!r}: {hint}here are {', '.join(self)}."
+
+
+def is_not_there(room: str, name: str, known: Iterable[str]) -> AttributeError:
+    """The error for a name that a room of the package, such as `plasma`, does not have."""
+    prefix = "da." if room in ("methods", "statistics") else f"da.{room}."
+    hint = instead_of(name, known, prefix)
+    return AttributeError(f"dalembert.{room} has no {name!r}{hint}")
+
+
 def _argument(name: str, word: str, known: list[str]) -> str:
     """The refusal of an argument that a function does not have."""
     said = f"{name} has no argument {word}="
     if near := _nearest(word, known, 0.85):
         return f"{said}: did you mean {near}=?"
     for ours in known:
+        for theirs, computed in CONVERTED.get(ours, {}).items():
+            if _plain(word) == _plain(theirs):
+                return f"{said}: write {ours}={computed}."
         meaning, words = ARGUMENTS.get(ours, ("", ""))
         if _plain(word) in map(_plain, words.split()):
             return f"{said}: write {ours}=, {meaning}."

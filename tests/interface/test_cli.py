@@ -42,8 +42,12 @@ def test_certify_one_and_all():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("certify", "nonsense"), "no method 'nonsense'; there are midpoint"),
-        (("explain", "nonsense"), "no system 'nonsense'; there are damped_kubo"),
+        (("certify", "nonsense"), "no method 'nonsense': there are midpoint"),
+        (("certify", "midpiont"), "did you mean 'midpoint'? There are midpoint, "),
+        (("certify", "kubo.py"), "kubo.py is a system, and a method is needed"),
+        (("certify", "van-der-pol"), "`dalembert diagnose van-der-pol` is about systems"),
+        (("explain", "nonsense"), "no system 'nonsense': there are damped_kubo"),
+        (("explain", "midpoint", "pendulum"), "midpoint is a method, and a system is needed"),
         (("explain", "two_noise", "srkw2"), "srkw2 takes at most 1 noise"),
         (("diagnose", "missing.py"), "no such file: missing.py"),
     ],

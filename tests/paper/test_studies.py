@@ -404,6 +404,24 @@ def test_overrides_are_checked():
     (part,) = changed.parts
     assert [c.label for c in part.cases] == ["midpoint, Δt = 0.25", "dirk, Δt = 0.25"]
     assert part.paths == 10 and part.t_end == 100.0
+    assert changed.notes[0].startswith(
+        "Not as the study is by itself: midpoint and dirk alone, to t = 100, in steps of 0.25. "
+    )
+    assert override(study, paths=10).notes == study.notes
+
+
+def test_figures_of_other_times_are_none_of_the_paper(tmp_path):
+    options = ["--method", "midpoint", "--t-end", "58", "--paths", "8", "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, ["reproduce", "kubo", *options])
+    assert done.exit_code == 0 and "Claims about other methods" in done.output
+    assert "\n  to t = 50\n" in done.output, "a whole number of saves"
+    figures = json.loads((tmp_path / "kubo.json").read_text(encoding="utf-8"))["figures"]
+    assert [figure["source"] for figure in figures] == [""]
+    study = override(STUDIES["kubo"]("quick"), paths=8)
+    (part, _) = study.parts
+    part = replace(part, cases=part.cases[:1], t_end=50.0)
+    study = replace(study, parts=(part,))
+    assert [figure.source for figure in study.figures(study.run())] == ["figure 1"]
 
 
 def test_names_and_labels_of_a_study_are_checked():

@@ -545,6 +545,11 @@ def test_cost_is_weighed_where_equations_are_dear():
     assert "without equations" in advice["expectations"].reasons[0]
     other = advice["expectations"].reasons[1]
     assert "stormer_verlet, up to about twice as dear, 12 linear equations a step" in other
+    assert "up to about twice as dear as baoab, which" in advice["paths, long runs"].reasons[-1]
+    for purpose in ("accurate paths", "da.expect"):
+        *_, solved, dear = ("", *advice[purpose].reasons)
+        assert "12 nonlinear equations a step" in solved and dear.startswith("several times as")
+    assert found["baoab"].keeps == "quasi-symplectic" and not found["baoab"].lagrange_dalembert
     coupled = da.diagnose(da.systems.fput(12))
     assert {v.name: v for v in coupled.methods}["midpoint"].coupled == 12
     small = da.diagnose(da.systems.langevin(lambda q: jnp.sum(q**4) / 4, dim=2))

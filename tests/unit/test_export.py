@@ -303,6 +303,9 @@ def test_pictures_of_histograms(run):
     """A curve at the end, an image of one quantity over time, one of two at one time."""
     last, orbit = run.histograms["q"], run.histograms["orbit"]
     (stairs,) = last.plot().patches
+    assert last.plot().get_xlabel() == "x" and last.plot(labels=["q"]).get_xlabel() == "q"
+    both = orbit.plot(labels=("q", "p"))
+    assert (both.get_xlabel(), both.get_ylabel()) == ("q", "p")
     np.testing.assert_array_equal(stairs.get_data().values, last.density)
     np.testing.assert_array_equal(orbit.t, run.t)
     for at, number in ((None, -1), (1, 1)):
@@ -335,8 +338,23 @@ def test_films(run, tmp_path):
         run.animate(path=300)
 
 
+def test_portraits_say_which_entries_they_show():
+    system = da.systems.langevin(dim=(2, 3))
+    options = {"dt": 0.1, "t_end": 0.2, "paths": 2, "keep": "all", "progress": False}
+    run = da.simulate(system, da.baoab(), (np.ones((2, 3)), np.zeros((2, 3))), **options)
+    for component, name in ((None, "0, 0"), ((1, 2), "1, 2"), ((np.int64(1), -1), "1, 2")):
+        axes = run.phase_portrait(component)
+        assert (axes.get_xlabel(), axes.get_ylabel()) == (f"q[{name}]", f"p[{name}]")
+        place = tuple(map(int, name.split(",")))
+        np.testing.assert_array_equal(axes.lines[0].get_ydata(), run.p[:, 0, *place])
+    with pytest.raises(ValueError, match=r"component 1 is no entry .* write component=\(0, 0\)"):
+        run.phase_portrait(1)
+    plt.close("all")
+
+
 def test_phase_portraits(run):
     axes = run.phase_portrait(paths=3)
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("q", "p")
     assert len(axes.lines) == 6, "three curves, each with the dot that it starts from"
     np.testing.assert_array_equal(axes.lines[1].get_xdata(), run.q[:, 1, 0])
     np.testing.assert_array_equal(axes.lines[1].get_ydata(), run.p[:, 1, 0])

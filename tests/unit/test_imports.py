@@ -40,7 +40,8 @@ FLOORS = (
 ORDER = {
     room: (floor, place) for floor, rooms in enumerate(FLOORS) for place, room in enumerate(rooms)
 }
-LATER = {("__init__", x) for x in ("theory", "answers", "fitting")} | {("ensemble", "__init__")}
+LATER = {("__init__", x) for x in ("theory", "answers", "fitting", "studies")}
+LATER |= {("ensemble", "__init__")}
 """Imports inside functions that look up: names found when they are asked for, and the version."""
 
 

@@ -17,7 +17,7 @@ import pytest
 
 import dalembert as da
 from dalembert.ensemble import blocks, progress
-from dalembert.ensemble.progress import ProgressBar, telling
+from dalembert.ensemble.progress import ProgressBar, tell, telling
 from dalembert.methods.coefficients import text_width
 
 KUBO = da.systems.damped_kubo()
@@ -186,13 +186,57 @@ def test_what_others_have_done_counts_and_nothing_counts_twice():
     assert it._done == 4000
 
 
-def test_pipes_and_files_stay_silent(clock, shown_on):
+def test_pipes_and_files_have_a_line_a_minute(clock, shown_on):
     pipe = shown_on(io.StringIO())
     it = bar()
-    clock.now += 10
+    it.busy = "compiling (XLA)"
+    clock.now += 59
     it.draw()
+    assert pipe.getvalue() == "", "short runs leave nothing in logs"
+    clock.now += 2
+    it.draw()
+    it.busy = ""
+    it.add(1000)
+    for _ in range(80):
+        clock.now += 1
+        it.draw()
     it.close()
+    assert pipe.getvalue() == (
+        "midpoint on kubo: compiling (XLA), 61 s\n"
+        "midpoint on kubo: 25% of 4e+03 path-steps, 1.67e+01/s, 3:00 left\n"
+    )
+    pipe.truncate(0)
+    it = bar(shown=False)
+    clock.now += 100
+    it.draw()
     assert pipe.getvalue() == ""
+
+
+def test_what_is_done_within_a_line_is_said_in_it(terminal, clock):
+    tell("nobody listens")
+    with telling("work", True, "beginning"):
+        with telling("midpoint on kubo", True):
+            tell("timing midpoint")
+            clock.now += 3
+            wait_for(lambda: terminal.lines)
+        assert progress._line_now.get() is not None
+    assert terminal.lines[0] == "work: timing midpoint, 3 s"
+    assert progress._line_now.get() is None and screen(terminal.getvalue()) == ""
+
+
+def test_measured_orders_say_what_they_do(terminal, at_once, monkeypatch):
+    monkeypatch.setattr(progress, "TICK", 1e-4)
+    pendulum, start = da.systems.pendulum(), ([1.0], [0.5])
+    options = {"t_end": 1.0, "steps": (4, 8, 16), "paths": 2000, "refine": 16}
+    da.strong_order(pendulum, da.heun(), start, **options)
+    assert "strong order of heun on pendulum: heun with 16 steps, " in terminal.getvalue()
+    assert "strong order of heun on pendulum: midpoint with 256 steps, " in terminal.getvalue()
+    assert screen(terminal.getvalue()) == ""
+    shown = terminal.getvalue()
+    da.strong_order(pendulum, da.heun(), start, **options, progress=False)
+    assert terminal.getvalue() == shown
+    da.weak_order(pendulum, da.heun(), start, t_end=1.0, steps=(4, 6, 8), exact=-0.5)
+    assert "weak order of heun on pendulum: heun with 8 steps, " in terminal.getvalue()
 
 
 def ipython(shell):
@@ -441,10 +485,15 @@ def test_what_earlier_calls_took_is_told_apart(tmp_path):
     first, both = (
         simulate(paths=64, t_end=t_end, checkpoint=tmp_path / "a.ckpt") for t_end in (1.0, 2.0)
     )
-    assert "in earlier calls" not in repr(first)
+    assert "earlier calls" not in repr(first)
     earlier = both.provenance["earlier_seconds"]
     assert 0 < earlier <= first.provenance["seconds"] and earlier < both.provenance["seconds"]
-    assert f"{earlier:.3g} s of it in earlier calls" in repr(both)
+    seconds = both.provenance["seconds"]
+    said = repr(both).partition("time: ")[2]
+    assert said.startswith(f"{seconds - earlier:.3g} s (")
+    assert f" to compile), {seconds:.3g} s with earlier calls, " in said
+    compiling = float(said.partition("(")[2].partition(" s of it")[0])
+    assert 0 < compiling <= seconds - earlier
 
 
 def test_a_stopped_path_says_how_far_it_is(at_once, monkeypatch):

@@ -40,6 +40,8 @@ def test_other_functions():
         (lambda: da.System(drift=None), "drift and diffusion follow"),
         (lambda: da.systems.langevin(kT=1.0), "write temperature="),
         (lambda: da.systems.langevin(friction=1.0), "write gamma="),
+        (lambda: da.systems.langevin(beta=2.0), r"write temperature=1/beta\."),
+        (lambda: da.systems.langevin(damp=2.0), r"write gamma=1/damp\b"),
         (lambda: da.systems.damped_kubo(mass=1.0), "it takes beta, nu"),
         (lambda: da.expect(tol=1e-3), "write tolerance="),
         (lambda: da.strong_order(nsteps=[1]), "did you mean steps="),
@@ -65,6 +67,30 @@ def test_names():
         with pytest.raises(AttributeError, match=said):
             read()
     assert not hasattr(da, "qwertz") and not hasattr(da.systems, "qwertz")
+
+
+def test_rooms_and_tables_suggest_the_nearest_name():
+    for read, said in (
+        (lambda: da.plasma.vlasov_poison, r"did you mean da\.plasma\.vlasov_poisson\?"),
+        (lambda: da.theory.symplectic_defct, r"did you mean da\.theory\.symplectic_defect\?"),
+        (lambda: da.observables.kinetic_energy, r"did you mean da\.observables\.kinetic\?"),
+        (lambda: da.methods.leapfrog, r"da\.stormer_verlet comes nearest"),
+        (lambda: da.statistics.Histgram, r"did you mean da\.Histogram\?"),
+    ):
+        with pytest.raises(AttributeError, match=said):
+            read()
+    for table, name, said in (
+        (da.METHODS, "midpiont", "no method 'midpiont': did you mean 'midpoint'"),
+        (da.METHODS, "leapfrog", "'stormer_verlet' comes nearest"),
+        (da.SYSTEMS, "vanderpol", "did you mean 'van_der_pol'"),
+        (da.SYSTEMS, "kubo", "did you mean 'damped_kubo'"),
+        (da.SYSTEMS, "qwertz", "no system 'qwertz': there are damped_kubo, van_der_pol"),
+        (da.studies.STUDIES, "van_der_pol", "did you mean 'vanderpol'"),
+        (da.METHODS, 3, "no method 3: there are"),
+    ):
+        with pytest.raises(KeyError, match=said):
+            table[name]
+        assert name not in table and table.get(name) is None
 
 
 def test_what_is_marked_stays_what_it_was():

@@ -40,6 +40,17 @@ def test_time_is_that_of_all_steps(monkeypatch):
     assert found.kind == "strong" and all(p.stderr > 0 for p in found.points)
 
 
+def test_one_method_is_compared_with_itself(monkeypatch):
+    """And of some times the shortest counts, which nothing has disturbed."""
+    times = iter([9e-6, *[5e-6, 3e-6, 7e-6] * 3] * 2)
+    monkeypatch.setattr(work, "_seconds_per_step", lambda *_: next(times))
+    options = {"t_end": 2.0, "steps": (2, 4, 8), "exact": 1.996, "progress": False}
+    for method in ("heun", da.heun()):
+        found = da.work_precision(KUBO, method, START, **options)
+        assert list(found.orders) == ["heun"]
+        assert [p.seconds for p in found.points] == pytest.approx([6e-6, 12e-6, 24e-6])
+
+
 def test_a_picture(found):
     axes = found.plot()
     assert axes.get_xscale() == axes.get_yscale() == "log"
@@ -51,7 +62,8 @@ def test_a_picture(found):
     ("change", "message"),
     [
         ({"kind": "both"}, 'kind must be "weak" or "strong", not \'both\''),
-        ({"methods": ["euler"]}, "there is no method 'euler': there are midpoint,"),
+        ({"methods": ["euler"]}, "no method 'euler': 'heun' comes nearest. There are midpoint,"),
+        ({"methods": "euler"}, "there is no method 'euler'"),
         ({"methods": ["heun", "heun"]}, "some different methods, not"),
         ({"kind": "strong", "observe": KUBO.H}, "leave out observe"),
     ],

@@ -91,7 +91,8 @@ def expect(
         seed: the result is a pure function of it (and of everything else here).
         on_failure: "raise" or "warn" if the tolerance cannot be met.
         checkpoint: a folder in which every run saves itself, and from which the same call goes on.
-        progress: show progress of longer runs in a terminal or a notebook.
+        progress: show progress of longer runs in a terminal or a notebook, and once a minute in
+            files and pipes.
         workers, engine, executor: as in `da.simulate`.
 
     Returns:

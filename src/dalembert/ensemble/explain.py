@@ -43,9 +43,8 @@ def explain(system: System, method: Method, engine: Any = None) -> str:
         )
     by_maps = ", as three matrices" if maps is not None else ""
     is_wide = choice.name == VectorCode.name and not stepper.is_scalar
-    how = ", written out for it alone" if is_wide else by_maps
-    lines = [f"  engine on this machine: {choice.name}{how}", *_refusals(choice.refused)]
-    return f"{describe(stepper)}\n{folded(lines)}"
+    lines = [f"  engine on this machine: {choice.name}{by_maps}", *_refusals(choice.refused)]
+    return f"{describe(stepper, choice.name if is_wide else '')}\n{folded(lines)}"
 
 
 def _refusals(refused: dict[str, str]) -> list[str]:

@@ -170,10 +170,12 @@ def plot(run: Run, observables: Any, ax: Any, errors: float) -> Any:
 
 def phase_portrait(run: Run, component: Any, paths: int, ax: Any) -> Any:
     """Kept paths in the plane of one position and its momentum."""
-    q, p = (_component(run, x, component) for x in _states(run))
+    states = _states(run)
+    place, labels = _entry(run, component)
+    q, p = (x[(..., *place)] for x in states)
     if q.ndim == 2:
         q, p = q[:, :paths], p[:, :paths]
-    axes = draw_portrait(make_axes(ax), q, p)
+    axes = draw_portrait(make_axes(ax), q, p, labels)
     axes.set_title(run.provenance["system"]["name"])
     return axes
 
@@ -182,7 +184,8 @@ def animate(run: Run, path: int | None, component: Any, file: Any, fps: float) -
     """Kept states as a film: all paths in a phase plane, or the particles of one path."""
     q, p = _states(run, all_times=True)
     if path is None:
-        x, y, labels = _component(run, q, component), _component(run, p, component), ("q", "p")
+        place, labels = _entry(run, component)
+        x, y = q[(..., *place)], p[(..., *place)]
     else:
         if not 0 <= path < q.shape[1]:
             raise ValueError(f"path must be one of the {q.shape[1]} that were kept, not {path!r}.")
@@ -201,16 +204,19 @@ def _states(run: Run, all_times: bool = False) -> tuple[np.ndarray, np.ndarray]:
     return run.q, run.p
 
 
-def _component(run: Run, x: np.ndarray, component: Any) -> np.ndarray:
-    """One entry of all states: a number, or one number for each axis of a state."""
-    place = component if isinstance(component, tuple) else (component,)
-    shape = x.shape[x.ndim - _axes(run) :]
+def _entry(run: Run, component: Any) -> tuple[tuple[int, ...], tuple[str, str]]:
+    """The place of one entry of the states, by default the first, and what to call it."""
+    shape = run.q.shape[run.q.ndim - _axes(run) :]
+    given = (0,) * len(shape) if component is None else component
+    place = tuple(given) if isinstance(given, tuple | list) else (given,)
     is_one = len(place) == len(shape) and all(
-        isinstance(k, int) and -n <= k < n for k, n in zip(place, shape, strict=True)
+        isinstance(k, int | np.integer) and -n <= k < n for k, n in zip(place, shape, strict=True)
     )
     if not is_one:
         example = "component=0" if len(shape) == 1 else f"component={(0,) * len(shape)}"
         raise ValueError(
             f"component {component!r} is no entry of a state of shape {shape}: write {example}."
         )
-    return x[(..., *place)]
+    places = tuple(int(k) % n for k, n in zip(place, shape, strict=True))
+    which = f"[{', '.join(map(str, places))}]" if np.prod(shape) > 1 else ""
+    return places, (f"q{which}", f"p{which}")

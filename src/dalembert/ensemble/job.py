@@ -256,6 +256,7 @@ class Job:
             "seconds": seconds,
             "compile_seconds": compiling,
             "earlier_seconds": done.seconds,
+            "earlier_compile_seconds": done.compile_seconds,
             "path_steps_per_second": path_steps / max(seconds - compiling, SHORTEST),
         }
         states = map(settings.system.shaped, done.kept or ())

@@ -1,4 +1,4 @@
-"""Progress of a run: one line in a terminal or a notebook, silence anywhere else."""
+"""Progress: one line in a terminal or a notebook; in a file, another line now and then."""
 
 import os
 import sys
@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from dalembert.methods.coefficients import counted, text_width
 
@@ -14,6 +15,11 @@ DELAY = 1.0
 
 INTERVAL = 0.2
 """Seconds from one line to the next."""
+
+LOG_INTERVAL = 60.0
+"""Seconds before the first line in a file or a pipe, and from one to the next."""
+
+LOG_COLUMNS = 120
 
 TICK = 0.1
 """Seconds between two looks at whether the line is due, where nothing else looks."""
@@ -28,7 +34,8 @@ class ProgressBar:
 
     def __init__(self, total: int, done: int, title: str, shown: bool) -> None:
         self._total, self._done, self._at_start, self._title = total, done, done, title
-        self.is_shown = shown and _is_watched()
+        self.is_watched = _is_watched()
+        self.is_shown = shown and sys.stderr is not None
         self._started = self._stepping = time.monotonic()
         self._drawn, self._width = 0.0, 0
         self._lock = threading.Lock()
@@ -58,9 +65,14 @@ class ProgressBar:
         if self.busy:
             # Compiling says nothing about how long the steps will take.
             self._stepping, self._at_start = now, self._done
-        if not self.is_shown or now - self._started < DELAY or now - self._drawn < INTERVAL:
+        first, next_ = (DELAY, INTERVAL) if self.is_watched else (LOG_INTERVAL, LOG_INTERVAL)
+        if not self.is_shown or now - self._started < first or now - self._drawn < next_:
             return
         self._drawn = now
+        if not self.is_watched:
+            seconds = now - (self._started if self.busy else self._stepping)
+            self._write(self._line(seconds, LOG_COLUMNS) + "\n")
+            return
         # A line that wraps could not be drawn over; the last column stays free for the cursor.
         columns = _columns() - 1
         line = self._line(now - (self._started if self.busy else self._stepping), columns)
@@ -99,6 +111,8 @@ class ProgressBar:
         block = "█" if _shown("█") == "█" else "#"
         for title in (_shown(self._title + " "), ""):
             room = min(columns - text_width(title) - len(text) - 3, WIDTH)
+            if not self.is_watched and room >= 0:
+                return f"{title.strip()}: {text.strip()}" if title else text.strip()
             if room >= LEAST_WIDTH:
                 return f"{title}|{block * int(share * room):<{room}}| {text}"
         short = f"{share:.0%}, {left} left"
@@ -106,11 +120,20 @@ class ProgressBar:
         return next(form for form in forms if len(form) <= max(columns, 0))
 
 
+_line_now: ContextVar[ProgressBar | None] = ContextVar("_line_now", default=None)
+
+
 @contextmanager
-def telling(title: str, shown: bool) -> Iterator[None]:
-    """Say that functions are traced, if that takes longer, in a line that goes in the end."""
+def telling(title: str, shown: bool, doing: str = "tracing its functions") -> Iterator[None]:
+    """Say what is done, if that takes longer, in a line that goes in the end.
+
+    `tell` changes what is said. Within another line there is no second one.
+    """
+    if _line_now.get() is not None:
+        yield
+        return
     bar, done = ProgressBar(1, 0, title, shown), threading.Event()
-    bar.busy = "tracing its functions"
+    bar.busy = doing
 
     def draw() -> None:
         while not done.wait(TICK):
@@ -119,13 +142,21 @@ def telling(title: str, shown: bool) -> Iterator[None]:
     thread = threading.Thread(target=draw, name="dalembert line", daemon=True)
     if bar.is_shown:
         thread.start()
+    before = _line_now.set(bar)
     try:
         yield
     finally:
+        _line_now.reset(before)
         done.set()
         if thread.ident is not None:
             thread.join()
         bar.close()
+
+
+def tell(doing: str) -> None:
+    """Say in the line of `telling`, if there is one, what is done now."""
+    if (line := _line_now.get()) is not None:
+        line.busy = doing
 
 
 def _shown(text: str) -> str:

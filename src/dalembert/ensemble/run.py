@@ -249,14 +249,15 @@ class Run(RunStatistics):
 
         return plot(self, observables, ax, errors)
 
-    def phase_portrait(self, component: Any = 0, paths: int = 10, ax: Any = None) -> Any:
+    def phase_portrait(self, component: Any = None, paths: int = 10, ax: Any = None) -> Any:
         """Draw kept paths in the plane of a position and its momentum; returns the axes.
 
         With keep="all" the first so many paths as curves from a dot on, with keep="final" the ends
         of all paths as points.
 
         Args:
-            component: which entry of the states; several numbers if they have several axes.
+            component: which entry of the states, by default the first; several numbers if they
+                have several axes, such as (3, 0).
             paths: curves to draw.
             ax: axes to draw into.
         """
@@ -265,14 +266,14 @@ class Run(RunStatistics):
         return phase_portrait(self, component, paths, ax)
 
     def animate(
-        self, path: int | None = None, component: Any = 0, file: Any = None, fps: float = 20
+        self, path: int | None = None, component: Any = None, file: Any = None, fps: float = 20
     ) -> Any:
         """A film of kept states (keep="all"), as a `matplotlib.animation.FuncAnimation`.
 
         Args:
             path: show the particles of this path, in the plane of their first two coordinates if
                 they move in two or three, else by position and momentum; by default all paths.
-            component: of all paths, which position and momentum.
+            component: of all paths, which position and momentum, as in `phase_portrait`.
             file: write it there, as `.gif`, or as `.mp4` where ffmpeg is installed.
             fps: saves a second.
         """
@@ -309,15 +310,22 @@ class Run(RunStatistics):
         for name, (statistic, data) in at_door("statistics", self.observed).items():
             rows.append((name, statistic.summary(statistic.result(data, self.t))))
         rate = of["path_steps_per_second"]
-        parts = {"to compile": "compile_seconds", "in earlier calls": "earlier_seconds"}
-        parts = {words: of[key] for words, key in parts.items() if of.get(key)}
-        shares = ", ".join(f"{x:.3g} s of it {words}" for words, x in parts.items())
-        apart = f" ({shares})" if shares else ""
         speed = f"{rate:.3g} path-steps/s on {of['device']}, {of['code']}"
-        rows.append(("time", f"{of['seconds']:.3g} s{apart}, {speed}"))
+        rows.append(("time", f"{_times(of)}, {speed}"))
         refused = of.get("refused_engines", {})
         rows += [("faster engine", f"not {name}: {why}") for name, why in refused.items()][:1]
         return title, rows
+
+
+def _times(of: Mapping[str, Any]) -> str:
+    """How long the last call took, how much of it to compile, and how long all calls took."""
+    earlier, compiling = of.get("earlier_seconds", 0), of.get("compile_seconds", 0)
+    # Files of older versions do not say in which call it was.
+    compiling -= of.get("earlier_compile_seconds", compiling if earlier else 0)
+    apart = f" ({compiling:.3g} s of it to compile)" if compiling > 0 else ""
+    if not earlier:
+        return f"{of['seconds']:.3g} s{apart}"
+    return f"{of['seconds'] - earlier:.3g} s{apart}, {of['seconds']:.3g} s with earlier calls"
 
 
 def kept_states(kept: Mapping[str, Any], name: str) -> Any:

@@ -86,7 +86,8 @@ def simulate(
             `da.Checkpoint` with other intervals.
         on_failure: "warn" or "raise" if a path fails (overflows, or has a stage equation without
             a solution). Failed paths leave the statistics from then on and are counted.
-        progress: show progress of longer runs in a terminal or a notebook.
+        progress: show progress of longer runs in a terminal or a notebook, and once a minute in
+            files and pipes.
         workers: blocks to run at a time; by default one per core, or two per device.
         engine: the name of the code that takes the steps, or an object (see the page on engines);
             by default the fastest that can, see `run.provenance["code"]` and `["refused_engines"]`.

@@ -4,6 +4,7 @@ What a family has to say is in `method.py`; what its stage equations are made of
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from dalembert.methods.additive import (
     AdditiveTableau,
@@ -27,17 +28,21 @@ from dalembert.methods.langevin import LangevinSplitting, aboba, baoab, obabo, q
 from dalembert.methods.mean_square import MeanSquareTableau, dirk, midpoint, stormer_verlet
 from dalembert.methods.method import Method, Promises
 from dalembert.methods.weak import WeakTableau, srkw1, srkw2
+from dalembert.spelling import ByName, is_not_there
 
 #: The named methods: name -> function that needs no arguments.
-METHODS: dict[str, Callable[[], Method]] = {
-    make.__name__: make
-    for make in (
-        *(midpoint, stormer_verlet, dirk, srkw1, srkw2, heun, r2, e1, rs1, rs2),
-        *(additive_midpoint, additive_dirk, additive_gauss, bracket_gauss, bracket_midpoint),
-        *(ninomiya_victoir, baoab, aboba, obabo, quasi_symplectic),
-        *(rattle, weak_rattle, projected_midpoint, g_baoab),
-    )
-}
+METHODS: ByName[Callable[[], Method]] = ByName(
+    "method",
+    {
+        make.__name__: make
+        for make in (
+            *(midpoint, stormer_verlet, dirk, srkw1, srkw2, heun, r2, e1, rs1, rs2),
+            *(additive_midpoint, additive_dirk, additive_gauss, bracket_gauss, bracket_midpoint),
+            *(ninomiya_victoir, baoab, aboba, obabo, quasi_symplectic),
+            *(rattle, weak_rattle, projected_midpoint, g_baoab),
+        )
+    },
+)
 
 
 def method_of(given: Method | str) -> Method:
@@ -45,7 +50,7 @@ def method_of(given: Method | str) -> Method:
     if not isinstance(given, str):
         return given
     if given not in METHODS:
-        raise ValueError(f"there is no method {given!r}: there are {', '.join(METHODS)}.")
+        raise ValueError(METHODS.instead_of(given))
     return METHODS[given]()
 
 
@@ -88,3 +93,8 @@ __all__ = [
     "stormer_verlet",
     "weak_rattle",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> None:
+        raise is_not_there("methods", name, __all__)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 
-from dalembert.methods.method import Convergence, Method, Promises, orders
+from dalembert.methods.method import QUASI_SYMPLECTIC, Convergence, Method, Promises, orders
 from dalembert.methods.stages import (
     DT,
     DW,
@@ -23,8 +23,6 @@ from dalembert.methods.stages import (
 )
 from dalembert.noise import Increments
 from dalembert.system import DRIFT_TERMS, NOISE_TERMS, System, Term
-
-CONFORMAL = "symplectic map but for the friction, which contracts volumes at its exact rate"
 
 
 @dataclass(frozen=True, order=True)
@@ -219,7 +217,7 @@ class LangevinSplitting(Method):
         if self.is_symmetric:
             notes.append("weak order 2, because the word reads the same in both directions")
         return Promises(
-            CONFORMAL,
+            QUASI_SYMPLECTIC,
             sums={},
             order=orders(additive=1.0) if self.convergence == "mean-square" else None,
             weak_order=orders(additive=weak),

@@ -22,6 +22,7 @@ MAX_NOISES_WITH_STAGES = 32
 """Noises that a method can take which has stages for every one of them."""
 
 SYMPLECTIC = "symplectic map when the forces vanish"
+QUASI_SYMPLECTIC = "symplectic map but for the friction, which contracts volumes at its exact rate"
 
 
 def orders(

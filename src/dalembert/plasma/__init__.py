@@ -3,6 +3,8 @@
 Units are ω_p = λ_D = 1.
 """
 
+from typing import TYPE_CHECKING
+
 from dalembert.plasma import linear
 from dalembert.plasma.collisions import (
     Collisions,
@@ -32,6 +34,7 @@ from dalembert.plasma.observables import (
 from dalembert.plasma.poisson import vlasov_poisson
 from dalembert.plasma.starts import Start
 from dalembert.plasma.velocities import Maxwellian, bump_on_tail, two_streams
+from dalembert.spelling import is_not_there
 
 __all__ = [
     "Canonical",
@@ -66,3 +69,8 @@ __all__ = [
     "vlasov_maxwell",
     "vlasov_poisson",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> None:
+        raise is_not_there("plasma", name, __all__)

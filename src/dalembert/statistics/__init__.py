@@ -1,5 +1,8 @@
 """Statistics: what a run collects of its paths. Each is one file; `statistic.py` is the door."""
 
+from typing import TYPE_CHECKING
+
+from dalembert.spelling import is_not_there
 from dalembert.statistics.autocorrelation import Autocorrelation, SampleAutocorrelation
 from dalembert.statistics.covariance import Covariance, SampleCovariance
 from dalembert.statistics.histogram import Axis, Binned, Histogram
@@ -21,3 +24,8 @@ __all__ = [
     "Statistic",
     "TimeAverage",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> None:
+        raise is_not_there("statistics", name, __all__)

@@ -1,7 +1,7 @@
 """Histograms: paths, or the entries of what they show, counted in bins of one or two quantities."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -231,7 +231,13 @@ class Binned:
         part = sizes.astype(float) / total[None].astype(float)
         return jackknife(share, left_out, part) / self._areas
 
-    def plot(self, ax: Any = None, at: int | None = None, errors: float = 2.0) -> Any:
+    def plot(
+        self,
+        ax: Any = None,
+        at: int | None = None,
+        errors: float = 2.0,
+        labels: Sequence[str] = ("x", "y"),
+    ) -> Any:
         """Draw the density; returns the axes (needs matplotlib).
 
         One quantity is a curve with its band, or with times an image over time; two are an image,
@@ -241,6 +247,7 @@ class Binned:
             ax: axes to draw into.
             at: number of the save to draw, if there are several.
             errors: half the width of the band of a curve, in standard errors.
+            labels: what the quantities are called.
         """
         from dalembert.pictures import draw_density, make_axes
 
@@ -252,14 +259,15 @@ class Binned:
             half, density, t = errors * np.asarray(self.stderr)[number], density[number], None
         else:
             half = errors * np.asarray(self.stderr)
-        return draw_density(make_axes(ax), self.edges, density, half, t)
+        return draw_density(make_axes(ax), self.edges, density, half, t, labels)
 
-    def animate(self, file: Any = None, fps: float = 20) -> Any:
+    def animate(self, file: Any = None, fps: float = 20, labels: Sequence[str] = ("x", "y")) -> Any:
         """The density at one save after the other, as a `matplotlib.animation.FuncAnimation`.
 
         Args:
             file: write it there, as `.gif`, or as `.mp4` where ffmpeg is installed.
             fps: saves a second.
+            labels: what the quantities are called.
         """
         from dalembert.pictures import film_of_density
 
@@ -267,7 +275,7 @@ class Binned:
             raise ValueError(
                 "a film needs a histogram at all save times: da.Histogram(…, every_save=True)."
             )
-        return film_of_density(self.edges, np.asarray(self.density), self.t, file, fps)
+        return film_of_density(self.edges, np.asarray(self.density), self.t, file, fps, labels)
 
     @property
     def _areas(self) -> Any:

@@ -34,8 +34,11 @@ def folded(lines: Iterable[str]) -> str:
     return "\n".join(pieces).replace(HELD, " ")
 
 
-def describe(stepper: Stepper) -> str:
-    """The findings about the system, the simplified stages and the order of work."""
+def describe(stepper: Stepper, written_for: str = "") -> str:
+    """The findings about the system, the simplified stages and the order of work.
+
+    `written_for` names an engine that writes out steps which are left as arrays for others.
+    """
     system, plan = stepper.system, stepper.plan
     stages = stepper.method.rows_for(system.fields)
     before = len(stages.q_rows) + len(stages.p_rows) - 4
@@ -63,7 +66,10 @@ def describe(stepper: Stepper) -> str:
     if system.flow is not None:
         kept = ", ".join(system.flow.keeps) or "nothing that it says"
         lines.append(f"  {system.flow.name} before and after, for half a step each: keeps {kept}")
-    lines.append(f"  regime: {_regime(stepper)}")
+    regime = _regime(stepper)
+    if written_for:
+        regime = f"scalars, written out for {written_for}; for other engines {regime}"
+    lines.append(f"  regime: {regime}")
     return folded(lines)
 
 

@@ -4,6 +4,7 @@ The paper's four studies are `STUDIES`, others are in `OTHER_STUDIES`; a study o
 of the same records.
 """
 
+from dalembert.spelling import ByName
 from dalembert.studies.claims import Claim, ClaimList
 from dalembert.studies.figures import Figure, Image, Line, Panel
 from dalembert.studies.kubo_study import kubo
@@ -28,14 +29,17 @@ __all__ = [
     "Study",
 ]
 
-STUDIES = {
-    "kubo": kubo,
-    "vanderpol": van_der_pol,
-    "lenard-bernstein": lenard_bernstein,
-    "lorentz": lorentz,
-}
+STUDIES = ByName(
+    "study of the paper",
+    {
+        "kubo": kubo,
+        "vanderpol": van_der_pol,
+        "lenard-bernstein": lenard_bernstein,
+        "lorentz": lorentz,
+    },
+)
 """Name to a function that makes the study of a size, "quick" or "paper", with the paper's numbers
 or others: `STUDIES["lenard-bernstein"]("quick", nu=0.05, E0=1.0)`."""
 
-OTHER_STUDIES = {"plasma": plasma}
+OTHER_STUDIES = ByName("other study", {"plasma": plasma})
 """The same for studies that are not the paper's."""

@@ -11,8 +11,11 @@ from dalembert.ensemble.run import Run
 from dalembert.studies.claims import Claim, read_claims, write_claims
 from dalembert.studies.curves import overview
 from dalembert.studies.draw import save_figure
+from dalembert.studies.figures import Figure
 from dalembert.studies.report import write_study
 from dalembert.studies.study import Case, Part, Study
+
+NOT_CHECKED = "Claims about other methods, steps and times are not checked."
 
 
 def override(
@@ -25,7 +28,8 @@ def override(
     """The study with other methods, numbers of paths, times or step sizes.
 
     Claims whose cases are left out are not made; those that are made keep their tolerances, which
-    follow from the number of paths.
+    follow from the number of paths. With other methods, times or step sizes figures are not called
+    those of the paper, and a note says what differs.
     """
     known = {case.family for part in study.parts for case in part.cases}
     unknown = set(methods or ()) - known
@@ -51,7 +55,31 @@ def override(
             changed = _until(changed, t_end)
         if cases:
             parts.append(changed)
-    return replace(study, parts=tuple(parts))
+    changed = replace(study, parts=tuple(parts))
+    differences = _differences(methods, t_end, dt, changed)
+    if not differences:
+        return changed
+    note = f"Not as the study is by itself: {differences}. {NOT_CHECKED}"
+    figures = study.figures
+    if figures is not None:
+        changed = replace(changed, figures=lambda result: _unnumbered(figures(result)))
+    return replace(changed, notes=(note, *study.notes))
+
+
+def _differences(
+    methods: Sequence[str] | None, t_end: float | None, dt: float | None, study: Study
+) -> str:
+    """What of methods, times and step sizes was given, and what it has become."""
+    times = dict.fromkeys(f"{part.t_end:g}" for part in study.parts)
+    found = [f"{' and '.join(methods)} alone"] if methods else []
+    found += [f"to t = {' and '.join(times)}"] if t_end is not None else []
+    found += [f"in steps of {dt:g}"] if dt is not None else []
+    return ", ".join(found)
+
+
+def _unnumbered(figures: Sequence[Figure]) -> list[Figure]:
+    """Figures that correspond to none of the paper."""
+    return [replace(figure, source="") for figure in figures]
 
 
 def _until(part: Part, t_end: float) -> Part:

@@ -10,7 +10,7 @@ Exact results stand beside the system they belong to:
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from dalembert.spelling import instead_of
+from dalembert.spelling import ByName, is_not_there
 from dalembert.system import System
 from dalembert.systems.brownian_sphere_system import brownian_sphere
 from dalembert.systems.double_pendulum_system import double_pendulum
@@ -78,11 +78,10 @@ CONSTRAINED = _by_name(
 )
 """Ready-made systems with constraints by name; only methods for constraints take them."""
 
-SYSTEMS = FEW | MANY | CONSTRAINED
+SYSTEMS = ByName("system", FEW | MANY | CONSTRAINED)
 """All ready-made systems by name."""
 
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> None:
-        hint = instead_of(name, SYSTEMS, "da.systems.")
-        raise AttributeError(f"dalembert.systems has no {name!r}{hint}")
+        raise is_not_there("systems", name, SYSTEMS)

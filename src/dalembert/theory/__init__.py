@@ -1,5 +1,8 @@
 """The theorems about systems and methods, as functions that one can run."""
 
+from typing import TYPE_CHECKING
+
+from dalembert.spelling import is_not_there
 from dalembert.theory.certificate import Certificate, certify
 from dalembert.theory.diagnosis import Diagnosis, diagnose
 from dalembert.theory.factors import factor_convergence, path_factors
@@ -96,3 +99,8 @@ __all__ = [
     "without_forces",
     "work_precision",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> None:
+        raise is_not_there("theory", name, __all__)

@@ -32,7 +32,8 @@ class Verdict:
         refused: why it cannot take the system's noise; None if it can.
         strong: expected mean-square order; None for weak methods and where nothing is promised.
         weak: expected weak order, up to two.
-        lagrange_dalembert: whether it is a Lagrange–d'Alembert integrator.
+        keeps: what it keeps, as in a certificate; without forces, unless it is "structure" or
+            "quasi-symplectic".
         keeps_quadratic: whether it keeps every quadratic invariant, for which a structured method
             must treat q and p, gradients and forces alike.
         equations: the systems solved in each step: number of equations, and whether linear.
@@ -45,7 +46,7 @@ class Verdict:
     refused: str | None
     strong: float | None
     weak: float | None
-    lagrange_dalembert: bool
+    keeps: str
     keeps_quadratic: bool
     equations: tuple[tuple[int, bool], ...]
     coupled: int = 0
@@ -53,6 +54,11 @@ class Verdict:
     @property
     def name(self) -> str:
         return self.method.name
+
+    @property
+    def lagrange_dalembert(self) -> bool:
+        """Whether it is a Lagrange–d'Alembert integrator."""
+        return self.keeps == "structure"
 
     @property
     def unknowns(self) -> int:
@@ -93,8 +99,8 @@ class Advice:
 def judge(d: "Diagnosis", method: Method) -> Verdict:
     """Whether it takes the system, the orders to expect there, and the cost."""
     certificate = certify(method)
-    kept = certificate.lagrange_dalembert
-    quadratic = kept and treats_all_alike(method)
+    kept = certificate.keeps
+    quadratic = certificate.lagrange_dalembert and treats_all_alike(method)
     try:
         check_method(d.system, method)
     except ValueError as error:
@@ -161,32 +167,35 @@ def advise_special(d: "Diagnosis") -> list[tuple[Advice, Verdict]]:
     for purpose, name in offers.get(d.noise_kind, []):
         verdict = judge(d, METHODS[name]())
         if not verdict.refused:
-            found.append((Advice(purpose, name, (_offer(d, purpose, verdict),)), verdict))
+            found.append((Advice(purpose, name, tuple(_offer(d, purpose, verdict))), verdict))
     return found
 
 
-def weighed(d: "Diagnosis") -> tuple[Advice, ...]:
-    """The recommendation, with explicit splittings for expectations where equations are dear.
+def weighed(d: "Diagnosis", advised: Sequence[Advice]) -> tuple[Advice, ...]:
+    """The advice with what equations cost, where an explicit splitting would solve none.
 
-    Up to eight degrees of freedom equations are written out, and cost about as much as forces.
+    Expectations are better left to the splitting then. Up to eight degrees of freedom equations
+    are written out, and cost about as much as forces.
     """
     known = {v.name.partition("(")[0]: v for v in d.methods}
     splitting = known.get("baoab")
     if splitting is None or splitting.refused or d.system.dim <= WRITTEN_OUT:
-        return d.recommendation
+        return tuple(advised)
 
     def weigh(advice: Advice) -> Advice:
         best = known[advice.method]
-        is_dear = bool(best.equations) and (splitting.weak or 0) >= (best.weak or 0)
-        if advice.purpose != "expectations" or not is_dear:
+        if not best.equations:
             return advice
-        why = f"weak order {number_text(splitting.weak or 0)} without equations to solve"
         # Measured at 12 to 300 degrees of freedom: 1.2 to 2.1 times where nothing is coupled.
         dear = "several times as dear" if best.coupled else "up to about twice as dear"
-        other = f"with the structure kept: {best.name}, {dear}, {best.solves}"
-        return Advice(advice.purpose, "baoab", (why, other))
+        if advice.purpose == "expectations" and (splitting.weak or 0) >= (best.weak or 0):
+            why = f"weak order {number_text(splitting.weak or 0)} without equations to solve"
+            other = f"with the structure kept: {best.name}, {dear}, {best.solves}"
+            return Advice(advice.purpose, "baoab", (why, other))
+        cost = f"{dear} as baoab, which solves no equations"
+        return Advice(advice.purpose, advice.method, (*advice.reasons, cost))
 
-    return tuple(map(weigh, d.recommendation))
+    return tuple(map(weigh, advised))
 
 
 def advise_levels(d: "Diagnosis", judged: Sequence[Verdict]) -> list[Advice]:
@@ -210,18 +219,20 @@ def advise_levels(d: "Diagnosis", judged: Sequence[Verdict]) -> list[Advice]:
     return [Advice("da.expect", best.name.partition("(")[0], tuple(reasons))]
 
 
-def _offer(d: "Diagnosis", purpose: str, v: Verdict) -> str:
-    """What a method has to offer that is made for a kind of system."""
+def _offer(d: "Diagnosis", purpose: str, v: Verdict) -> list[str]:
+    """What a method has to offer that is made for a kind of system, and its cost."""
     if purpose == "sampling":
-        return "no equations, and exact variances of positions of harmonic oscillators"
+        return ["no equations, and exact variances of positions of harmonic oscillators"]
     if purpose == "accurate expectations":
-        return f"weak order {number_text(v.weak or 0)} although the noises do not commute"
+        order = f"weak order {number_text(v.weak or 0)} although the noises do not commute"
+        return [order, v.solves]
     order = f"mean-square order {number_text(v.strong or 0)}"
     if d.noise_kind == "general":
-        return f"{order} where others have 1/2, with Lévy areas"
+        return [f"{order} where others have 1/2, with Lévy areas", v.solves]
     if d.straight_together:
-        return f"{order}: the drift is affine along the additive noise"
-    return f"{order}, {'structure kept' if v.lagrange_dalembert else 'symplectic without forces'}"
+        return [f"{order}: the drift is affine along the additive noise", v.solves]
+    kept = "structure kept" if v.lagrange_dalembert else "symplectic without forces"
+    return [f"{order}, {kept}", v.solves]
 
 
 def _is_multiplicative(d: "Diagnosis") -> bool:

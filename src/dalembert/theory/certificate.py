@@ -6,7 +6,14 @@ from html import escape
 from dalembert.methods import Method
 from dalembert.methods.coefficients import counted, number_text
 from dalembert.methods.conditions import TOLERANCE, Residuals
-from dalembert.methods.method import LAGRANGE_DALEMBERT, NOISE_KINDS, Convergence, Orders
+from dalembert.methods.method import (
+    LAGRANGE_DALEMBERT,
+    NOISE_KINDS,
+    QUASI_SYMPLECTIC,
+    SYMPLECTIC,
+    Convergence,
+    Orders,
+)
 from dalembert.stepping.requirements import (
     REQUIREMENTS,
     check_requirements,
@@ -31,6 +38,12 @@ SAID = {
     "ones, commuting, any",
 }
 """What the parts of a certificate are about, for those who do not know the theory."""
+
+IN_A_WORD = {
+    LAGRANGE_DALEMBERT: "structure",
+    QUASI_SYMPLECTIC: "quasi-symplectic",
+    SYMPLECTIC: "symplectic",
+}
 
 
 @dataclass(frozen=True)
@@ -71,6 +84,11 @@ class Certificate:
     def lagrange_dalembert(self) -> bool:
         """Whether the method is a Lagrange–d'Alembert integrator."""
         return self.keeps_structure and self.structure == LAGRANGE_DALEMBERT
+
+    @property
+    def keeps(self) -> str:
+        """What it keeps in a word: "structure", "quasi-symplectic", "symplectic" or "-"."""
+        return IN_A_WORD.get(self.structure, "-") if self.keeps_structure else "-"
 
     @property
     def takes(self) -> str:

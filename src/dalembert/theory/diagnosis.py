@@ -148,8 +148,9 @@ def diagnose(
     special = advise_special(found) if methods is None else []
     judged = (*found.methods, *(verdict for _, verdict in special))
     found = replace(found, methods=judged)
-    advice = (*weighed(found), *(advice for advice, _ in special))
-    return replace(found, recommendation=(*advice, *advise_levels(found, judged)))
+    advised = [*found.recommendation, *(advice for advice, _ in special)]
+    advised += advise_levels(found, judged)
+    return replace(found, recommendation=weighed(found, advised))
 
 
 def _composed(found: Diagnosis, system: System, seed: int) -> Diagnosis:

@@ -31,6 +31,8 @@ KIND_IN_WORDS = {
     "general": "noises that do not commute",
 }
 
+KEPT = {"structure": "kept", "symplectic": "without forces", "-": "no"}
+
 
 def page(d: "Diagnosis") -> list[str]:
     """The lines of the page, at most 60 for the named methods."""
@@ -177,7 +179,7 @@ def _methods(d: "Diagnosis") -> list[tuple[str, ...]]:
     none = "unknown" if d.system.flow else "-"
     for v in d.methods:
         orders = [none if order is None else number_text(order) for order in (v.strong, v.weak)]
-        kept = "kept" if v.lagrange_dalembert else "no"
+        kept = KEPT.get(v.keeps, v.keeps)
         rows.append((v.name, *orders, kept, "refused" if v.refused else v.cost))
     return rows
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from dalembert.caches import kept
 from dalembert.captured import Keyed
+from dalembert.ensemble.progress import tell
 from dalembert.methods import Method
 from dalembert.noise import Increments
 from dalembert.precision import with_precision
@@ -79,6 +80,7 @@ def enumerate_expectations(
         )
     q, p = (np.asarray(x, np.float64)[None, :] for x in initial)
     weights, solved = np.ones(1), True
+    tell(f"{method.name} with {steps} steps, {each**steps:,} outcomes")
     for _ in range(steps):
         chunks = _chunks(q, p, size=max(1, CHUNK // each))
         parts = [call(_branch, system, method, *chunk, float(dt), increments) for chunk in chunks]

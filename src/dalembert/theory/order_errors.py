@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from dalembert.ensemble.progress import tell
 from dalembert.methods import Method
 from dalembert.system import System
 from dalembert.theory.enumeration import (
@@ -233,6 +234,7 @@ def _extrapolated(
 def _series(task: OrderTask, observables: Observables, local: bool) -> dict[str, Limit]:
     """The expectations of the system itself after the time of one step, or at `t_end`."""
     limits = {}
+    tell("the series of the generator")
     for name, series in expectation_series(task.system, observables, task.initial).items():
         times = task.dts if local else [task.t_end] * len(task.counts)
         values, doubts = np.array([series.at(t) for t in times]).T

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dalembert.ensemble.progress import telling
 from dalembert.methods import Method
 from dalembert.noise import enumerate_three_point
 from dalembert.spelling import says_its_words
@@ -51,6 +52,8 @@ PATHS = 10_000
 COUPLED_STEPS = (8, 16, 32, 64, 128)
 ENUMERATED_STEPS = (1, 2, 3, 4, 6, 8, 10)
 LOCAL_STEPS = (1, 2, 4, 8, 16)
+BEGINNING = "beginning"
+"""What is done before the first step."""
 
 
 @says_its_words
@@ -68,6 +71,7 @@ def strong_order(
     reference: Method | None = None,
     refine: int | None = None,
     confidence: float = 0.95,
+    progress: bool = True,
 ) -> StrongOrder:
     """Measure the strong order of a method: root-mean-square error of (q, p) at `t_end`.
 
@@ -92,6 +96,8 @@ def strong_order(
         refine: how many times smaller the step of the reference is than the smallest one; even. By
             default 16, and 64 where the method is more accurate than the reference.
         confidence: level of the interval.
+        progress: say in a line what is done, if it takes more than a second (in files and pipes
+            once a minute).
 
     Returns:
         A `StrongOrder`. Its interval adds sampling (delta method over paths) and the curvature that
@@ -108,7 +114,8 @@ def strong_order(
     usual = usual_comparison(system, method)
     sampling = _sampling(usual, paths, seed, reference, refine, exact)
     task = OrderTask(system, method, initial, t_end, step_counts(t_end, dts, steps, usual.steps))
-    measured = strong_errors(task, sampling, exact)
+    with telling(f"strong order of {method.name} on {system.name}", progress, BEGINNING):
+        measured = strong_errors(task, sampling, exact)
     subject = f"{method.name} on {system.name}, t = {t_end:g}, {paths} paths, seed {seed}"
     found = estimate(StrongOrder, measured, subject, confidence)
     _warn_if_empty([found])
@@ -133,6 +140,7 @@ def weak_order(
     outcomes: Outcomes | None = None,
     local: bool = False,
     confidence: float = 0.95,
+    progress: bool = True,
 ) -> Any:
     """Measure the weak order of a method: error of the expectation of an observable at `t_end`.
 
@@ -149,7 +157,8 @@ def weak_order(
     differences have small standard errors.
 
     Args:
-        system, initial, t_end, dts, seed, refine, confidence: as in `strong_order`.
+        system, initial, t_end, dts, seed, refine, confidence, progress: as in
+            `strong_order`.
         method: any method.
         observe: φ(q, p) or φ(q, p, params) -> scalar, by default the energy H; or several by name.
         steps: numbers of steps, instead of `dts`; by default 1, 2, 3, 4, 6, 8, 10 as far as they
@@ -218,11 +227,12 @@ def weak_order(
             for name, found in measure(task, local).items()
         }
 
-    if outcomes is None or limits is not None:
-        orders = find(task, local)
-    else:
-        can_be_local = reference is None and not local
-        orders = _confirmed(task, find, (local, True) if can_be_local else (local,))
+    with telling(f"weak order of {method.name} on {system.name}", progress, BEGINNING):
+        if outcomes is None or limits is not None:
+            orders = find(task, local)
+        else:
+            can_be_local = reference is None and not local
+            orders = _confirmed(task, find, (local, True) if can_be_local else (local,))
     _warn_if_empty(orders.values())
     return next(iter(orders.values())) if is_one else orders
 

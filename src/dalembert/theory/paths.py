@@ -14,6 +14,7 @@ import numpy as np
 from jax import lax
 
 from dalembert.caches import kept
+from dalembert.ensemble.progress import tell
 from dalembert.methods import Method
 from dalembert.noise import Increments, brownian_path, coarsen, real_increments, usual_noise
 from dalembert.precision import check_dt, is_traced, with_precision
@@ -230,9 +231,14 @@ def run_coupled(
     parts: list[list[Ends]] = [[] for _ in runs]
     ends_of_W = []
     for first in range(0, paths, size):
+        of_blocks = (
+            f", paths {first:,}-{min(first + size, paths) - 1:,} of {paths:,}" if blocks > 1 else ""
+        )
+        tell(f"drawing Brownian paths{of_blocks}")
         drawn = brownian_paths(seed, first, size, t_end / fine, fine, system.noises)
         ends_of_W.append(np.sum(np.asarray(drawn.dW), axis=1))
         for part, (method, steps) in zip(parts, runs, strict=True):
+            tell(f"{method.name} with {steps} steps{of_blocks}")
             needs = method.needs_for(system)
             record = drawn if "dZ" in needs else drawn._replace(dZ=None)
             sizes = fine // steps, longest[method]

@@ -1,16 +1,18 @@
 """Work and precision: how large the errors of some methods are for the time that they take."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from dalembert.ensemble.progress import tell, telling
 from dalembert.ensemble.simulate import simulate
 from dalembert.methods import Method, method_of
 from dalembert.pictures import make_axes, tidy_log_axes
 from dalembert.spelling import says_its_words
+from dalembert.stepping.step import check_method
 from dalembert.system import System
 from dalembert.theory.orders import strong_order, weak_order
 from dalembert.theory.slopes import OrderEstimate
@@ -20,6 +22,9 @@ TIMED = 2**22
 """Degrees of freedom times path-steps of a run that is timed: a fraction of a second."""
 
 TIMED_PATHS = 4096
+
+REPEATS = 3
+"""Runs of which the fastest counts: what else the machine does only takes time."""
 
 
 class Point(NamedTuple):
@@ -96,7 +101,7 @@ class WorkPrecision:
 @says_its_words
 def work_precision(
     system: System,
-    methods: Sequence[Method | str],
+    methods: Sequence[Method | str] | Method | str,
     initial: tuple[Any, Any],
     *,
     t_end: float,
@@ -108,15 +113,18 @@ def work_precision(
     seed: int = 0,
     exact: Any = None,
     reference: Method | None = None,
+    progress: bool = True,
 ) -> WorkPrecision:
     """Compare methods by their errors at `t_end` and the time that a path takes on this machine.
 
     Errors are those of `da.weak_order` or `da.strong_order`; every step size is then timed by a run
-    of thousands of paths, without compilation. Other programs on the machine disturb these times.
+    of thousands of paths, the fastest of three, without compilation. Other programs on the machine
+    disturb these times.
 
     Args:
-        system, initial, t_end, dts, steps, seed, exact, reference: as in `da.weak_order`.
-        methods: methods, or their names in `da.METHODS`.
+        system, initial, t_end, dts, steps, seed, exact, reference, progress: as in
+            `da.weak_order`.
+        methods: methods, or their names in `da.METHODS`; or one of them.
         kind: "weak": of the expectation of `observe`; "strong": of single paths.
         observe: φ(q, p) or φ(q, p, params) -> scalar, by default the energy; of weak errors only.
         paths: as in `da.weak_order` and `da.strong_order`.
@@ -128,32 +136,52 @@ def work_precision(
         raise ValueError(f'kind must be "weak" or "strong", not {kind!r}.')
     if kind == "strong" and observe is not None:
         raise ValueError('strong errors are those of (q, p): leave out observe, or kind="strong".')
-    chosen = [method_of(method) for method in methods]
-    names = [method.name for method in chosen]
-    if not chosen or len(set(names)) < len(names):
-        raise ValueError(f"methods must be some different methods, not {names}.")
+    chosen = _chosen(system, methods)
     options: dict[str, Any] = {"dts": dts, "steps": steps, "seed": seed, "exact": exact}
     options |= {"reference": reference} | ({} if paths is None else {"paths": paths})
     if kind == "weak":
         options["observe"] = observe
     measure = weak_order if kind == "weak" else strong_order
-    orders, points = {}, []
-    with warnings.catch_warnings():
+    with telling("work and precision", progress, "beginning"), warnings.catch_warnings():
         # Errors count here, and need not be a power of dt; the table repeats the remedies.
         warnings.filterwarnings("ignore", message="no order")
-        for method in chosen:
-            orders[method.name] = measure(system, method, initial, t_end=t_end, **options)
-    for method in chosen:
-        found = orders[method.name]
-        _seconds_per_step(system, method, initial, float(found.dts[-1]))
-        for dt, error, stderr, floor in zip(
-            found.dts, found.errors, found.stderrs, found.floor, strict=True
-        ):
-            seconds = _seconds_per_step(system, method, initial, float(dt)) * round(t_end / dt)
-            seen = bool(np.isfinite(error) and error > floor)
-            numbers = (float(dt), float(error), float(stderr), seconds)
-            points.append(Point(method.name, *numbers, seen))
+        orders = {
+            method.name: measure(system, method, initial, t_end=t_end, progress=progress, **options)
+            for method in chosen
+        }
+        points = [
+            point
+            for method in chosen
+            for point in _points(system, method, initial, t_end, orders[method.name])
+        ]
     return WorkPrecision(tuple(points), orders, kind)
+
+
+def _chosen(system: System, methods: Any) -> list[Method]:
+    """Different methods, of methods and names, or of one."""
+    is_one = isinstance(methods, str) or not isinstance(methods, Iterable)
+    chosen = [method_of(method) for method in ([methods] if is_one else methods)]
+    for method in chosen:
+        check_method(system, method)
+    names = [method.name for method in chosen]
+    if not chosen or len(set(names)) < len(names):
+        raise ValueError(f"methods must be some different methods, not {names}.")
+    return chosen
+
+
+def _points(
+    system: System, method: Method, initial: tuple[Any, Any], t_end: float, found: OrderEstimate
+) -> Iterator[Point]:
+    """Errors and times of a method at all its step sizes."""
+    columns = (found.dts, found.errors, found.stderrs, found.floor)
+    tell(f"compiling {method.name} to time it")
+    _seconds_per_step(system, method, initial, float(found.dts[-1]))
+    for dt, error, stderr, floor in zip(*columns, strict=True):
+        tell(f"timing {method.name} at dt = {dt:.3g}")
+        each = min(_seconds_per_step(system, method, initial, float(dt)) for _ in range(REPEATS))
+        seen = bool(np.isfinite(error) and error > floor)
+        numbers = (float(dt), float(error), float(stderr), each * round(t_end / dt))
+        yield Point(method.name, *numbers, seen)
 
 
 def _seconds_per_step(system: System, method: Method, initial: tuple[Any, Any], dt: float) -> float:
