@@ -148,7 +148,7 @@ def test_solvers_of_diffrax_with_names_are_the_named_methods():
 def test_a_recommendation_says_what_the_method_does_there(kind):
     found = diagnosis(kind)
     for advice, verdict in advise_special(found):
-        (reason,) = advice.reasons
+        reason, *_ = advice.reasons
         assert not verdict.refused and ALL[advice.method]() == verdict.method
         said = re.findall(r"(mean-square|weak) order ([\d/]+)", reason)
         assert advice.purpose == "sampling" or said, reason
