@@ -374,7 +374,6 @@ def test_a_worker_with_another_derivative_rule_is_refused_by_name(monkeypatch):
     ("context", "value"),
     [
         (jax.default_matmul_precision, "highest"),
-        (jax.default_matmul_precision, "float32"),
         (jax.numpy_rank_promotion, "allow"),
         (jax.threefry_partitionable, False),
         (jax.enable_x64, False),
@@ -537,6 +536,15 @@ def test_cloudpickle_is_asked_for_by_name(monkeypatch):
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
     with ThreadPoolExecutor(1) as pool, pytest.raises(ImportError, match=r"\[cluster\]"):
         simulate(executor=pool)
+
+
+def test_an_executor_that_takes_no_more_says_why():
+    class Closed(Executor):
+        def submit(self, fun, /, *args):
+            raise RuntimeError("It is closed.")
+
+    with pytest.raises(LostError, match=r"takes no more tasks: It is closed\. The run"):
+        simulate(executor=Closed())
 
 
 def test_what_is_no_executor_is_refused():

@@ -138,7 +138,7 @@ def _submitting() -> Iterator[None]:
             warnings.filterwarnings("ignore", message="Sending large graph")
             yield
     except Exception as error:
-        raise LostError(f"the executor takes no more tasks: {error}.") from error
+        raise LostError(f"the executor takes no more tasks: {_clause(error)}.") from error
 
 
 def find_team(executor: Any) -> Team | None:
@@ -284,7 +284,7 @@ class Remote:
             if task.attempt == ATTEMPTS:
                 raise LostError(
                     f"the executor has lost the same blocks {ATTEMPTS} times, at last by "
-                    f"{type(problem).__name__}: {str(problem).rstrip('.')}."
+                    f"{type(problem).__name__}: {_clause(problem)}."
                 ) from problem
             self._submit(work, task._replace(attempt=task.attempt + 1))
             return
@@ -333,7 +333,9 @@ def _outcome(data: Any) -> Outcome:
     """What a task has sent; an error if that is something else."""
     match data:
         case ("cannot import", worker, reason):
-            raise RefusedWorkerError(f"worker {worker} cannot import {_library()}: {reason}.")
+            raise RefusedWorkerError(
+                f"worker {worker} cannot import {_library()}: {_clause(reason)}."
+            )
     try:
         outcome = decoded(data)
         if not isinstance(outcome, Outcome):
@@ -355,11 +357,16 @@ def _check_library(problem: BaseException) -> None:
         error = left.pop()
         if isinstance(error, ImportError):
             raise RefusedWorkerError(
-                f"a worker of the executor cannot import {_library()}: {error}."
+                f"a worker of the executor cannot import {_library()}: {_clause(error)}."
             ) from problem
         if error is not None:
             is_hidden = error.__suppress_context__ and error.__cause__ is None  # from None
             left += [None if is_hidden else error.__context__, error.__cause__]
+
+
+def _clause(said: Any) -> str:
+    """What others say, to be put before a full stop."""
+    return str(said).rstrip(". ")
 
 
 def _library() -> str:
