@@ -153,13 +153,59 @@ def test_paths_of_explicit_methods_fail_at_the_step_at_which_they_do(save_every)
     assert 2 < len(failed_step) < paths and len(set(failed_step.values())) > 2
     with pytest.warns(RuntimeWarning, match="paths failed"):
         run = da.simulate(system, da.heun(), start, **options)
-    assert run.failed == run.failures.non_finite == len(failed_step)
+    assert_failed_at(failed_step, run, dt)
+    assert run.failures.non_finite == run.failed
+
+
+WHERE = {"vector code (LLVM)": (1, 0.5, 1.2), "XLA": (1, 0.5, 1.2), "arrays (XLA)": (20, -2.0, 0.6)}
+"""Engines, degrees of freedom for which they take steps, first momenta, and sizes of the noise."""
+
+
+@pytest.mark.parametrize(
+    ("code", "save_every"),
+    tiered(
+        [(code, every) for code in WHERE for every in (1, 7, 40)],
+        fast=["vector code (LLVM)-7", "arrays (XLA)-40"],
+    ),
+)
+def test_paths_of_implicit_methods_fail_at_the_step_that_has_no_solution(code, save_every):
+    """Midpoint with a force p² is a quadratic equation for every momentum: P = c + ½Δt P²."""
+    (dim, first, size), dt, steps, paths = WHERE[code], 0.1, 40, 16
+    system = da.System(
+        H=lambda q, p: p @ p / 2, F=lambda q, p: p**2, h=lambda q, p, w: size * (q @ w), dim=dim,
+        noises=dim,
+    )  # fmt: skip
+    failed_step = {}
+    for path in range(paths):
+        p = np.full(dim, first)
+        for step, dW in enumerate(da.brownian_path(2, path, dt, steps, dim).dW, start=1):
+            inside = 1 - 2 * dt * (p - size * np.asarray(dW) / 2)
+            if np.min(inside) < 0:
+                failed_step[path] = step
+                break
+            p = 2 * (1 - np.sqrt(inside)) / dt - p
+    assert 2 < len(failed_step) < paths and len(set(failed_step.values())) > 2
+    options = {"dt": dt, "t_end": dt * steps, "save_every": save_every, "seed": 2, "keep": "all"}
+    options |= {"paths": paths, "observe": {"p": lambda q, p: p[0]}, "progress": False}
+    start = np.zeros(dim), np.full(dim, first)
+    with pytest.warns(RuntimeWarning, match="paths failed"):
+        run = da.simulate(
+            system, da.midpoint(), start, engine=code if dim == 1 else None, **options
+        )
+    assert run.provenance["code"] == code
+    assert_failed_at(failed_step, run, dt)
+    assert run.failures.unconverged == run.failed
+
+
+def assert_failed_at(failed_step, run, dt):
+    """Whether paths have failed at these steps and at no others, whichever are saved."""
     first = min(failed_step.values())
+    assert run.failed == len(failed_step)
     assert run.failures.first_time == pytest.approx(first * dt)
     assert failed_step[run.failures.first_path] == first
-    saved = np.round(run.t / dt).astype(int)
+    saved, paths = np.round(run.t / dt).astype(int), run.q.shape[1]
     for path in range(paths):
-        is_lost = saved >= failed_step.get(path, steps + 1)
+        is_lost = saved >= failed_step.get(path, saved[-1] + 1)
         np.testing.assert_array_equal(np.isnan(run.q[:, path, 0]), is_lost)
     expected = [paths - sum(step <= k for step in failed_step.values()) for k in saved]
     assert run.count.tolist() == expected
