@@ -415,7 +415,10 @@ def test_a_rare_event_that_has_not_come_up_is_no_answer():
     # Beside another observable, whose samples differ, it is no answer either.
     both = {"far": far, "q": lambda q, p, c: q[0]}
     with pytest.raises(da.ToleranceError, match=r"samples .* are equal"):
-        da.expect(system, da.midpoint(), START_AT_REST, both, t_end=1.0, tolerance=0.1)
+        da.expect(
+            system, da.midpoint(), START_AT_REST, both,
+            t_end=1.0, tolerance=0.1, budget=1e7, progress=False,
+        )  # fmt: skip
 
 
 @pytest.mark.slow
@@ -427,8 +430,15 @@ def test_a_rare_event_beside_what_is_conserved_is_no_answer():
     def rare(q, p):
         return p[1] + jnp.where(p[0] > 4.0, 1e4, 0.0)
 
+    start = ([0.0, 0.0], [0.0, 0.5])
+    given = {"t_end": 1.0, "tolerance": 0.5, "progress": False}
     with pytest.raises(da.ToleranceError, match=r"samples .* are equal"):
-        da.expect(system, da.midpoint(), ([0.0, 0.0], [0.0, 0.5]), rare, t_end=1.0, tolerance=0.01)
+        da.expect(system, da.midpoint(), start, rare, budget=1e5, **given)
+    # With more paths it comes up: W(1) > 4 has a probability of 3.2e-5.
+    found = da.expect(system, da.midpoint(), start, rare, **given)
+    exact = 0.5 + 1e4 * (1 - NormalDist().cdf(4.0))
+    assert abs(found.value - exact) <= found.error <= 0.5
+    assert found.stderr > 0.05
 
 
 START_AT_REST = (np.zeros(1), np.zeros(1))
