@@ -308,16 +308,27 @@ def levels() -> str:
         return " and ".join(short(of[name]) for name in ("midpoint", "additive_midpoint"))
 
     def line(tolerance: float) -> list[str]:
-        keys = ("fewer, finer", "fewer", "less core-s", "at most")
+        keys = ("fewer, finer", "fewer", "fewer at own dt", "less core-s", "at most")
         return [f"±{tolerance:g}", *(saved(key, tolerance) for key in keys)]
 
     tolerances = sorted({row["tolerance"] for row in rows}, reverse=True)
     head = ["for", "fewer steps, a pair by its fine path", "both paths counted"]
-    return table([*head, "less time of cores", "of steps alone"], map(line, tolerances))
+    head += ["than plain at its own dt", "less time of cores", "of steps alone"]
+    return table(head, map(line, tolerances))
+
+
+def levels_at_own_dt() -> str:
+    """What is left of it where each estimator chooses its steps, for the larger tolerance."""
+    rows = read("expect_cpu2")["rows"]
+    coarse = max(row["tolerance"] for row in rows)
+    of = {row["method"]: row for row in rows if row["tolerance"] == coarse}
+    less = " and ".join(short(of[x]["fewer at own dt"]) for x in ("midpoint", "additive_midpoint"))
+    return f"{less} times fewer steps for ±{coarse:g}, at dt = 1/{1 / of['midpoint']['own dt']:g}"
 
 
 PLACES: dict[str, Callable[[], str]] = {
     "levels": levels,
+    "levels-at-own-dt": levels_at_own_dt,
     "van-der-pol-cpu": partial(van_der_pol, "limit_cpu1"),
     "van-der-pol-gpu": partial(van_der_pol, "limit_gpu"),
     "of-c": partial(of_limit, "limit_cpu1"),

@@ -63,8 +63,9 @@ def refusal(system: Any) -> TypeError:
     """The error of functions that take systems without time only."""
     return TypeError(
         f"{system.name!r} is driven in time, and this takes systems without time: give it "
-        "system.extended(), in which time is one more position, or system.at(t), the system as "
-        "it is at one time."
+        "system.extended(), in which time is one more position: a path begins at np.append(q, t), "
+        "np.append(p, 0.0), and its steps are those of that system; or give it system.at(t), the "
+        "system as it is at one time."
     )
 
 

@@ -519,3 +519,39 @@ def test_stationary_laws_of_driven_systems_are_refused():
         da.theory.exact_stationary_covariance(
             da.System(H=lambda q, p, t: p @ p / 2 + jnp.cos(t) * q[0], dim=1, time=True)
         )
+
+
+def test_theorems_about_paths_take_the_extended_system():
+    """Of paths with steps of that system: the momentum of the time has a part in the action."""
+    system = oscillator()
+    larger, method, dt, theory = system.extended(), da.midpoint(), 0.1, da.theory
+    dW = 0.3 * np.random.default_rng(0).normal(size=(4, 1))
+    q, p = [np.append(0.7, 1.3)], [np.append(0.4, 0.0)]
+    for increments in dW:
+        after = da.step(larger, method, q[-1], p[-1], dt, increments)
+        assert after[2].converged
+        q.append(np.asarray(after[0]))
+        p.append(np.asarray(after[1]))
+    q, p = np.stack(q), np.stack(p)
+    one = da.step(system, method, q[0, :1], p[0, :1], dt, dW[0], t=1.3)
+    np.testing.assert_allclose(one[0], q[1, :1], rtol=1e-13)
+    still = np.stack([p[:, 0], 0 * p[:, 0]], 1)
+
+    def missed(p):
+        return theory.discrete_principle_residual(larger, method, q, p, dt, dW).largest
+
+    assert missed(p) < 1e-14 < 1e-4 < missed(still), "a control: without the energy of the drive"
+    assert theory.principle_residual(larger, q, p, dt, dW).largest < 1e-14
+    assert np.isfinite(theory.discrete_action(larger, method, q, p, dt, dW))
+    factors = theory.path_factors(larger, method, (q[0], p[0]), dt, increments=dW)
+    assert np.isfinite(factors.volume).all()
+    assert theory.quasi_symplecticity(larger, da.stormer_verlet()).symplectic.holds
+    path = q[:, :1], p[:, :1]
+    for ask in (
+        lambda: theory.discrete_action(system, method, *path, dt, dW),
+        lambda: theory.principle_residual(system, *path, dt, dW),
+        lambda: theory.path_factors(system, method, (path[0][0], path[1][0]), dt, increments=dW),
+        lambda: theory.quasi_symplecticity(system, da.stormer_verlet()),
+    ):
+        with pytest.raises(TypeError, match=r"'driven oscillator' .* give it system.extended\(\)"):
+            ask()

@@ -1,6 +1,8 @@
 """Expectations to a tolerance: coupled levels, what is refused, and what is said."""
 
+import re
 from dataclasses import replace
+from statistics import NormalDist
 
 import jax
 import jax.numpy as jnp
@@ -321,6 +323,88 @@ def test_without_noise_only_the_bias_is_left():
     assert abs(found.alpha - 2) < 0.2
 
 
+def heavy(q, p, params):
+    """Like Cauchy's law where the density of q is not zero at zero: there is no expectation."""
+    return 1 / q[0]
+
+
+def infinite(q, p, params):
+    """E is finite and the variance is not: for a normal q, where 4 c var(q) > 1 > 2 c var(q)."""
+    return jnp.exp(1.2 * q[0] ** 2)
+
+
+def light(q, p, params):
+    return jnp.exp(q[0])
+
+
+@pytest.mark.parametrize("options", [{}, {"estimator": "plain", "tolerance": 100.0, "dt": 0.25}])
+@pytest.mark.parametrize("observable", [heavy, infinite], ids=lambda f: f.__name__)
+def test_variances_that_are_not_finite_are_refused(observable, options):
+    system = da.systems.langevin(gamma=0.5, temperature=0.5)
+    given = {"t_end": 2.0, "tolerance": 0.05, "progress": False} | options
+    with pytest.raises(
+        da.ToleranceError, match=r"of their variance, which grows with their number"
+    ):
+        da.expect(system, da.midpoint(), START, observable, **given)
+    for usual in (position, light):
+        found = da.expect(system, da.midpoint(), START, usual, **given)
+        assert found.is_met and not found.notes, "a control"
+
+
+def test_one_path_that_makes_much_of_the_error_is_said_where_the_budget_ends():
+    system = da.systems.langevin(gamma=0.5, temperature=0.5)
+    given = {"t_end": 2.0, "tolerance": 0.5, "dt": 0.25, "estimator": "plain", "progress": False}
+    found = da.expect(
+        system, da.midpoint(), START, lambda q, p, c: jnp.exp(1.2 * q[0] ** 2), budget=5e5, **given
+    )
+    assert any("of the squared statistical error" in note for note in found.notes)
+    assert found.steps <= 5e5
+
+
+@pytest.mark.parametrize("estimator", ["plain", pytest.param(None, marks=pytest.mark.slow)])
+def test_a_rare_event_that_the_first_paths_miss_is_looked_for(estimator):
+    """P = 1.45e-4, normal: 4096 paths of the first batch have none with probability ½."""
+    system = da.systems.langevin(gamma=0.5, temperature=0.5)
+
+    def beyond(q, p, params):
+        return jnp.where(q[0] > 2.0, 1.0, 0.0)
+
+    moments = da.exact_moments(system, da.additive_midpoint(), START, dt=0.005, steps=400)
+    deviation = (moments.second[0, 0] - moments.mean[0] ** 2) ** 0.5
+    exact = 1 - NormalDist(moments.mean[0], deviation).cdf(2.0)
+    assert 1.4e-4 < exact < 1.5e-4
+    for seed in range(3):
+        found = da.expect(
+            system, da.midpoint(), START, beyond, t_end=2.0, tolerance=1e-3, seed=seed,
+            estimator=estimator, progress=False,
+        )  # fmt: skip
+        assert found.value > 0 and found.stderr > 0, "at least one path was there"
+        assert abs(found.value - exact) <= found.error <= 1e-3
+
+
+def test_an_event_that_never_comes_up_has_an_upper_bound():
+    with pytest.raises(da.ToleranceError, match=r"probability below .* rule of three") as caught:
+        ask(lambda q, p, params: jnp.where(q[0] > 50.0, 1.0, 0.0), budget=1e6)
+    paths = int(re.search(r"all ([\d,]+) samples", str(caught.value))[1].replace(",", ""))
+    assert f"below {3 / paths:.2g}" in str(caught.value)
+    assert paths >= 2**15, "the budget was used, not the first batch alone"
+
+
+def test_a_bias_that_is_too_large_at_the_least_step_is_said(monkeypatch):
+    monkeypatch.setattr("dalembert.answers.search.MOST_STEPS", 32)
+    system = da.System(H=lambda q, p: (q @ q + p @ p) / 2, dim=1, name="oscillator")
+    with pytest.raises(
+        da.ToleranceError, match=r"bias is still about .* of the tolerance"
+    ) as caught:
+        da.expect(
+            system, da.midpoint(), ([1.0], [0.0]), lambda q, p: q[0],
+            t_end=2.0, tolerance=1e-6, dt=0.5, progress=False,
+        )  # fmt: skip
+    found = caught.value.result
+    assert not found.is_met and found.bias > 1e-6
+    assert abs(found.value - np.cos(2.0)) <= found.error
+
+
 @pytest.mark.slow
 def test_a_rare_event_that_has_not_come_up_is_no_answer():
     system = da.systems.langevin(dim=1)
@@ -331,7 +415,10 @@ def test_a_rare_event_that_has_not_come_up_is_no_answer():
     # Beside another observable, whose samples differ, it is no answer either.
     both = {"far": far, "q": lambda q, p, c: q[0]}
     with pytest.raises(da.ToleranceError, match=r"samples .* are equal"):
-        da.expect(system, da.midpoint(), START_AT_REST, both, t_end=1.0, tolerance=0.1)
+        da.expect(
+            system, da.midpoint(), START_AT_REST, both,
+            t_end=1.0, tolerance=0.1, budget=1e7, progress=False,
+        )  # fmt: skip
 
 
 @pytest.mark.slow
@@ -343,8 +430,15 @@ def test_a_rare_event_beside_what_is_conserved_is_no_answer():
     def rare(q, p):
         return p[1] + jnp.where(p[0] > 4.0, 1e4, 0.0)
 
+    start = ([0.0, 0.0], [0.0, 0.5])
+    given = {"t_end": 1.0, "tolerance": 0.5, "progress": False}
     with pytest.raises(da.ToleranceError, match=r"samples .* are equal"):
-        da.expect(system, da.midpoint(), ([0.0, 0.0], [0.0, 0.5]), rare, t_end=1.0, tolerance=0.01)
+        da.expect(system, da.midpoint(), start, rare, budget=1e5, **given)
+    # With more paths it comes up: W(1) > 4 has a probability of 3.2e-5.
+    found = da.expect(system, da.midpoint(), start, rare, **given)
+    exact = 0.5 + 1e4 * (1 - NormalDist().cdf(4.0))
+    assert abs(found.value - exact) <= found.error <= 0.5
+    assert found.stderr > 0.05
 
 
 START_AT_REST = (np.zeros(1), np.zeros(1))

@@ -89,6 +89,39 @@ def test_parameters_are_found_within_their_errors(found):
     assert "nu" in str(found) and "s.e." in str(found) and "800 transitions" in str(found)
 
 
+def _some_first(data, transitions):
+    t, q, p = data
+    part = slice(transitions + 1)
+    return fitting.path_likelihood(MODEL, EULER, t[part], q[part, :1], p[part, :1])
+
+
+def test_few_data_have_no_small_errors(data):
+    """At the best parameters scores add up to zero: those of two transitions cancel each other."""
+    with pytest.raises(ValueError, match="2 transitions do not tell 2 parameters"):
+        fitting.fit(_some_first(data, 2), GUESS, positive=["sigma"])
+    likelihood = _some_first(data, 4)
+    few = fitting.fit(likelihood, GUESS, positive=["sigma"], max_iterations=1000)
+    assert any("4 transitions are few for 2 parameters" in note for note in few.notes)
+    at = np.asarray([few.estimate["nu"], few.estimate["sigma"]])
+    scored = likelihood.scored((("nu", ()), ("sigma", ())), at)
+    inverse = np.linalg.inv(scored.information)
+    sandwich = inverse @ np.asarray(scored.spread) @ inverse
+    assert np.all(np.diag(few.covariance) >= np.diag(inverse) * (1 - 1e-9))
+    assert np.any(np.diag(sandwich) < 0.9 * np.diag(inverse)), "a control: they were too small"
+    many = fitting.fit(_some_first(data, 200), GUESS, positive=["sigma"])
+    assert not any("few" in note for note in many.notes)
+
+
+def test_intervals_of_positive_parameters_have_no_negative_end(found):
+    assert found.positive == ("sigma",)
+    wide = replace(found, stderr={name: 2 * x for name, x in found.estimate.items()})
+    low, high = wide.interval()["sigma"]
+    assert low == 0.0 < high
+    assert wide.interval()["nu"][0] < 0, "of nu nothing was said"
+    low, high = found.interval()["sigma"]
+    assert np.isclose(low + high, 2 * found.estimate["sigma"])
+
+
 def test_the_likelihood_of_euler_is_biased_at_large_steps(data):
     biased = fitting.fit(fitting.path_likelihood(MODEL, EULER, *data), GUESS, positive=["sigma"])
     for name, value in TRUE.items():
@@ -289,6 +322,14 @@ def test_noise_of_slopes_is_no_information(kubo_match):
     mean, error = np.mean(found, 0), np.std(found, 0) / 20
     assert abs(mean[0] - 4) < 4 * error[0], "four moments of slope one"
     assert mean[1] - 4 > 4 * error[1], "with the noise there seems to be more"
+
+
+def test_too_few_simulated_paths_are_said(kubo_match):
+    assert kubo_match.notes == ()
+    few = replace(kubo_match, paths=2 * len(kubo_match.target))
+    assert "simulated paths are few for the covariance" in few.notes[0]
+    with pytest.raises(ValueError, match="moments do not determine 5 parameters"):
+        kubo_match.check_enough(5)
 
 
 def test_lagged_moments():

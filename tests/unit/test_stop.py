@@ -94,6 +94,27 @@ def test_times_states_and_survival_agree_with_the_kept_paths():
     assert run.histograms["p"].counts[-1].sum() > momenta.sum(), "a control: all paths"
 
 
+def test_the_printed_time_of_paths_that_have_not_all_stopped_is_the_restricted_mean():
+    """At a rate of one, with the end at 2: the mean of those that stop is 0.69, the truth is 1."""
+    system = da.System(
+        H=lambda q, p: p @ p / 2, dim=1, name="free"
+    )  # starts at -p with p = 1/τ, so that q is 0 at τ, exactly
+    tau = np.random.default_rng(0).exponential(size=2000)
+    start = (-np.ones((2000, 1)), 1 / tau[:, None])
+    given = {"dt": 0.5, "paths": 2000, "save_every": 4, "progress": False}
+    run = da.simulate(system, da.midpoint(), start, t_end=2.0, stop=lambda q, p: q[0], **given)
+    found = run.stopped
+    assert found.censored == np.sum(tau > 2) > 0
+    np.testing.assert_allclose(found.restricted_mean, np.minimum(tau, 2).mean(), rtol=1e-9)
+    assert found.mean < 0.8 < found.restricted_mean, "a control: they differ much"
+    text = repr(run)
+    assert f"E[min(τ, 2)] = {found.restricted_mean:.6g}" in text
+    assert f"{found.survival[-1]:.3g} on their way at 2" in text
+    assert f"{found.mean:.6g}" not in text
+    whole = da.simulate(system, da.midpoint(), start, t_end=12.0, stop=lambda q, p: q[0], **given)
+    assert whole.stopped.censored == 0 and f"mean time {tau.mean():.6g}" in repr(whole)
+
+
 @pytest.mark.slow
 def test_paths_before_their_event_are_those_that_do_not_stop():
     stopped, free = escape(keep="all"), escape(None, keep="all")
@@ -191,6 +212,37 @@ def test_weak_methods_and_large_systems_stop_too():
     has_stopped = ~np.isnan(run.stopped.t)
     assert has_stopped.any()
     np.testing.assert_allclose(run.q.reshape(2, -1)[has_stopped, 0], 0.09, rtol=1e-12)
+
+
+def test_events_that_are_not_finite_are_named():
+    with pytest.raises(ValueError, match="stop gives nan at the start of path 0: the event must"):
+        escape(lambda q, p, params: jnp.sqrt(q[0]))
+    starts = (np.array([[1.0], [-1.0]]), np.zeros((2, 1)))
+    with pytest.raises(ValueError, match="stop gives nan at the start of path 1"):
+        da.simulate(
+            well(), da.midpoint(), starts, dt=0.1, t_end=1.0, paths=2, progress=False,
+            stop=lambda q, p, params: jnp.sqrt(q[0]),
+        )  # fmt: skip
+    with pytest.warns(RuntimeWarning, match="or the event is not: stop must be a finite number"):
+        escape(lambda q, p, params: jnp.sqrt(q[0] + 1.1) - 5)
+    with pytest.warns(RuntimeWarning, match="paths failed") as usual:
+        da.simulate(
+            da.System(H=lambda q, p: p @ p / 2 - jnp.sum(q**4), dim=1), da.heun(), START,
+            dt=0.5, t_end=50.0, progress=False,
+        )  # fmt: skip
+    assert "event" not in str(usual[0].message), "a control: without stop"
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_path_that_starts_at_its_event_or_beyond_stops_when_it_comes_back(sign):
+    """A free oscillator: from q = 0 it is there again after π, from q = 1 and p = 0 after π/2."""
+    system = da.System(H=lambda q, p: (q @ q + p @ p) / 2, dim=1, name="oscillator")
+    starts = (np.array([[0.0], [sign], [-sign]]), np.array([[sign], [0.0], [0.0]]) * 1.0)
+    run = da.simulate(
+        system, da.midpoint(), starts, dt=0.01, t_end=4.0, paths=3, save_every=400,
+        stop=lambda q, p: q[0], keep="final", progress=False,
+    )  # fmt: skip
+    np.testing.assert_allclose(run.stopped.t, np.pi * np.array([1, 0.5, 0.5]), rtol=1e-4)
 
 
 def test_what_is_no_event():

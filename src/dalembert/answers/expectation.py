@@ -14,7 +14,7 @@ from dalembert.answers.orders import Exponents, expected_exponents, measured_exp
 from dalembert.answers.result import Expectation, ToleranceError
 from dalembert.answers.sampling import Sampler, types_of
 from dalembert.answers.schemes import LEAST_HALVINGS, SCHEMES
-from dalembert.answers.search import Goal, Search, StoppedError
+from dalembert.answers.search import HEAVY, PATIENCE, Goal, Search, StoppedError
 from dalembert.caches import kept
 from dalembert.captured import Keyed, captured
 from dalembert.ensemble.settings import _number, check_choice, whole
@@ -29,6 +29,9 @@ __all__ = ["expect"]
 
 COUPLED = frozenset({"dW", "dZ"})
 """Increments whose sums over two steps are those of the step that both make."""
+
+BUDGET = 1e12
+"""Path-steps that may be taken if nothing is said."""
 
 NO_DECAY, SLOW = 0.25, 1.0
 """Exponents of variances up to which they are said not to decay, or to decay slowly."""
@@ -51,7 +54,7 @@ def expect(
     dt: float | None = None,
     halvings: int = LEAST_HALVINGS,
     every: float | None = None,
-    budget: float = 1e12,
+    budget: float | None = None,
     seed: int = 0,
     on_failure: str = "raise",
     checkpoint: Any = None,
@@ -87,7 +90,8 @@ def expect(
             pay.
         halvings: how often the largest step is halved at least.
         every: time between the saves over which `da.TimeAverage` is taken; by default `dt`.
-        budget: path-steps that may be taken.
+        budget: path-steps that may be taken, 1e12 if it is not given. For an event that does not
+            come up they are all taken, but no more than 2.7e8 if it is not given.
         seed: the result is a pure function of it (and of everything else here).
         on_failure: "raise" or "warn" if the tolerance cannot be met.
         checkpoint: a folder in which every run saves itself, and from which the same call goes on.
@@ -104,7 +108,7 @@ def expect(
     check_method(system, method)
     check_choice("on_failure", on_failure, ("raise", "warn"))
     t_end, tolerance = _number("t_end", t_end), _number("tolerance", tolerance)
-    budget = _number("budget", budget)
+    most = BUDGET if budget is None else _number("budget", budget)
     dt = None if dt is None else _number("dt", dt)
     every = None if every is None else _number("every", every)
     if not isinstance(relative, bool | np.bool_):
@@ -142,7 +146,8 @@ def expect(
             'extrapolation needs it: take estimator="plain".'
         )
     quantile = NormalDist().inv_cdf((1 + confidence) / 2)
-    goal = Goal(tolerance, relative, quantile, budget)
+    patience = PATIENCE if budget is None else most
+    goal = Goal(tolerance, relative, quantile, most, patience)
     search = Search(sampler, goal, SCHEMES[estimator], is_coupled, alpha or 1.0)
     reason = None
     try:
@@ -170,7 +175,11 @@ def expect(
         seconds=sum(level.seconds for level in search.levels.values()),
         plain_steps=search.plain_steps(search.last),
         estimator=estimator,
-        notes=(*([f"stopped: {reason}"] if reason else ()), *_notes(search, exponents, beta)),
+        notes=(
+            *([f"stopped: {reason}"] if reason else ()),
+            *_rough(search),
+            *_notes(search, exponents, beta),
+        ),
     )
     if reason is not None:
         message = (
@@ -247,6 +256,18 @@ def _whole_number(name: str, part: float, t_end: float) -> int:
     if number < 1 or abs(number * part - t_end) > 1e-9 * t_end:
         raise ValueError(f"t_end = {t_end:g} is not a whole number of {name} = {part:g}.")
     return number
+
+
+def _rough(search: Search) -> tuple[str, ...]:
+    """That the error is not well known, where one path makes much of it."""
+    assert search.last is not None
+    most = np.max(search.singles(search.last, search.last.value))
+    if most <= HEAVY:
+        return ()
+    return (
+        f"one path makes {most:.0%} of the squared statistical error, which is then not known "
+        "well: rare or large values are few in this sample",
+    )
 
 
 def _notes(search: Search, exponents: Exponents, expected_beta: float | None) -> tuple[str, ...]:

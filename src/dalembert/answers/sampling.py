@@ -31,7 +31,7 @@ from dalembert.stepping.pair import PairMethod, pair_of
 from dalembert.system import System
 from dalembert.traces import equations, name_of
 
-__all__ = ["Level", "Row", "Sampler"]
+__all__ = ["Level", "Row", "Sampler", "largest", "reach"]
 
 SIZES, AROUND, AT_A_TIME = (512, 2048, 8192, 32768, 131072, 262144), 2**15, 2
 """Sizes of blocks, path-steps that take as long as what is done around a block, and cores at least,
@@ -125,9 +125,13 @@ class Level:
         """Of differences that are all equal, what three unequal ones would make of it.
 
         Of n equal samples no more is known than that unequal ones have a probability below 3/n.
+        They differ by the range of the values, and by no more than two values vary.
         """
-        found, whole = self.difference.variance, self.itself.variance
-        return np.where((found == 0) & (whole > 0), 3 * whole / self.paths, found)
+        found, whole = self.difference.variance, self.itself
+        with np.errstate(over="ignore", under="ignore"):
+            unseen = 3 * np.square(whole.maximum - whole.minimum) / self.paths
+            most = np.minimum(unseen, 4 * whole.variance)
+        return np.where((found == 0) & (whole.variance > 0), most, found)
 
     @cached_property
     def stderr(self) -> np.ndarray:
@@ -141,6 +145,21 @@ class Level:
             itself=merged_means(self.itself, other.itself),
             seconds=self.seconds + other.seconds,
         )
+
+
+def reach(sample: SampleMean) -> np.ndarray:
+    """The largest deviation from the mean."""
+    return np.maximum(sample.maximum - sample.mean, sample.mean - sample.minimum)
+
+
+def largest(sample: SampleMean) -> np.ndarray:
+    """The share of the sum of squared deviations that the largest one makes.
+
+    It falls with the number of samples if the variance is finite, and stays if it is not.
+    """
+    squares = sample.deviations
+    with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
+        return np.where(squares > 0, np.square(reach(sample)) / squares, 0.0)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dalembert.answers.orders import measured_exponents
-from dalembert.answers.sampling import Level, Row, Sampler
+from dalembert.answers.sampling import Level, Row, Sampler, largest, reach
 from dalembert.answers.schemes import Scheme
 from dalembert.ensemble.job import FailedPathsError
 from dalembert.ensemble.settings import USUAL_DIM
@@ -42,6 +42,14 @@ of paths and 3 of pairs, √(3 V_d) + √V < √(2 V) where V_d < (√2 − 1)²
 LESS, LEAST_ORDER = 0.25, 0.5
 """By how much a measured order must be below the expected one to count, and the least that does."""
 
+HEAVY, FACTOR, LONG, GROWN = 0.1, 4, 64, 2.0
+"""Share of the squared error that one path may make. With finite variance it falls as paths are
+added, so many times as many at once: it is refused if after so many times as many it has not, and
+the largest deviation has become so much larger. Of a rare event the deviation stays what it is."""
+
+PATIENCE = 2**28
+"""Path-steps that may be taken while all samples are equal, if no budget was given."""
+
 COARSEST, MOST_TRIED = 4, 2**14
 """Steps to the end of the coarsest level that is tried, and of the last one."""
 
@@ -59,12 +67,14 @@ class Goal:
         relative: whether it is a share of the value.
         quantile: standard errors that the confidence stands for.
         budget: path-steps that may be taken.
+        patience: path-steps that may be taken while all samples are equal.
     """
 
     tolerance: float
     relative: bool
     quantile: float
     budget: float
+    patience: float
 
     def allowed(self, value: np.ndarray) -> np.ndarray:
         """The tolerance of each entry of a value."""
@@ -93,6 +103,8 @@ class Search:
     batches: dict[Row, int] = field(default_factory=dict)
     last: Scheme | None = None
     rounds: int = 0
+    heavy: dict[Row, tuple[int, np.ndarray]] = field(default_factory=dict)
+    is_moved: np.ndarray | None = None
 
     @property
     def steps(self) -> int:
@@ -149,6 +161,8 @@ class Search:
             try:
                 row = Row(steps, self.coupled)
                 self.sample({row: self.pilot(row)})
+                self._vary([row])
+                self._resolve(row)
             except FailedPathsError as error:
                 failed = error
             else:
@@ -164,6 +178,34 @@ class Search:
             'levels do not help. Take estimator="plain", or dt= for the first level'
         )
 
+    def _resolve(self, row: Row) -> None:
+        """Add paths to the first sample of a row as long as one value makes much of its variance.
+
+        Of rare events, levels are compared by the few paths on which they come up.
+        """
+        first = self.levels[row].itself
+        while np.any(is_heavy := largest(now := self.levels[row].itself) > HEAVY):
+            paths = int(now.count)
+            self._check_tails(self.levels[row].dt, now, is_heavy, int(first.count), reach(first))
+            more = (FACTOR - 1) * paths * row.cost
+            least = min(self.goal.budget, self.goal.patience) / PILOT_SHARE
+            if paths >= LONG * first.count or self.steps + more > least:
+                return
+            self.sample({row: FACTOR * paths})
+
+    @staticmethod
+    def _check_tails(
+        dt: float, now: SampleMean, is_heavy: np.ndarray, paths: int, before: np.ndarray
+    ) -> None:
+        """Refuse a sample that is heavy with many more paths than before, by ever larger values."""
+        if now.count >= LONG * paths and np.any(is_heavy & (reach(now) > GROWN * before)):
+            raise StoppedError(
+                f"one of {int(now.count):,} samples at dt = {dt:.3g} makes "
+                f"{np.max(largest(now)):.0%} of their variance, which grows with their number: it "
+                "may be infinite, and no error can be told. Take a bounded function of what is "
+                "observed, or a histogram of it"
+            )
+
     def share(self, level: Level) -> float:
         """The largest share of its variance that an observable has in differences.
 
@@ -172,7 +214,7 @@ class Search:
         """
         whole, allowed = level.itself.variance, self.goal.allowed(level.itself.mean)
         spread = self.goal.quantile * np.sqrt(np.maximum(level.variance, whole))
-        shares = level.variance / np.maximum(whole, np.finfo(float).tiny)
+        shares = level.difference.variance / np.maximum(whole, np.finfo(float).tiny)
         return float(np.max(np.where(spread <= SEEN * allowed, 0, shares)))
 
     def run(self, coarsest: int, halvings: int) -> None:
@@ -199,8 +241,9 @@ class Search:
         """The value at so many halvings, as exact as it must be, or with too large a bias."""
         scheme = self.scheme(coarsest, halvings, self.alpha(), self.coupled)
         self.sample({row: self.pilot(row) for row in scheme.rows})
-        self._check_spread(scheme)
         self.last = scheme
+        self._vary(scheme.rows)
+        self._resolve(scheme.rows[0])
         while True:
             scheme = self.scheme(coarsest, halvings, self.alpha(), self.coupled)
             self.last, found = scheme, self.estimate(scheme)
@@ -214,6 +257,7 @@ class Search:
             missing = self._missing(scheme, biases) or self._missing(
                 scheme, [(scheme.value, rest), *biases]
             )
+            missing = self._steadied(scheme, missing)
             if not missing:
                 return scheme, found
             self.sample(missing)
@@ -234,20 +278,66 @@ class Search:
             )
         return self.goal.allowed(np.abs(found.value) + reach)
 
-    def _check_spread(self, scheme: Scheme) -> None:
-        """Refuse samples of a rare event, in which it has not come up."""
-        is_random = self.sampler.system.noises or callable(self.sampler.initial)
-        rare = np.zeros(len(self.levels[scheme.rows[0]].mean), bool)
-        for whole in (self.levels[row].itself for row in scheme.rows):
-            rare |= whole.minimum == whole.maximum
-        if is_random and np.any(rare):
-            # Equal because of what the paths do, or because it is the same wherever they are?
-            finest = max(row.finest for row in scheme.rows)
-            if np.any(rare & ~(self.sampler.least_slopes(finest, PILOT) > 0)):
-                raise StoppedError(
-                    f"all {PILOT} samples or more at one dt are equal, so that nothing is known of "
-                    "their error: a rare event needs another observable"
-                )
+    def _vary(self, rows: Sequence[Row]) -> None:
+        """Add paths to samples that are all equal: an event may not have come up yet.
+
+        What is the same on all paths wherever they are is known without an error.
+        """
+        if not self.sampler.system.noises and not callable(self.sampler.initial):
+            return
+        for row in rows:
+            while np.any(
+                alike := self.levels[row].itself.minimum == self.levels[row].itself.maximum
+            ):
+                if self.is_moved is None:
+                    self.is_moved = self.sampler.least_slopes(row.finest, PILOT) > 0
+                if not np.any(alike & ~self.is_moved):
+                    break
+                paths = self.levels[row].paths
+                more = (FACTOR - 1) * paths * row.cost
+                if self.steps + more > min(self.goal.budget, self.goal.patience):
+                    dt = self.sampler.t_end / row.finest
+                    raise StoppedError(
+                        f"all {paths:,} samples at dt = {dt:.3g} are equal, so that nothing is "
+                        f"known of their error. An event that they have missed has a probability "
+                        f"below {3 / paths:.2g} (95 %, rule of three): give a larger budget= than "
+                        f"{self.steps + more:.2g}, or another observable"
+                    )
+                self.sample({row: FACTOR * paths})
+
+    def singles(self, scheme: Scheme, weights: np.ndarray) -> np.ndarray:
+        """The share of its squared error that one path makes, of a weighted sum, for each row."""
+        levels = [self.levels[row] for row in scheme.rows]
+        with np.errstate(over="ignore", under="ignore"):
+            squares = np.square(weights[:, None] * np.stack([x.stderr for x in levels]))
+            parts = squares * np.stack([largest(x.difference) for x in levels])
+            return parts / np.maximum(np.sum(squares, axis=0), np.finfo(float).tiny)
+
+    def _steadied(self, scheme: Scheme, missing: dict[Row, int]) -> dict[Row, int]:
+        """Missing paths, with more where one path makes much of the error, but not all at once.
+
+        An error of which it makes much is not known; and a variance that is not finite grows with
+        the paths, and would ask for more and more of them.
+        """
+        of_value = self.singles(scheme, scheme.value)
+        of_bias = np.max([self.singles(scheme, weights) for weights in scheme.biases], axis=0)
+        wanted = {}
+        for row, first, second in zip(scheme.rows, of_value, of_bias, strict=True):
+            level = self.levels[row]
+            is_heavy = np.maximum(first, second if row in missing else 0) > HEAVY
+            if not np.any(is_heavy):
+                continue
+            now = level.difference
+            paths, before = self.heavy.setdefault(row, (level.paths, reach(now)))
+            self._check_tails(level.dt, now, is_heavy, paths, before)
+            if row not in missing:
+                wanted[row] = FACTOR * level.paths
+        # All numbers of paths follow from the variance that is not known.
+        least = {row: FACTOR * self.levels[row].paths for row in missing}
+        found = {row: min(n, least[row]) if self.heavy else n for row, n in missing.items()}
+        more = sum((n - self.levels[row].paths) * row.cost for row, n in wanted.items())
+        # What nobody has asked for is left out if it is too much, and then said.
+        return found | wanted if self.steps + more <= self.goal.budget else found
 
     def estimate(self, scheme: Scheme) -> Estimate:
         """What the samples so far give; the bias may be larger than it looks by its own error."""

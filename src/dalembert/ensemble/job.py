@@ -305,6 +305,11 @@ class Job:
                 "Either the observable is not defined at every state, or the paths grow without "
                 f"bound. {self._advice_on_steps()}"
             )
+        if failures.non_finite and "stop" in settings.method.functions():
+            return (
+                "Either the states are not finite, or the event is not: stop must be a finite "
+                f"number wherever paths come, unlike jnp.log or jnp.sqrt. {self._advice_on_steps()}"
+            )
         if failures.first_time == settings.dt and not self._has_finite_fields(failures.first_path):
             return (
                 "The drift or the noise is not finite at its initial state: perhaps a parameter is "

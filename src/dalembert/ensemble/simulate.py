@@ -101,7 +101,8 @@ def simulate(
         stop: a function of (q, p), or (q, p, params), that changes its sign where a path ends. The
             path stays there: what is observed from then on, and kept, is its state at the event,
             found between two steps by interpolation. `run.stopped` has times, survival and
-            observables at the event.
+            observables at the event. It is finite wherever paths come; one that starts where it is
+            zero, or on either side, stops when its sign changes after the first step.
 
     Returns:
         A `Run`: `run.t`, `run.mean["energy"]`, `run.stderr["energy"]`, `run.failed`, … Inside

@@ -129,7 +129,16 @@ class Until:
             )
         with jax.enable_x64(True):
             begin = jax.vmap(start) if axes else start
-            return tuple(np.asarray(x) for x in begin(q.astype(float), p.astype(float)))
+            begun_at = tuple(np.asarray(x) for x in begin(q.astype(float), p.astype(float)))
+        values, is_state = begun_at[1][..., -1], np.isfinite(begun_at[1][..., :-1]).all(-1)
+        wrong = np.atleast_1d(is_state & ~np.isfinite(values))
+        if wrong.any():
+            k = int(np.argmax(wrong))
+            raise ValueError(
+                f"stop gives {np.atleast_1d(values)[k]} at the start of path {k}: the event must "
+                "be a finite number wherever paths are, such as q[0] - 1."
+            )
+        return begun_at
 
     def told(self, run: Run) -> Run:
         """The run with states of the paths that were asked for, and the times of all of them."""

@@ -23,6 +23,9 @@ SINGULAR = 1e-10
 
 SHORTEST = 2.0**-30
 
+FEW = 10
+"""Transitions for each parameter below which standard errors of a likelihood are rough."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Fit:
@@ -41,6 +44,7 @@ class Fit:
             as the second number says if the model is right; else None.
         notes: what has to be known besides.
         profile: of moments, the misfit around the estimate, which intervals are taken from.
+        positive: names of parameters that were looked for among positive numbers.
     """
 
     estimate: dict[str, Any]
@@ -54,6 +58,7 @@ class Fit:
     misfit: tuple[float, int] | None
     notes: tuple[str, ...]
     profile: Profile | None = None
+    positive: tuple[str, ...] = ()
 
     @cached_property
     def correlation(self) -> np.ndarray:
@@ -70,13 +75,20 @@ class Fit:
         return float(with_precision(gammaincc, np.asarray(free / 2), np.asarray(square / 2)))
 
     def interval(self, confidence: float = 0.95) -> dict[str, tuple[Any, Any]]:
-        """Confidence intervals, (low, high) by name: normal, but of moments by their misfit."""
+        """Confidence intervals, (low, high) by name: normal, but of moments by their misfit.
+
+        What is positive has none below zero.
+        """
         if self.profile is not None:
             low, high = (self._by_name(x) for x in self.profile.interval(confidence).T)
             return {name: (low[name], high[name]) for name in self.estimate}
         z = NormalDist().inv_cdf((1 + confidence) / 2)
         wide = {name: z * self.stderr[name] for name in self.estimate}
-        return {name: (x - wide[name], x + wide[name]) for name, x in self.estimate.items()}
+        least = {name: 0.0 if name in self.positive else -np.inf for name in self.estimate}
+        return {
+            name: (np.maximum(x - wide[name], least[name]), x + wide[name])
+            for name, x in self.estimate.items()
+        }
 
     def _by_name(self, flat: np.ndarray) -> dict[str, Any]:
         """Numbers, one for each that was estimated, in the shapes of the parameters."""
@@ -149,6 +161,8 @@ def fit(
     the next step would be shorter than 1e−4 standard errors, of moments 0.05. Standard errors of a
     likelihood are those of White's sandwich, I⁻¹ (Σ s sᵀ) I⁻¹ with the scores s of transitions:
     they hold for laws that are not Gaussian, as long as mean and covariance of a step are right.
+    With fewer than ten transitions for each parameter they are no smaller than those of a Gaussian
+    law, and the result says that they are rough; as many parameters as transitions are refused.
 
     Args:
         objective: of `path_likelihood` or `match_moments`.
@@ -171,6 +185,7 @@ def fit(
     if np.any(flat[is_positive] <= 0):
         wrong = [names[i] for i in np.flatnonzero(is_positive & (flat <= 0))]
         raise ValueError(f"the guess of {wrong} must be above 0, because they are positive.")
+    objective.check_enough(len(flat))
     iterations = 0
     for _ in range(objective.rounds):
         objective = objective.at(unravelled(free, flat))
@@ -184,6 +199,15 @@ def fit(
         )
     inverse = np.linalg.inv(found.information)
     covariance = inverse @ found.spread @ inverse
+    count = objective.count
+    if count is not None and count < FEW * len(flat):
+        # At the best parameters the scores add up to zero: few of them look smaller than they are.
+        shrunk = np.maximum(np.diag(inverse) / np.diag(covariance), 1.0) ** 0.5
+        covariance = covariance * np.outer(shrunk, shrunk)
+        notes += (
+            f"{count} transitions are few for {len(flat)} parameters: standard errors are rough, "
+            "and intervals too short",
+        )
     errors = np.sqrt(np.diag(covariance))
     is_of_moments, profile = hasattr(objective, "misfit"), None
     if is_of_moments:
@@ -202,6 +226,7 @@ def fit(
         objective.misfit(found.value, len(flat)) if is_of_moments else None,
         notes,
         profile,
+        tuple(positive),
     )
 
 

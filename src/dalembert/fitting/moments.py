@@ -23,6 +23,9 @@ WIDTH = 0.25
 over paths are smooth functions of parameters, and rough: where a path just crosses a barrier, the
 least change turns it, and slopes at a point tell of few such paths alone."""
 
+FEW = 10
+"""Simulated paths for each moment below which their covariance, and errors with it, is rough."""
+
 MOST_NOISE = 0.75
 """Share of the information beyond which noise in slopes is not made up for."""
 
@@ -80,7 +83,7 @@ class MomentMatch:
     rounds = 2
     near = 0.05
     longest = 0.5
-    notes = ()
+    count = None
 
     def __call__(self, params: Mapping[str, Any]) -> Any:
         check_names(self.system, params)
@@ -149,6 +152,28 @@ class MomentMatch:
 
         share = 1 / self.observed_paths + 1 / self.paths
         return profiled(flat, covariance, is_positive, self.target, share, summaries)
+
+    def check_enough(self, parameters: int) -> None:
+        """Refuse more parameters than moments."""
+        if len(self.target) < parameters:
+            raise ValueError(
+                f"{len(self.target)} moments do not determine {parameters} parameters: give a "
+                "summary with more of them, or leave parameters out of the guess."
+            )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of estimates has to know."""
+        moments = len(self.target)
+        if self.paths >= FEW * moments:
+            return ()
+        # The inverse of a covariance of few paths is too large on average, by Wishart's law.
+        short = (max(self.paths - moments - 2, 0) / (self.paths - 1)) ** 0.5
+        return (
+            f"{self.paths} simulated paths are few for the covariance of {moments} moments: "
+            f"standard errors are about {short:.2f} of what they should be. Simulate "
+            f"{FEW * moments} paths or more",
+        )
 
     def misfit(self, value: Any, parameters: int) -> tuple[float, int]:
         """The squared misfit, and its degrees of freedom."""

@@ -127,9 +127,23 @@ class PathLikelihood:
         return self
 
     @property
+    def count(self) -> int:
+        """Transitions, whose scores tell how well parameters are known."""
+        return len(self.transitions.dt)
+
+    def check_enough(self, parameters: int) -> None:
+        """Refuse more parameters than there are transitions to know the errors of."""
+        if self.count <= parameters:
+            raise ValueError(
+                f"{self.count} transitions do not tell {parameters} parameters and their errors: "
+                f"observe more than {parameters}, better {10 * parameters} or more, or leave "
+                "parameters out of the guess."
+            )
+
+    @property
     def observations(self) -> str:
         """How much was observed, in words."""
-        return f"{len(self.transitions.dt)} transitions"
+        return f"{self.count} transitions"
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -175,11 +175,14 @@ class StopTimes(Statistic):
 
     def summary(self, result: Stopped) -> str:
         text = f"{int(result.count):,} stopped, {int(result.censored):,} did not"
-        return (
-            f"{text}; mean time {result.mean:.6g} ± {result.stderr:.2g}"
-            if result.count > 1
-            else text
-        )
+        if result.count + result.censored < 2:
+            return text
+        if result.censored:  # the mean of those that have stopped would be too short
+            end = f"{result.times.edges[0][-1]:.6g}"
+            restricted = f"{result.restricted_mean:.6g} ± {result.restricted_stderr:.2g}"
+            alive = f"{result.survival[-1]:.3g} on their way at {end}"
+            return f"{text}; {alive}, restricted mean time E[min(τ, {end})] = {restricted}"
+        return f"{text}; mean time {result.mean:.6g} ± {result.stderr:.2g}"
 
 
 def _times(data: Data, t: Any) -> Binned:

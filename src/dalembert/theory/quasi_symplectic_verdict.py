@@ -18,6 +18,7 @@ import numpy as np
 from jax import lax
 
 from dalembert.caches import kept
+from dalembert.driven import refusal
 from dalembert.methods import Method
 from dalembert.noise import Increments
 from dalembert.stepping.stepper import Stepper
@@ -148,6 +149,8 @@ def quasi_symplecticity(
         increments: how many draws, or an `Increments` record with a leading axis.
     """
     refuse_constraints(system, "quasi_symplecticity")
+    if system.time:
+        raise refusal(system)
     q, p = sample_points(system, points, seed)
     count, known = (increments, None) if isinstance(increments, int) else (None, increments)
     record = path_increments(system, method, dt, count, seed, known)
