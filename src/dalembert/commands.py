@@ -199,7 +199,7 @@ def reproduce(
     known = ByName("study", studies().STUDIES | studies().OTHER_STUDIES)
     study = name_in(known, study)
     if study != "all" and study not in known:
-        raise fail(f"{known.instead_of(study)} Or all: those of the paper")
+        raise fail(f"{known.instead_of(study)} `all` are the four of the paper")
     if param and study == "all":
         raise fail("--param is for one study: every one has its own numbers")
     if size not in ("quick", "paper"):

@@ -117,8 +117,22 @@ CONVERTED = {
         "tau_t": "1/tau_t",
         "relaxation_time": "1/relaxation_time",
     },
+    "transverse": dict.fromkeys(
+        ("temperature", "T", "kT", "temp"),
+        "T of the components other than x, and velocities=da.plasma.Maxwellian(temperature=T)",
+    ),
 }
 """Words of others that give an argument after a computation."""
+
+EXAMPLES = {
+    "MeanSquareTableau": "midpoint",
+    "WeakTableau": "srkw1",
+    "ExplicitTableau": "heun",
+    "ExplicitWeakTableau": "rs1",
+    "AdditiveTableau": "additive_midpoint",
+    "BracketTableau": "bracket_gauss",
+}
+"""Methods whose coefficients show those of a family."""
 
 NEITHER = {
     "time begins at 0": "t0 t_start t_begin",
@@ -237,6 +251,15 @@ def _argument(name: str, word: str, known: list[str]) -> str:
     return f"{said}; it takes {', '.join(known)}." if known else f"{said}; it takes none."
 
 
+def _missing(name: str, missing: list[str]) -> str:
+    """What a family of coefficients lacks, and where they can be seen."""
+    few = missing if len(missing) <= 3 else [*missing[:2], "…", missing[-1]]
+    return (
+        f"{name} needs {', '.join(few)} as well, {len(missing)} in all: the coefficients of the "
+        f"formulas in help(da.{name}), as da.{EXAMPLES[name]}().coefficients has them."
+    )
+
+
 def says_its_words(thing: Marked) -> Marked:
     """A function or class that refuses unknown arguments by saying which ones it takes."""
     fun: Any = thing.__init__ if isinstance(thing, type) else thing
@@ -244,12 +267,18 @@ def says_its_words(thing: Marked) -> Marked:
     known = [p.name for p in of if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     known = [name for name in known if name != "self"]
     name = thing.__name__
+    positional = [p.name for p in of if p.kind is not p.KEYWORD_ONLY]
+    needed = [p.name for p in of if p.name in known and p.default is p.empty]
 
     @wraps(fun)
     def called(*args: Any, **kwargs: Any) -> Any:
         for word in kwargs:
             if word not in known:
                 raise TypeError(_argument(name, word, known))
+        if name in EXAMPLES:
+            given = {*positional[: len(args)], *kwargs}
+            if missing := [each for each in needed if each not in given]:
+                raise TypeError(_missing(name, missing))
         return fun(*args, **kwargs)
 
     marked: Any = called

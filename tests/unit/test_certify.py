@@ -245,6 +245,7 @@ def test_the_obstacle_to_the_next_order_is_named():
         "weak order 2 for additive noise is stopped by 2 conditions, "
         "such as E[0[1 1]], which is 1/4 and should be 1/2" in notes
     )
+    assert notes[-1].startswith("E[1[0 1]] is the mean of one term of the step's series: 0 is ")
     assert certify(rs2()).notes == certify(heun()).notes[:1]
 
 

@@ -402,6 +402,14 @@ def test_a_missing_package_is_named(run, monkeypatch, package, use):
         getattr(run, use)()
 
 
+def test_an_explicit_method_has_no_line_about_stage_equations():
+    system = da.systems.damped_kubo()
+    options = {"dt": 0.25, "t_end": 1.0, "paths": 3}
+    start = ([2.0], [0.0])
+    told = {m: repr(da.simulate(system, m(), start, **options)) for m in (da.heun, da.e1)}
+    assert not any("stage equations" in text for text in told.values())
+
+
 def test_a_run_prints_as_a_short_summary(run):
     lines = repr(run).splitlines()
     assert lines[0] == (

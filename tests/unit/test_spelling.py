@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 import dalembert as da
-from dalembert.spelling import ARGUMENTS, NAMES, says_its_words
+from dalembert.spelling import ARGUMENTS, EXAMPLES, NAMES, says_its_words
 
 KUBO, START = da.systems.damped_kubo(), ([2.0], [0.0])
 
@@ -46,6 +46,19 @@ def test_other_functions():
         (lambda: da.expect(tol=1e-3), "write tolerance="),
         (lambda: da.strong_order(nsteps=[1]), "did you mean steps="),
         (lambda: da.plasma.vlasov_poisson(10, 1.0, grid=3), "write field="),
+        (lambda: da.plasma.Start(10, temperature=2.0), r"and velocities=da\.plasma\.Maxwellian"),
+        (
+            lambda: da.plasma.vlasov_poisson(10, collisions="dougherty"),
+            r"such as da\.plasma\.Dougherty\(cells=32\), not 'dougherty'",
+        ),
+        (
+            lambda: da.plasma.vlasov_poisson(10, collisions="Lenard-Bernstein"),
+            r"such as da\.plasma\.LenardBernstein\(\), not",
+        ),
+        (
+            lambda: da.simulate(KUBO, da.midpoint(), ([2.0],), dt=0.1, t_end=1.0),
+            r"not tuple of length 1\. Momenta at rest are np\.zeros_like\(q0\)",
+        ),
     ):
         with pytest.raises(TypeError, match=said):
             call()
@@ -67,6 +80,22 @@ def test_names():
         with pytest.raises(AttributeError, match=said):
             read()
     assert not hasattr(da, "qwertz") and not hasattr(da.systems, "qwertz")
+
+
+def test_families_of_coefficients_say_what_they_lack():
+    for make, said in (
+        (lambda: da.MeanSquareTableau(), "needs a, a_bar, …, beta_hat as well, 10 in all"),
+        (lambda: da.MeanSquareTableau([[0.5]]), "needs a_bar, a_hat, …, beta_hat as well, 9 in"),
+        (lambda: da.ExplicitTableau(A=[[0.0]]), r"as da\.heun\(\)\.coefficients has them"),
+        (lambda: da.WeakTableau(c=1), "WeakTableau has no argument c="),
+    ):
+        with pytest.raises(TypeError, match=said):
+            make()
+    for family, name in EXAMPLES.items():
+        method = getattr(da, name)()
+        assert type(method) is getattr(da, family)
+        with pytest.raises(TypeError, match=rf"needs .*da\.{name}\(\)\.coefficients"):
+            type(method)()
 
 
 def test_rooms_and_tables_suggest_the_nearest_name():

@@ -50,9 +50,13 @@ def initial_states(
         return _sampled(system, initial, seed, dtype)
     if not (isinstance(initial, tuple | list) and len(initial) == 2):
         hint = " Write START.random or START.quiet()." if hasattr(initial, "quiet") else ""
+        given = type(initial).__name__
+        if isinstance(initial, tuple | list):
+            given += f" of length {len(initial)}"
+            hint = " Momenta at rest are np.zeros_like(q0)." if len(initial) == 1 else ""
         raise TypeError(
             "the initial state must be a pair (q0, p0), for dim=1 for example ([2.0], [0.0]), or "
-            f"a function sampler(key), not {type(initial).__name__}.{hint}"
+            f"a function sampler(key), not {given}.{hint}"
         )
     arrays = []
     for name, value in zip(("q0", "p0"), initial, strict=True):

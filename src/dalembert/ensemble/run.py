@@ -303,7 +303,9 @@ class Run(RunStatistics):
         solved = (
             f"largest residual {self.residual:.1e}, at most {counted(self.iterations, 'iteration')}"
         )
-        rows = [("failed paths", str(self.failures)), ("stage equations", solved)]
+        rows = [("failed paths", str(self.failures))]
+        # Explicit methods have none.
+        rows += [("stage equations", solved)] if self.iterations or self.residual else []
         if self.truncated:
             rows.append(("truncated increments", f"{self.truncated:,}"))
         rows += [(f"{name} at the end", str(m)) for name, m in self.moments.items()]

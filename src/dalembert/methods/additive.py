@@ -29,10 +29,12 @@ from dalembert.methods.stages import (
     along_noises,
     assemble,
 )
+from dalembert.spelling import says_its_words
 
 _HALF = Fraction(1, 2)
 
 
+@says_its_words
 @dataclass(frozen=True, eq=False, repr=False)
 class AdditiveTableau(Tableau):
     """Runge–Kutta methods for additive noise, with any noise in the stages.

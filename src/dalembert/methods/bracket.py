@@ -20,6 +20,7 @@ from dalembert.methods.stages import (
     assemble,
 )
 from dalembert.noise import Increments
+from dalembert.spelling import says_its_words
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Area(Increment):
         return noise.area[self.i, self.j]
 
 
+@says_its_words
 @dataclass(frozen=True, eq=False, repr=False)
 class BracketTableau(Tableau):
     """A Runge–Kutta step over s ∈ [0, 1] along a field that is constant during the step.

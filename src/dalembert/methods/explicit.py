@@ -26,10 +26,12 @@ from dalembert.methods.stages import (
     along_noises,
     assemble,
 )
+from dalembert.spelling import says_its_words
 
 _HALF = Fraction(1, 2)
 
 
+@says_its_words
 @dataclass(frozen=True, eq=False, repr=False)
 class ExplicitTableau(Tableau):
     """Explicit Runge–Kutta methods driven by ΔW and ΔZ, stages shared by all noises.

@@ -18,6 +18,7 @@ from dalembert.methods.method import LAGRANGE_DALEMBERT, Convergence, Promises
 from dalembert.methods.stages import DT, DW, FieldTerm, Increment, StageSystem, along, assemble
 from dalembert.methods.weak import weak_structure
 from dalembert.noise import Increments
+from dalembert.spelling import says_its_words
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Mixed(Increment):
         return noise.mixed[self.k, self.l] / jnp.sqrt(dt)
 
 
+@says_its_words
 @dataclass(frozen=True, eq=False, repr=False)
 class ExplicitWeakTableau(Tableau):
     """Rößler's explicit Runge–Kutta methods for weak convergence with several noises.

@@ -16,10 +16,12 @@ from dalembert.methods.coefficients import Matrix, Number, Tableau, Vector, para
 from dalembert.methods.conditions import Residuals, conjugacy_residual, failing, residual, row_sums
 from dalembert.methods.method import LAGRANGE_DALEMBERT, Convergence, Promises, orders
 from dalembert.methods.stages import DT, DW, FieldTerm, StageSystem, along, along_noises, assemble
+from dalembert.spelling import says_its_words
 
 _HALF = Fraction(1, 2)
 
 
+@says_its_words
 @dataclass(frozen=True, eq=False, repr=False)
 class MeanSquareTableau(Tableau):
     """Partitioned Runge–Kutta methods driven by ΔW, for mean-square convergence.

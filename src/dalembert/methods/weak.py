@@ -16,12 +16,14 @@ from dalembert.methods.coefficients import Matrix, Number, Tableau, Vector, para
 from dalembert.methods.conditions import Array, Residuals, conjugacy_residual
 from dalembert.methods.method import LAGRANGE_DALEMBERT, Convergence, Promises
 from dalembert.methods.stages import DT, DW, FieldTerm, StageSystem, along, assemble
+from dalembert.spelling import says_its_words
 
 _HALF, _QUARTER, _EIGHTH = Fraction(1, 2), Fraction(1, 4), Fraction(1, 8)
 _THIRD, _SIXTH = Fraction(1, 3), Fraction(1, 6)
 _ROOT_3 = sqrt(3)
 
 
+@says_its_words
 @dataclass(frozen=True, eq=False, repr=False)
 class WeakTableau(Tableau):
     """Runge–Kutta methods driven by three-point variables Î, for weak convergence.

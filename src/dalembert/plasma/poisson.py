@@ -28,6 +28,14 @@ __all__ = [
 ]
 
 ONE_MODE = Fourier(1)
+OPERATORS = {
+    "lenard": "LenardBernstein()",
+    "bernstein": "LenardBernstein()",
+    "lorentz": "Lorentz()",
+    "coulomb": "CoulombPairs(cells=32)",
+    "landau": "CoulombPairs(cells=32)",
+}
+"""What is written for the name of an operator."""
 
 
 class Collisions(Protocol):
@@ -150,8 +158,12 @@ def _with_flow(
 ) -> System:
     """A plasma whose collisions are a flow; of its invariants those are left that both keep."""
     if isinstance(collisions, type) or not callable(getattr(collisions, "flow", None)):
+        example = "Dougherty(cells=32)"
+        if isinstance(collisions, str):
+            word = collisions.lower().replace("_", "").replace("-", "").replace(" ", "")
+            example = next((write for name, write in OPERATORS.items() if name in word), example)
         raise TypeError(
-            "collisions must be None or an operator such as da.plasma.Dougherty(cells=32), not "
+            f"collisions must be None or an operator such as da.plasma.{example}, not "
             f"{collisions!r}."
         )
     flow = collisions.flow(options["dim"], axes, params)

@@ -33,11 +33,17 @@ SAID = {
     LAGRANGE_DALEMBERT: "the discrete Lagrange–d'Alembert principle holds if these residuals of "
     "the coefficients vanish",
     "mean-square": "sums of the coefficients that the theorem on convergence asks for; e is all 1",
-    "weak": "means of the method's series in trees; 0 stands for dt, 1 and 2 for noises",
+    "weak": "means of the method's series in trees: 0 is the drift, 1 and 2 are noises; 1[0] is "
+    "noise 1 moved by the drift",
     "order": "mean-square: of paths; weak: of expectations. Of one noise, additive (constant) "
     "ones, commuting, any",
 }
 """What the parts of a certificate are about, for those who do not know the theory."""
+
+NOTATION = (
+    "E[1[0 1]] is the mean of one term of the step's series: 0 is the drift, 1 a noise, and "
+    "brackets hold what moves its argument; here noise 1, moved by the drift and by itself"
+)
 
 IN_A_WORD = {
     LAGRANGE_DALEMBERT: "structure",
@@ -252,6 +258,8 @@ def _weak_orders(method: Method) -> tuple[Orders, tuple[str, ...]]:
     # Commuting noises lie between one noise and general ones.
     orders["commuting"] = orders.get("general")
     notes = [_obstacle(kind, result) for kind, result in found.items() if result.violations]
+    if notes:
+        notes.append(NOTATION)
     if "general" in found and found["general"].order < found["one"].order:
         notes.insert(
             0,

@@ -145,7 +145,7 @@ def work_precision(
     with telling("work and precision", progress, "beginning"), warnings.catch_warnings():
         # Errors count here, and need not be a power of dt; the table repeats the remedies.
         warnings.filterwarnings("ignore", message="no order")
-        orders = {
+        orders: dict[str, OrderEstimate] = {
             method.name: measure(system, method, initial, t_end=t_end, progress=progress, **options)
             for method in chosen
         }
@@ -160,7 +160,8 @@ def work_precision(
 def _chosen(system: System, methods: Any) -> list[Method]:
     """Different methods, of methods and names, or of one."""
     is_one = isinstance(methods, str) or not isinstance(methods, Iterable)
-    chosen = [method_of(method) for method in ([methods] if is_one else methods)]
+    given: list[Any] = [methods] if is_one else list(methods)
+    chosen = [method_of(method) for method in given]
     for method in chosen:
         check_method(system, method)
     names = [method.name for method in chosen]
