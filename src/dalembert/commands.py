@@ -199,7 +199,7 @@ def reproduce(
     known = ByName("study", studies().STUDIES | studies().OTHER_STUDIES)
     study = name_in(known, study)
     if study != "all" and study not in known:
-        raise fail(f"{known.instead_of(study)} `all` are the four of the paper")
+        raise fail(f"{known.instead_of(study)} `all` runs the four of the paper")
     if param and study == "all":
         raise fail("--param is for one study: every one has its own numbers")
     if size not in ("quick", "paper"):
@@ -249,7 +249,7 @@ def bench(
     from dalembert.speeds import PROBLEMS, measure
 
     if problem is not None and name_in(PROBLEMS, problem) not in PROBLEMS:
-        raise fail(f"no problem {problem!r}; there are {', '.join(PROBLEMS)}")
+        raise fail(PROBLEMS.instead_of(problem))
     names = PROBLEMS if problem is None else [name_in(PROBLEMS, problem)]
     place = counted(cores(), "core")
     console.print(
@@ -287,7 +287,7 @@ def _run_studies(chosen: list[Any], out: Path, checkpoints: bool, left_out: str 
     claims = []
     try:
         for study in chosen:
-            console.print(f"{study.title}", markup=False, style="bold", soft_wrap=True)
+            console.print(study.title, markup=False, style="bold", soft_wrap=True)
             times = dict.fromkeys(f"t = {part.t_end:g}" for part in study.parts)
             console.print(f"  to {', '.join(times)}", markup=False)
             claims += reproduce(study, out, _say, checkpoints, progress=True)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import dalembert as da
+from dalembert.spelling import ByName
 
 SECONDS = 1.0
 """How long the steps that are timed last, about."""
@@ -51,23 +52,28 @@ def _flat(number: float, dim: int) -> np.ndarray:
     return np.full(dim, number)
 
 
-PROBLEMS: dict[str, Problem] = {
-    problem.name: problem
-    for problem in (
-        Problem("damped_kubo", da.systems.damped_kubo, da.srkw2(), 0.5, ([2.0], [0.0])),
-        Problem("van_der_pol", da.systems.van_der_pol, da.midpoint(), 0.2, ([1.0], [1.0])),
-        Problem("lenard_bernstein", da.systems.lenard_bernstein, da.dirk(), 0.15, ([0.5], [0.5])),
-        Problem("lorentz", da.systems.lorentz, da.midpoint(), 0.05, ([0.0, 0.0], [1.0, 1.0])),
-        Problem("langevin", da.systems.langevin, da.baoab(), 0.1, ([0.0], [0.0])),
-        Problem(
-            "fput",
-            lambda: da.systems.fput(N=1024, gamma=0.1),
-            da.baoab(),
-            0.05,
-            (_flat(0.0, 1024), _flat(0.0, 1024)),
-        ),
-    )
-}
+PROBLEMS = ByName(
+    "problem",
+    {
+        problem.name: problem
+        for problem in (
+            Problem("damped_kubo", da.systems.damped_kubo, da.srkw2(), 0.5, ([2.0], [0.0])),
+            Problem("van_der_pol", da.systems.van_der_pol, da.midpoint(), 0.2, ([1.0], [1.0])),
+            Problem(
+                "lenard_bernstein", da.systems.lenard_bernstein, da.dirk(), 0.15, ([0.5], [0.5])
+            ),
+            Problem("lorentz", da.systems.lorentz, da.midpoint(), 0.05, ([0.0, 0.0], [1.0, 1.0])),
+            Problem("langevin", da.systems.langevin, da.baoab(), 0.1, ([0.0], [0.0])),
+            Problem(
+                "fput",
+                lambda: da.systems.fput(N=1024, gamma=0.1),
+                da.baoab(),
+                0.05,
+                (_flat(0.0, 1024), _flat(0.0, 1024)),
+            ),
+        )
+    },
+)
 """Ready-made systems with a step size and a start at which their paths do not fail."""
 
 

@@ -214,14 +214,17 @@ class ByName(dict[str, Thing]):
 
     def instead_of(self, name: Any) -> str:
         """What is said of a name that is not there."""
-        hint = "t"
-        if isinstance(name, str) and name:
-            ours = _elsewhere(name).removeprefix("da.")
-            longer = [each for each in self if _plain(name) in _plain(each)]
-            near = _nearest(name, list(self)) or (longer[0] if len(longer) == 1 else "")
-            hint = f"did you mean {near!r}? T" if near else hint
-            hint = f"{ours!r} comes nearest. T" if ours in self else hint
-        return f"there is no {self.kind} {name!r}: {hint}here are {', '.join(self)}."
+        refusal, names = f"there is no {self.kind} {name!r}", ", ".join(self)
+        hint = self._hint(name) if isinstance(name, str) and name else ""
+        return f"{refusal}: {hint} There are {names}." if hint else f"{refusal}: there are {names}."
+
+    def _hint(self, name: str) -> str:
+        ours = _elsewhere(name).removeprefix("da.")
+        if ours in self:
+            return f"{ours!r} comes nearest."
+        longer = [each for each in self if _plain(name) in _plain(each)]
+        near = _nearest(name, list(self)) or (longer[0] if len(longer) == 1 else "")
+        return f"did you mean {near!r}?" if near else ""
 
 
 def is_not_there(room: str, name: str, known: Iterable[str]) -> AttributeError:

@@ -210,6 +210,11 @@ def test_states_that_are_none_are_refused():
         canonical_state(Start(8, components=2).quiet(), system, waves=[1.0])
     with pytest.raises(ValueError, match="6 particles and 1 waves of light make 14 numbers"):
         canonical_state(Start(6, components=2).quiet(), system)
+    # One particle more and one wave less are as many numbers.
+    with pytest.raises(ValueError, match=r"1 waves of light, but .* has 2: .* shape \(2, 2\)"):
+        canonical_state(
+            Start(9, components=2).quiet(), vlasov_maxwell(8, modes=2), waves=np.zeros((2, 1))
+        )
 
 
 def test_sources_are_in_the_bibliography():

@@ -20,6 +20,7 @@ LOG_INTERVAL = 60.0
 """Seconds before the first line in a file or a pipe, and from one to the next."""
 
 LOG_COLUMNS = 120
+"""Letters of such a line, with the title, at most."""
 
 TICK = 0.1
 """Seconds between two looks at whether the line is due, where nothing else looks."""
@@ -108,11 +109,12 @@ class ProgressBar:
         team = "" if self.workers is None else f", {counted(self.workers, 'worker')}"
         more = failed + team
         text = f"{share:4.0%} of {self._total:.3g} path-steps, {rate:.2e}/s, {left} left{more}"
+        if not self.is_watched:
+            whole = f"{_shown(self._title)}: {text.strip()}"
+            return whole if text_width(whole) <= columns else text.strip()
         block = "█" if _shown("█") == "█" else "#"
         for title in (_shown(self._title + " "), ""):
             room = min(columns - text_width(title) - len(text) - 3, WIDTH)
-            if not self.is_watched and room >= 0:
-                return f"{title.strip()}: {text.strip()}" if title else text.strip()
             if room >= LEAST_WIDTH:
                 return f"{title}|{block * int(share * room):<{room}}| {text}"
         short = f"{share:.0%}, {left} left"

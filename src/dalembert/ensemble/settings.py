@@ -187,9 +187,10 @@ def make_settings(
         _block_paths(backend, paths, system.dim),
         backend,
     )
-    # An observable may be made for one initial state, and says so by a check of this name.
+    # An observable that is made for one initial state has a check of it, named `begins`.
     for _, _, fun in found.functions:
-        getattr(fun, "begins", lambda initial: None)(initial)
+        if hasattr(fun, "begins"):
+            fun.begins(initial)
     return found
 
 

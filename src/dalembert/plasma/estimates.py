@@ -20,9 +20,12 @@ __all__ = ["DeltaF", "WaveFit", "fit_growth", "fit_wave"]
 
 DOUBT = 6.0
 """Standard errors that chance exceeds once in 5·10⁸ times."""
+
 OWN_FIELD, WIDE = 14.0, 0.25
-"""Standard errors besides, for noise that meets its own answer, as far as they are below WIDE."""
+"""So many standard errors more are allowed in the field of the particles, but at most WIDE."""
+
 LARGE_RATIO = 8.0
+"""Bound of f₀/f in the second look at its mean, which a few large ratios cannot hide."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,10 +204,10 @@ class DeltaF:
 def _is_one_in_the_mean(ratio: Any) -> Any:
     """Whether the mean of f₀/f is 1, as far as sampling can tell.
 
-    A volume in phase space stays what it is: so the mean over f is 1 in any given field. In the
-    field of the particles themselves their noise meets its own answer: up to eight standard errors
-    were seen, with 64 modes. If a few large ratios hide it, that of ratios up to a bound, which is
-    below 1, does not.
+    Volumes in phase space stay what they are, so that the mean over f is 1 in any given field. In
+    the field of the particles themselves it is off by more than sampling explains: up to eight
+    standard errors were seen, with 64 modes. A few large ratios have large errors, which may hide
+    a mean above 1: that of ratios up to a bound, which must not be above 1 either, shows it.
     """
     N = ratio.shape[0]
 

@@ -135,7 +135,7 @@ def canonical_state(
             `da.plasma.Start(N, length, components=2).quiet()`.
         system: of `vlasov_maxwell`.
         waves, slopes: as in `Canonical`; zero if not given.
-        modes: how many waves of light there are; those of the system if not given.
+        modes: how many waves of light there are, to be checked; the system tells it.
     """
     q, p = (np.asarray(x, np.float64) for x in state)
     N = len(q)
@@ -143,17 +143,22 @@ def canonical_state(
     if not is_canonical(params):
         raise ValueError(f"{system.name!r} is not a system of da.plasma.vlasov_maxwell.")
     given = [np.shape(x)[-1] for x in (waves, slopes) if np.ndim(x) == 2]
-    modes = len(params["l"]) if modes is None else modes
-    modes = given[0] if given else modes
+    own = len(params["l"])
+    modes = given[0] if given else own if modes is None else modes
     if q.shape != (N, 2) or p.shape != (N, 2):
         raise ValueError(
             f"positions and momenta have shapes {q.shape} and {p.shape}, but {system.name!r} needs "
             "(N, 2) each: write Start(N, length, components=2)."
         )
+    if modes != own:
+        raise ValueError(
+            f"there are {modes} waves of light, but {system.name!r} has {own}: give waves and "
+            f"slopes of shape (2, {own})."
+        )
     if system.dim != 2 * N + 2 * modes:
         raise ValueError(
             f"{N} particles and {modes} waves of light make {2 * N + 2 * modes} numbers, but "
-            f"{system.name!r} has {system.dim}: give as many as it was made for (modes=)."
+            f"{system.name!r} has {system.dim}: give as many particles as it was made for."
         )
     light = [np.zeros((2, modes)) if x is None else np.asarray(x, float) for x in (waves, slopes)]
     if any(x.shape != (2, modes) for x in light):

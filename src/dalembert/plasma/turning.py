@@ -17,8 +17,10 @@ MOST_ON_CIRCLE = 100.0
 
 SMALL = 0.5
 """Variance up to which the angle is a function of the noise alone."""
+
 MOST_DROP = 20.0
 """Of the argument of Bessel's function, beyond which normal numbers do not go."""
+
 TERMS = 26
 """Of Bessel's series up to there, to rounding."""
 

@@ -38,7 +38,6 @@ MAX_MIXED = 1 << 20
 MAX_IN_BLOCK = 512
 """Multipliers that are solved with one matrix."""
 
-
 WEAK = 1e-2
 """The square of the part of a normal that does not follow from others, below which it is short."""
 
@@ -259,10 +258,10 @@ class Multipliers(NamedTuple):
 def is_lost(start: Any, end: Any) -> Any:
     """Where a step may have gone over a point in which Dg loses rank, from pivots of two matrices.
 
-    Those of Dg(q') W Dg(q)ᵀ, or of a matrix near it, and those of Dg(q') W Dg(q')ᵀ, all relative
-    to diagonals, are products of normals of g = 0 that are orthogonal to the normals before. Either
+    Pivots of Dg(q') W Dg(q)ᵀ, or of a matrix near it, and of Dg(q') W Dg(q')ᵀ, all relative to
+    diagonals, are products of normals of g = 0 that are orthogonal to the normals before. Either
     signs differ, so that a normal has turned by more than a right angle; or a normal nearly follows
-    from others at an end of the step, and its length has at least doubled on the way.
+    from others at an end of the step, and its length has at least doubled or halved on the way.
     """
     ratio = start / end
     least = jnp.minimum(jnp.abs(end), jnp.abs(start * ratio))

@@ -166,7 +166,7 @@ def _chosen(system: System, methods: Any) -> list[Method]:
         check_method(system, method)
     names = [method.name for method in chosen]
     if not chosen or len(set(names)) < len(names):
-        raise ValueError(f"methods must be some different methods, not {names}.")
+        raise ValueError(f"methods must be some different methods, not {names}: give each once.")
     return chosen
 
 
