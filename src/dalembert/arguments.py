@@ -41,7 +41,7 @@ def numbers_of(make: Callable[..., Any], given: Sequence[str]) -> dict[str, floa
     return found
 
 
-def method_of(name: str) -> da.Method:
+def method_named(name: str) -> da.Method:
     name = name_in(da.METHODS, name)
     if name not in da.METHODS:
         system = name_in(da.SYSTEMS, name)

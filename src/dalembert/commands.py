@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 import dalembert as da
-from dalembert.arguments import execute, fail, method_of, name_in, numbers_of, system_of
+from dalembert.arguments import execute, fail, method_named, name_in, numbers_of, system_of
 from dalembert.ensemble.pool import cores
 from dalembert.ensemble.processes import LostError
 from dalembert.ensemble.sigterm import ending_on_sigterm
@@ -107,7 +107,7 @@ def certify(
 ) -> None:
     """Show which structure a method keeps. Every condition is listed with its residual."""
     for name in [method] if method else da.METHODS:
-        console.print(str(da.certify(method_of(name))), markup=False, soft_wrap=True)
+        console.print(str(da.certify(method_named(name))), markup=False, soft_wrap=True)
         console.print()
 
 
@@ -119,7 +119,7 @@ def explain(
     """Show how a step is computed, and what makes it cheap."""
     try:
         console.print(
-            da.explain(system_of(system), method_of(method)), markup=False, soft_wrap=True
+            da.explain(system_of(system), method_named(method)), markup=False, soft_wrap=True
         )
     except ValueError as error:
         raise fail(str(error)) from error

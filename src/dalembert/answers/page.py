@@ -10,12 +10,12 @@ from dalembert.answers.result import Expectation
 from dalembert.pictures import make_axes
 from dalembert.theory.text import table
 
-__all__ = ["page", "plot"]
+__all__ = ["answer_page", "plot_answer"]
 
 WIDTH = 100
 
 
-def page(e: Expectation) -> list[str]:
+def answer_page(e: Expectation) -> list[str]:
     """The lines of the page."""
     of_what = " of the value" if e.relative else ""
     verdict = "met" if e.is_met else "NOT met"
@@ -64,7 +64,7 @@ def _exponent(value: float, stderr: float) -> str:
     return f"{value:.2f} ± {stderr:.2f}" if np.isfinite(value) else "too few clear levels"
 
 
-def plot(e: Expectation, ax: Any = None) -> Any:
+def plot_answer(e: Expectation, ax: Any = None) -> Any:
     """Standard deviations and means of the first observable at each dt, and of its changes.
 
     Changes from 2dt to dt, which fall with dt, are joined; values of φ are marks of their own.

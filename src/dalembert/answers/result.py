@@ -127,14 +127,14 @@ class Expectation:
 
     def plot(self, ax: Any = None) -> Any:
         """Draw levels against the step size; returns the axes (extra `plot`)."""
-        from dalembert.answers.page import plot
+        from dalembert.answers.page import plot_answer
 
-        return plot(self, ax)
+        return plot_answer(self, ax)
 
     def __repr__(self) -> str:
-        from dalembert.answers.page import page
+        from dalembert.answers.page import answer_page
 
-        return "\n".join(page(self))
+        return "\n".join(answer_page(self))
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(repr(self))}</pre>"

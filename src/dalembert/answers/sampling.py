@@ -31,7 +31,7 @@ from dalembert.stepping.pair import PairMethod, pair_of
 from dalembert.system import System
 from dalembert.traces import equations, name_of
 
-__all__ = ["Level", "Row", "Sampler", "largest", "reach"]
+__all__ = ["Level", "Sampler", "TableRow", "largest", "reach"]
 
 SIZES, AROUND, AT_A_TIME = (512, 2048, 8192, 32768, 131072, 262144), 2**15, 2
 """Sizes of blocks, path-steps that take as long as what is done around a block, and cores at least,
@@ -65,7 +65,7 @@ PIECEWISE = frozenset(
 """Operations by which a function has pieces."""
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """What is sampled: an observable after so many steps, or its change when they are halved.
 
     Attributes:
@@ -100,7 +100,7 @@ class Level:
         seconds: how long it took; of levels that were drawn at once each has its share of steps.
     """
 
-    row: Row
+    row: TableRow
     dt: float
     difference: SampleMean
     itself: SampleMean
@@ -192,11 +192,11 @@ class Sampler:
     known: dict[bool, Settings] = field(default_factory=dict)
     keys: dict[bool, Hashable] = field(default_factory=dict)
 
-    def draw(self, row: Row, batch: int, paths: int) -> Level:
+    def draw(self, row: TableRow, batch: int, paths: int) -> Level:
         """A batch of independent samples; RuntimeError if a path fails."""
         return self.draw_all([(row, batch, paths)])[0]
 
-    def draw_all(self, asked: Sequence[tuple[Row, int, int]]) -> list[Level]:
+    def draw_all(self, asked: Sequence[tuple[TableRow, int, int]]) -> list[Level]:
         """Several batches, (row, number of the batch, paths), at once if they are small."""
         began = time.perf_counter()
         runs = run_together([self._job(*one) for one in asked])
@@ -209,14 +209,14 @@ class Sampler:
             for (row, _, _), run, part in zip(asked, runs, seconds, strict=True)
         ]
 
-    def _job(self, row: Row, batch: int, paths: int) -> Job:
+    def _job(self, row: TableRow, batch: int, paths: int) -> Job:
         """A batch of samples, ready to begin."""
         settings = self._settings(row, batch, paths)
         file = self._file(row, batch)
         like = None if file is not None else self._like(row, settings)
         return prepare(settings, file, "raise", like=like, **self.options)
 
-    def _settings(self, row: Row, batch: int, paths: int) -> Settings:
+    def _settings(self, row: TableRow, batch: int, paths: int) -> Settings:
         """The run that a batch of samples is."""
         dt = self.t_end / row.steps
         saves = max(round(self.every / dt), 1) if self._has_averages else row.steps
@@ -232,7 +232,7 @@ class Sampler:
         settings = settings_again(known, **numbers)
         return replace(settings, block_paths=_block_paths(settings, row.cost, self.numbers))
 
-    def _first_settings(self, row: Row, numbers: Mapping[str, Any]) -> Settings:
+    def _first_settings(self, row: TableRow, numbers: Mapping[str, Any]) -> Settings:
         """Of all runs of paths, or of pairs, the one that is checked."""
         system, method, initial = self.system, self.method, self.initial
         if row.is_pair:
@@ -256,7 +256,7 @@ class Sampler:
             at_end=not self._has_averages,
         )
 
-    def _level(self, row: Row, run: Run, seconds: float) -> Level:
+    def _level(self, row: TableRow, run: Run, seconds: float) -> Level:
         """The samples that a run has drawn."""
         samples = [_of_end(x) for x in run.statistics.values()]
         itself = _together(samples, 1 if row.is_pair else None)
@@ -271,11 +271,11 @@ class Sampler:
         slopes = {name: Mean(_slope(one.of)) for name, one in self.observables.items()}
         try:
             ends = replace(self, observables=slopes, checkpoint=None, before={}, known={}, keys={})
-            return ends.draw(Row(steps, False), 0, paths).itself.minimum
+            return ends.draw(TableRow(steps, False), 0, paths).itself.minimum
         except (FailedPathsError, TypeError):  # a derivative is infinite, or there is none
             return np.zeros(1)
 
-    def _like(self, row: Row, settings: Settings) -> Ready:
+    def _like(self, row: TableRow, settings: Settings) -> Ready:
         """A run with blocks of the same size, made ready in this call or an earlier one."""
         which = row.is_pair, settings.block_paths
         if which not in self.before:
@@ -294,7 +294,7 @@ class Sampler:
     def _has_averages(self) -> bool:
         return any(isinstance(one, TimeAverage) for one in self.observables.values())
 
-    def _file(self, row: Row, batch: int) -> Checkpoint | None:
+    def _file(self, row: TableRow, batch: int) -> Checkpoint | None:
         if self.checkpoint is None:
             return None
         self.checkpoint.mkdir(parents=True, exist_ok=True)

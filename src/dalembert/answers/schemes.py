@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dalembert.answers.sampling import Row
+from dalembert.answers.sampling import TableRow
 
 __all__ = ["LEAST_HALVINGS", "SCHEMES", "Scheme"]
 
@@ -24,29 +24,29 @@ LOOKED_BACK = 3
 class Scheme(NamedTuple):
     """Rows to sample, weights of the value, and of estimates of its bias (one each row)."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     value: np.ndarray
     biases: np.ndarray
 
 
 def multilevel(coarsest: int, halvings: int, alpha: float, coupled: bool) -> Scheme:
     """φ at the coarsest step, and the changes by halving it: their sum is φ at the finest one."""
-    pairs = tuple(Row(coarsest * 2**k, True) for k in range(halvings))
+    pairs = tuple(TableRow(coarsest * 2**k, True) for k in range(halvings))
     value = np.ones(1 + halvings)
     back = _backwards(halvings, alpha)
-    return Scheme((Row(coarsest, False), *pairs), value, np.pad(back, ((0, 0), (1, 0))))
+    return Scheme((TableRow(coarsest, False), *pairs), value, np.pad(back, ((0, 0), (1, 0))))
 
 
 def plain(coarsest: int, halvings: int, alpha: float, coupled: bool) -> Scheme:
     """φ at the finest step; its bias from changes by halving steps, of pairs or of other runs."""
     if coupled:
-        pairs = tuple(Row(coarsest * 2**k, True) for k in range(halvings))
+        pairs = tuple(TableRow(coarsest * 2**k, True) for k in range(halvings))
         value = np.eye(1, 1 + halvings)[0]
         back = _backwards(halvings, alpha)
         return Scheme(
-            (Row(coarsest * 2**halvings, False), *pairs), value, np.pad(back, ((0, 0), (1, 0)))
+            (TableRow(coarsest * 2**halvings, False), *pairs), value, np.pad(back, ((0, 0), (1, 0)))
         )
-    rows = tuple(Row(coarsest * 2**k, False) for k in range(halvings - 2, halvings + 1))
+    rows = tuple(TableRow(coarsest * 2**k, False) for k in range(halvings - 2, halvings + 1))
     finer, coarser = np.array([0, -1, 1]), np.array([-1, 1, 0])
     biases = np.stack([finer, coarser * 2.0**-alpha]) / (2**alpha - 1)
     return Scheme(rows, np.array([0.0, 0, 1]), biases)
@@ -54,7 +54,7 @@ def plain(coarsest: int, halvings: int, alpha: float, coupled: bool) -> Scheme:
 
 def richardson(coarsest: int, halvings: int, alpha: float, coupled: bool) -> Scheme:
     """φ at the two finest steps, extrapolated to none, beside what the two before them give."""
-    rows = tuple(Row(coarsest * 2**k, False) for k in range(halvings - 2, halvings + 1))
+    rows = tuple(TableRow(coarsest * 2**k, False) for k in range(halvings - 2, halvings + 1))
     finest, before = np.array([0, -1, 2**alpha]), np.array([-1, 2**alpha, 0])
     value = finest / (2**alpha - 1)
     # As if it fell with the first power of dt: it says nothing about a higher one.

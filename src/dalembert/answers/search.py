@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dalembert.answers.orders import measured_exponents
-from dalembert.answers.sampling import Level, Row, Sampler, largest, reach
+from dalembert.answers.sampling import Level, Sampler, TableRow, largest, reach
 from dalembert.answers.schemes import Scheme
 from dalembert.ensemble.job import FailedPathsError
 from dalembert.ensemble.settings import USUAL_DIM
@@ -99,11 +99,11 @@ class Search:
     scheme: Callable[[int, int, float, bool], Scheme]
     coupled: bool
     order: float
-    levels: dict[Row, Level] = field(default_factory=dict)
-    batches: dict[Row, int] = field(default_factory=dict)
+    levels: dict[TableRow, Level] = field(default_factory=dict)
+    batches: dict[TableRow, int] = field(default_factory=dict)
     last: Scheme | None = None
     rounds: int = 0
-    heavy: dict[Row, tuple[int, np.ndarray]] = field(default_factory=dict)
+    heavy: dict[TableRow, tuple[int, np.ndarray]] = field(default_factory=dict)
     is_moved: np.ndarray | None = None
 
     @property
@@ -111,7 +111,7 @@ class Search:
         """Path-steps so far."""
         return sum(level.steps for level in self.levels.values())
 
-    def add(self, paths: Mapping[Row, int]) -> None:
+    def add(self, paths: Mapping[TableRow, int]) -> None:
         """Add a batch of so many paths to the sample of each row."""
         asked = [(row, self.batches.get(row, 0), count) for row, count in paths.items()]
         for (row, batch, _), level in zip(asked, self.sampler.draw_all(asked), strict=True):
@@ -119,7 +119,7 @@ class Search:
             self.levels[row] = level if known is None else known.merged(level)
             self.batches[row] = batch + 1
 
-    def sample(self, paths: Mapping[Row, int]) -> None:
+    def sample(self, paths: Mapping[TableRow, int]) -> None:
         """Have samples of rows with at least so many paths."""
         known = {row: self.levels[row].paths if row in self.levels else 0 for row in paths}
         missing = {row: n - known[row] for row, n in paths.items() if n > known[row]}
@@ -129,7 +129,7 @@ class Search:
         for row in paths:
             _check_range(self.levels[row].itself)
 
-    def pilot(self, row: Row) -> int:
+    def pilot(self, row: TableRow) -> int:
         """Paths of the first batch of a row."""
         steps = PILOT_STEPS * USUAL_DIM // max(self.sampler.system.dim, USUAL_DIM)
         paths = min(steps, int(self.goal.budget) // PILOT_SHARE) // row.cost
@@ -159,7 +159,7 @@ class Search:
         most = max(MOST_TRIED, 8 * steps)
         while steps <= most:
             try:
-                row = Row(steps, self.coupled)
+                row = TableRow(steps, self.coupled)
                 self.sample({row: self.pilot(row)})
                 self._vary([row])
                 self._resolve(row)
@@ -178,7 +178,7 @@ class Search:
             'levels do not help. Take estimator="plain", or dt= for the first level'
         )
 
-    def _resolve(self, row: Row) -> None:
+    def _resolve(self, row: TableRow) -> None:
         """Add paths to the first sample of a row as long as one value makes much of its variance.
 
         Of rare events, levels are compared by the few paths on which they come up.
@@ -278,7 +278,7 @@ class Search:
             )
         return self.goal.allowed(np.abs(found.value) + reach)
 
-    def _vary(self, rows: Sequence[Row]) -> None:
+    def _vary(self, rows: Sequence[TableRow]) -> None:
         """Add paths to samples that are all equal: an event may not have come up yet.
 
         What is the same on all paths wherever they are is known without an error.
@@ -313,7 +313,7 @@ class Search:
             parts = squares * np.stack([largest(x.difference) for x in levels])
             return parts / np.maximum(np.sum(squares, axis=0), np.finfo(float).tiny)
 
-    def _steadied(self, scheme: Scheme, missing: dict[Row, int]) -> dict[Row, int]:
+    def _steadied(self, scheme: Scheme, missing: dict[TableRow, int]) -> dict[TableRow, int]:
         """Missing paths, with more where one path makes much of the error, but not all at once.
 
         An error of which it makes much is not known; and a variance that is not finite grows with
@@ -363,7 +363,7 @@ class Search:
 
     def _missing(
         self, scheme: Scheme, aims: Sequence[tuple[np.ndarray, np.ndarray]]
-    ) -> dict[Row, int]:
+    ) -> dict[TableRow, int]:
         """Paths that rows should have and do not, by Lagrange: fewest steps for errors as aimed at.
 
         An aim is weights of rows, and how large the error of what they make may be.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, get_args
@@ -115,6 +116,10 @@ class Method(ABC):
         if system.flow is None:
             return self.needs(system.noises)
         return self.needs(0) | {"dW", "dZ"}
+
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """Functions of the state of one path that it reads besides those of the system, by name."""
+        return {}
 
     def check_noises(self, noises: int) -> None:
         """Raise ``ValueError`` if the method cannot take this number of noises."""

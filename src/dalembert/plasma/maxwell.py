@@ -144,25 +144,25 @@ def canonical_state(
         raise ValueError(f"{system.name!r} is not a system of da.plasma.vlasov_maxwell.")
     given = [np.shape(x)[-1] for x in (waves, slopes) if np.ndim(x) == 2]
     own = len(params["l"])
-    modes = given[0] if given else own if modes is None else modes
+    count = given[0] if given else own if modes is None else modes
     if q.shape != (N, 2) or p.shape != (N, 2):
         raise ValueError(
             f"positions and momenta have shapes {q.shape} and {p.shape}, but {system.name!r} needs "
             "(N, 2) each: write Start(N, length, components=2)."
         )
-    if modes != own:
+    if count != own:
         raise ValueError(
-            f"there are {modes} waves of light, but {system.name!r} has {own}: give waves and "
+            f"there are {count} waves of light, but {system.name!r} has {own}: give waves and "
             f"slopes of shape (2, {own})."
         )
-    if system.dim != 2 * N + 2 * modes:
+    if system.dim != 2 * N + 2 * count:
         raise ValueError(
-            f"{N} particles and {modes} waves of light make {2 * N + 2 * modes} numbers, but "
+            f"{N} particles and {count} waves of light make {2 * N + 2 * count} numbers, but "
             f"{system.name!r} has {system.dim}: give as many particles as it was made for."
         )
-    light = [np.zeros((2, modes)) if x is None else np.asarray(x, float) for x in (waves, slopes)]
-    if any(x.shape != (2, modes) for x in light):
-        raise ValueError(f"waves and slopes must have shape (2, {modes}), those of A_y.")
+    light = [np.zeros((2, count)) if x is None else np.asarray(x, float) for x in (waves, slopes)]
+    if any(x.shape != (2, count) for x in light):
+        raise ValueError(f"waves and slopes must have shape (2, {count}), those of A_y.")
     Q = np.asarray(params["weight"]) * np.asarray(params["charge"])
     k = 2 * np.pi * np.tile(np.asarray(params["l"], float), 2) / float(params["length"][0])
     A = np.asarray(_potential(q[:, 0], light[0].ravel(), k, np))

@@ -220,14 +220,15 @@ def _programs(whole: ConstrainedStepper, part: Substep) -> PartPrograms:
                 columns.append(manifold.along(q, along, params))
             return blocks.inverse(columns)
 
-        inverse, pivots = inverse_for(slopes.rows), None
+        inverse = inverse_for(slopes.rows)
+        normal = pivots = jnp.zeros(0, dtype)
         # The second time for what rounding has left.
         for _ in range(2):
             normal = manifold.normal_velocity(q, p, params)
             change, pivots = inverse(blocks.split(normal))
             p = p - blocks.spread(slopes.rows, change)
         if part.moves:
-            _, others = inverse_for(old.rows)(jnp.zeros_like(pivots))
+            _, others = inverse_for(old.rows)(blocks.split(normal))
             lost = jnp.where(is_lost(others, pivots), jnp.inf, 0.0).astype(dtype)
             left.append(blocks.join(lost))
         left.append(jnp.abs(manifold.normal_velocity(q, p, params)) / floor)

@@ -92,10 +92,6 @@ class DerivedMethod(Method):
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, "family": self.family, "of": self.of.to_dict()}
 
-    def functions(self) -> dict[str, Function]:
-        """Functions of the state of one path that it reads besides those of the system, by name."""
-        return {}
-
     @abstractmethod
     def stepper(self, one: Stepper, system: System) -> "DerivedStepper":
         """The stepper of a derived system, made of the stepper of one path."""
