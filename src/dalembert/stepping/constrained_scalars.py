@@ -221,15 +221,16 @@ def _programs(whole: ConstrainedStepper, part: Substep) -> PartPrograms:
             return blocks.inverse(columns)
 
         inverse = inverse_for(slopes.rows)
-        normal = pivots = jnp.zeros(0, dtype)
-        # The second time for what rounding has left.
-        for _ in range(2):
-            normal = manifold.normal_velocity(q, p, params)
-            change, pivots = inverse(blocks.split(normal))
-            p = p - blocks.spread(slopes.rows, change)
+        normal = blocks.split(manifold.normal_velocity(q, p, params))
+        change, pivots = inverse(normal)
+        p = p - blocks.spread(slopes.rows, change)
+        # Once more for what rounding has left.
+        change, _ = inverse(blocks.split(manifold.normal_velocity(q, p, params)))
+        p = p - blocks.spread(slopes.rows, change)
         if part.moves:
-            _, others = inverse_for(old.rows)(blocks.split(normal))
-            lost = jnp.where(is_lost(others, pivots), jnp.inf, 0.0).astype(dtype)
+            _, others = inverse_for(old.rows)(normal)
+            far, near = jnp.full((), jnp.inf, dtype), jnp.zeros((), dtype)
+            lost = jnp.where(is_lost(others, pivots), far, near)
             left.append(blocks.join(lost))
         left.append(jnp.abs(manifold.normal_velocity(q, p, params)) / floor)
         return q, p, jnp.concatenate(left)
