@@ -100,7 +100,7 @@ def fast_step(system, method, q, p, dW, shortcuts=True):
     ("method", "friction"),
     [
         pytest.param(da.rattle(), 0.0, id="rattle", marks=pytest.mark.slow),
-        pytest.param(da.rattle(), 0.3, id="rattle with friction"),
+        pytest.param(da.rattle(), 0.3, id="rattle with friction", marks=pytest.mark.slow),
         pytest.param(da.g_baoab(), 0.3, id="g_baoab"),
     ],
 )
