@@ -232,6 +232,21 @@ def test_kept_states_are_chains_for_arviz(run):
     assert "energy" not in replace(run, system=None).to_arviz().posterior
 
 
+@pytest.mark.parametrize("shape", [(1, 3), (5, 3)])
+def test_what_arviz_gets_of_states_with_a_shape_is_what_was_observed(shape):
+    pytest.importorskip("arviz")
+    system = da.System(
+        H=lambda q, p: jnp.sum(p**2 + q**2) / 2, f=lambda q, p, w: w, dim=shape, noises=shape
+    )
+    run = da.simulate(
+        system, da.heun(), (np.arange(np.prod(shape), dtype=float).reshape(shape), np.ones(shape)),
+        dt=0.1, t_end=0.2, paths=3, keep="all", observe={"first": lambda q, p: q[0, :2] + p[0, 2]},
+    )  # fmt: skip
+    observed = run.to_arviz().posterior["first"].values
+    np.testing.assert_allclose(observed, np.moveaxis(run.q[:, :, 0, :2] + run.p[:, :, 0, 2:], 0, 1))
+    np.testing.assert_allclose(observed.mean(0), run.mean["first"], rtol=1e-12)
+
+
 def band(axes, k=0):
     """Lower and upper ends of a shaded band at each time."""
     points = axes.collections[k].get_paths()[0].vertices
