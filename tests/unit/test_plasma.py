@@ -286,8 +286,8 @@ def test_collisions_are_those_of_lenard_and_bernstein():
         (dict(potential=lambda x: 1.0), r"potential returns shape \(\), .* \(10,\)"),
         (dict(potential=lambda x: x[:, None]), r"potential returns shape \(10, 1\)"),
         (dict(collisions=Dougherty), "an operator such as"),
-        (dict(collisions=Dougherty(cells=6)), "6 cells for 10 particles"),
-        (dict(collisions=LenardBernstein(cells=6)), "Take at most 5 cells"),
+        (dict(nu=0.1, collisions=Dougherty(cells=6)), "6 cells for 10 particles"),
+        (dict(nu=0.1, collisions=LenardBernstein(cells=6)), "Take at most 5 cells"),
     ],
 )
 def test_plasmas_that_are_none_are_refused(arguments, match):
