@@ -1,5 +1,9 @@
 """Plasmas: what is refused of what a newcomer writes, and what is said to be written instead."""
 
+import pickle
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -9,8 +13,11 @@ from dalembert.plasma import (
     Dougherty,
     LenardBernstein,
     Lorentz,
+    Start,
+    placed,
     vlasov_poisson,
 )
+from tiers import tiered
 
 OPERATORS = [LenardBernstein(), LenardBernstein(4), Dougherty(4), Lorentz(), CoulombPairs()]
 
@@ -60,9 +67,7 @@ def test_a_temperature_without_collisions_is_that_of_a_start():
     ],
 )
 def test_rates_of_lorentz_collisions_that_are_none_are_refused(rate, kind, said):
-    raises(
-        lambda: vlasov_poisson(16, nu=1.0, velocities=2, collisions=Lorentz(rate)), kind, said
-    )
+    raises(lambda: vlasov_poisson(16, nu=1.0, velocities=2, collisions=Lorentz(rate)), kind, said)
 
 
 def test_one_rate_for_all_speeds_is_one_for_each():
@@ -73,3 +78,102 @@ def test_one_rate_for_all_speeds_is_one_for_each():
     params = dict(nu=0.1, mass=1.0, weight=1.0, charge=-1.0, length=(1.0,))
     one, other = (flow.map(q, p, w[:, :1], 0.1, params)[1] for flow in found)
     assert np.array_equal(one, other)
+
+
+# Starts and the plasmas that they are made for
+
+OTHERS = [
+    (dict(length=10.0), {}, "made for length 12.56637, and 'vlasov_poisson' has length 10"),
+    (dict(mass=4.0), {}, "made for mass 1, and 'vlasov_poisson' has mass 4"),
+    ({}, dict(weight=0.5), "made for weight 0.5, and 'vlasov_poisson' has weight 1"),
+    (dict(weight=np.arange(1.0, 17.0)), {}, "has weight from 1 to 16: give .* the same weight="),
+    (
+        dict(length=(3.0, 4.0), field=da.plasma.Fourier((1, 1))),
+        dict(components=2),
+        "has length 3, 4",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "plasma", "start", "said"),
+    [("quiet", *other) for other in OTHERS]
+    + [(kind, *OTHERS[0]) for kind in ("random", "together", "stop")],
+)
+def test_a_start_for_another_plasma_is_refused(kind, plasma, start, said):
+    system, made = vlasov_poisson(16, **plasma), Start(16, **start)
+    if kind == "together":
+        made = Start.together(made, made)
+    initial = made.quiet() if kind in ("quiet", "stop") else made.random
+    stop = (lambda q, p, params: q[0, 0] if q.ndim == 2 else q[0]) if kind == "stop" else None
+    with pytest.raises(ValueError, match=said):
+        da.simulate(system, da.stormer_verlet(), initial, dt=0.1, t_end=0.1, stop=stop)
+
+
+def test_a_state_knows_its_plasma_until_it_is_taken_apart():
+    start = Start(16, 20.0)
+    state, system = start.quiet(), vlasov_poisson(16)
+    options = dict(dt=0.1, t_end=0.1, progress=False)
+    for plain in (tuple(state), pickle.loads(pickle.dumps(state)), jax.tree.map(abs, state)):
+        assert type(plain) is tuple
+    # A run that goes on: particles have left the box.
+    da.simulate(system, da.stormer_verlet(), (state[0] + 70.0, state[1]), **options)
+    # Other systems have no box to be compared with.
+    state.begins_in(da.System(H=lambda q, p: p @ p / 2, dim=16))
+    placed.begins_in(system, (4 * np.pi * (1 + 1e-8),), {"mass": 1.0, "weight": np.ones(16)})
+
+
+def test_a_start_for_another_plasma_with_light_is_refused():
+    system = da.plasma.vlasov_maxwell(8, 5.0)
+    with pytest.raises(ValueError, match=r"made for length 12\.56637, and 'vlasov_maxwell' has"):
+        da.plasma.canonical_state(Start(8, components=2).quiet(), system)
+
+
+@pytest.mark.parametrize("key", [None, 0, np.int64(3), "key"], ids=str)
+def test_random_starts_need_a_key(key):
+    start = Start(8)
+    for one in (start, Start.together(start, start)):
+        raises(lambda one=one: one.random(key), TypeError, r"start\.random\(jax\.random\.key\(0\)")
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Start.together(), "together takes starts"),
+        (lambda: Start.together(Start(8).quiet()), "together takes starts"),
+        (lambda: Start.together(Start(8), Start(8, 20.0)), r"but length of them is"),
+        (lambda: Start.together(Start(8), Start(8, components=2)), r"but components of them is"),
+    ],
+)
+def test_species_that_cannot_be_together_are_refused(make, said):
+    raises(make, (TypeError, ValueError), said)
+
+
+@pytest.mark.parametrize("kind", tiered(["quiet", "random"], ["random"]))
+def test_species_follow_one_another(kind):
+    """Electrons with a wave and ions without: means of each, and densities by weights."""
+    n = 2**12, 2**12
+    weight, mass, charge = (np.repeat(pair, n) for pair in ((2.0, 2.0), (1.0, 4.0), (-1.0, 1.0)))
+    starts = [
+        Start(n[0], amplitude=0.3, weight=2.0),
+        Start(n[1], velocities=da.plasma.Maxwellian(2.0, 0.25), mass=4.0, weight=2.0),
+    ]
+    start = Start.together(*starts)
+    key = jax.random.key(2)
+    q, p = map(np.asarray, start.quiet() if kind == "quiet" else start.random(key))
+    assert sum(n) == start.N and q.shape == p.shape == (sum(n),)
+    v, noise = p / (weight * mass), {"quiet": 2e-3, "random": 0.06}[kind]
+    first, second = (slice(n[0]), slice(n[0], None))
+    for part, u, T, alpha in ((first, 0.0, 1.0, 0.3), (second, 2.0, 0.25, 0.0)):
+        assert np.mean(v[part]) == pytest.approx(u, abs=noise)
+        assert np.var(v[part]) == pytest.approx(T, abs=noise)
+        assert 2 * np.mean(np.cos(q[part] / 2)) == pytest.approx(alpha, abs=noise)
+    # Each species has density 1, and the plasma is neutral.
+    system = vlasov_poisson(sum(n), charge=charge, mass=mass, weight=weight)
+    start.quiet().begins_in(system)
+    wave = da.plasma.density_modes(1)(jnp.asarray(q), jnp.asarray(p), system.params)
+    assert float(wave[0, 0]) == pytest.approx(-0.3, abs=2 * noise)
+    assert np.sum(weight * charge) == 0
+    # Species of one kind and key would have the same particles if they shared their numbers.
+    twice = Start.together(Start(64), Start(64)).random(key)
+    assert not np.any(np.asarray(twice[0][:64]) == np.asarray(twice[0][64:]))
