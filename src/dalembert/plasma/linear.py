@@ -6,6 +6,7 @@ Im ω > 0 grows.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,11 +47,24 @@ def root(
     """
     parts, first = _checked(k, nu, collisions, velocities)
     if first is None:
-        return least_damped(lambda w: _dielectric(w, k, parts), _starts(k, parts))
-    thermal = np.sqrt(parts[0].temperature)
-    matrix = _hermite_matrix(k * thermal, nu, first)
+        finest = k * np.sqrt(min(part.temperature for part in parts))
+        return least_damped(
+            lambda w: _dielectric(w, k, parts), _starts(k, parts), where=f"k = {k:g}", finest=finest
+        )
+    thermal = k * np.sqrt(parts[0].temperature)
+    matrix = _hermite_matrix(thermal, nu, first)
     candidates = np.asarray(1j * np.linalg.eigvals(matrix), np.complex128)
-    return best_of(newton(lambda w: _continued(w, k * thermal, nu, first), candidates))
+    relation = partial(_continued, k=thermal, nu=nu, first=first)
+    if nu < thermal:
+        # Few collisions: waves are near those without, and eigenvalues far from all of them.
+        free = newton(lambda w: _dielectric(w, k, parts), _starts(k, parts))
+        candidates = np.concatenate([candidates, free])
+        candidates = candidates[candidates.imag > -DEEPEST * thermal]
+        relation = partial(_integrated, k=thermal, nu=nu, first=first)
+    found = newton(relation, candidates)
+    if nu < thermal:
+        found = found[found.imag > -DEEPEST * thermal]
+    return best_of(found, f"k = {k:g} and nu = {nu:g}")
 
 
 def weibel_root(k: float, u_x: float, u_y: float, c: float) -> complex:
@@ -77,7 +91,7 @@ def weibel_root(k: float, u_x: float, u_y: float, c: float) -> complex:
     real = np.linspace(0, 1.5 * scale, 31)
     imaginary = k * u_x * np.linspace(-2, 2, 9)
     starts = np.concatenate([np.add.outer(real, 1j * imaginary).ravel(), 1j * real[1:]])
-    return least_damped(relation, starts, floor=-scale / 2)
+    return least_damped(relation, starts, f"k = {k:g}", floor=-scale / 2)
 
 
 def response(
@@ -176,10 +190,26 @@ def _dielectric(w: Any, k: float, parts: Sequence[Maxwellian]) -> Any:
     value = np.ones_like(w)
     for part in parts:
         xi = (w / k - part.drift) / np.sqrt(2 * part.temperature)
-        value = value + part.fraction / (k**2 * part.temperature) * (
-            1 + xi * dispersion_function(xi)
-        )
+        value = value + part.fraction / (k**2 * part.temperature) * _answer(xi)
     return value
+
+
+def _answer(xi: Any) -> Any:
+    """1 + ξ Z(ξ), of which far from 0 not all digits cancel: there by its asymptotic series."""
+    is_far = np.abs(xi) > FAR
+    square = 1 / (2 * np.where(is_far, xi, FAR) ** 2)
+    series = np.zeros_like(square)
+    for n in range(FAR_TERMS, 0, -1):
+        series = -(2 * n - 1) * square * (1 - series)
+    # Below the real axis the continuation has what particles at the velocity of the wave do.
+    with np.errstate(all="ignore"):
+        beyond = 2j * np.sqrt(np.pi) * xi * np.exp(-(xi**2))
+    far = series + np.where(xi.imag < 0, beyond, 0)
+    return np.where(is_far, far, 1 + xi * dispersion_function(np.where(is_far, 0, xi)))
+
+
+FAR, FAR_TERMS = 10.0, 20
+"""|ξ| from which so many terms of the series are right to rounding."""
 
 
 def _starts(k: float, parts: Sequence[Maxwellian]) -> Complex:
@@ -215,7 +245,44 @@ def _continued(w: Any, k: float, nu: float, first: int) -> Any:
         if np.all(~(np.abs(now - before) > 1e-13 * (1 + np.abs(now)))):
             return now
         before = now
-    raise ValueError(f"nu = {nu} is too small for k = {k}: leave collisions out.")
+    raise ValueError(
+        f"nu = {nu:g} is too small for a continued fraction at k = {k:g}: leave collisions out."
+    )
+
+
+DEEPEST = 6.0
+"""Of the damping of waves in kv_th: below it the integral over times would lose its digits."""
+
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(400)
+
+
+def _integrated(w: Any, k: float, nu: float, first: int) -> Any:
+    """What `_continued` is, for few collisions, of which it would need too many moments.
+
+    Without a field, and with Lenard and Bernstein's collisions, the density after a start at one
+    point of time is exp(−(k²/ν²)(νt − 1 + e^{−νt})), and its transform G = 1/(−iω + r₁) has the
+    continued fraction r₁ in it, of which the first parts are changed.
+    """
+    # e^{Im ω t} times it is below rounding at the end.
+    end = (DEEPEST + np.sqrt(DEEPEST**2 + 80)) / k
+    while _decay(end, k, nu) < 40 + DEEPEST * k * end:
+        end *= 1.2
+    t = end / 2 * (NODES + 1)
+    density = end / 2 * WEIGHTS * np.exp(-_decay(t, k, nu))
+    G = np.exp(1j * np.multiply.outer(w, t)) @ density
+    r1 = 1 / G + 1j * w
+    r2 = k**2 / r1 - nu + 1j * w
+    if first == 3:
+        r3 = 2 * k**2 / r2 - 2 * nu + 1j * w
+        r2 = 2 * k**2 / (-1j * w + r3)
+    return -1j * w + (k**2 + 1) / (nu * (first == 1) - 1j * w + r2)
+
+
+def _decay(t: Any, k: float, nu: float) -> Any:
+    """(k²/ν²)(νt − 1 + e^{−νt}), also where νt is small."""
+    x = nu * t
+    series = (k * t) ** 2 / 2 * (1 - x / 3 + x**2 / 12 - x**3 / 60)
+    return np.where(x < 1e-3, series, (k / nu) ** 2 * (x + np.expm1(-x)))
 
 
 def _moments(
