@@ -14,6 +14,7 @@ from dalembert.plasma import (
     LenardBernstein,
     Lorentz,
     Start,
+    linear,
     placed,
     vlasov_poisson,
 )
@@ -177,3 +178,53 @@ def test_species_follow_one_another(kind):
     # Species of one kind and key would have the same particles if they shared their numbers.
     twice = Start.together(Start(64), Start(64)).random(key)
     assert not np.any(np.asarray(twice[0][:64]) == np.asarray(twice[0][64:]))
+
+
+# Words of others
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: da.plasma.Spline(dx=0.1), r"write cells=length/dx"),
+        (lambda: da.plasma.Spline(8, order=1), r"write degree=, 1 for linear"),
+        (lambda: da.plasma.Fourier(n=1), r"it takes modes"),
+        (lambda: da.plasma.Maxwellian(vth=2.0), r"write temperature=vth\*\*2"),
+        (lambda: da.plasma.Maxwellian(u=2.0), r"write drift="),
+        (lambda: da.plasma.two_streams(3.0, vth=1.0), r"write temperature=vth\*\*2"),
+        (lambda: da.plasma.two_streams(v0=3.0), r"write speed="),
+        (lambda: da.plasma.bump_on_tail(3.0, density=0.1), r"write fraction="),
+        (lambda: Start(8, alpha=0.1), r"write amplitude="),
+        (lambda: Start(8, k=0.5), r"write mode=1 and length=2\*np\.pi/k"),
+        (lambda: linear.root(0.5, vth=1.0), r"velocities=da\.plasma\.Maxwellian\(temperature=vth"),
+        (lambda: linear.response(0.5, 1.0, vth=1.0), r"velocities=da\.plasma\.Maxwellian"),
+        (lambda: linear.root([0.3, 0.5]), r"k is \[0\.3, 0\.5\], but must be one number"),
+        (lambda: linear.root(0.5, True), "nu is True, but must be one number"),
+        (lambda: linear.root(0.5, 0.1, Dougherty(32)), "write collisions='dougherty'"),
+        (lambda: linear.root(0.5, 0.1, LenardBernstein()), "write collisions='lenard_bernstein'"),
+        (lambda: linear.root(0.5, 0.1, LenardBernstein(8)), "collisions='lenard_bernstein_mom"),
+        (lambda: linear.root(0.5, 0.1, CoulombPairs()), "there is none for CoulombPairs"),
+    ],
+)
+def test_words_of_others(make, said):
+    raises(make, TypeError, said)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (da.plasma.field_energies, r"write da\.plasma\.field_energies\(field\)\."),
+        (da.plasma.density_modes, r"write da\.plasma\.density_modes\(1\)\."),
+        (da.plasma.phase_space, r"write da\.plasma\.phase_space\(\)\."),
+        (da.plasma.entropy, r"write da\.plasma\.entropy\(\)\."),
+        (da.plasma.light_energies, r"write da\.plasma\.light_energies\(\)\."),
+        (da.observables.kinetic, r"write da\.observables\.kinetic\(system\)\."),
+        # What has been made is no maker.
+        (da.plasma.density_modes((1, 1)), r"but the box has 1\.$"),
+        (lambda q: q, r"Write `lambda q, p, params: …`\.$"),
+    ],
+)
+def test_makers_of_observables_say_how_they_are_called(given, said):
+    options = dict(dt=0.1, t_end=0.1, observe={"x": given})
+    start, system = Start(8).quiet(), vlasov_poisson(8)
+    raises(lambda: da.simulate(system, da.heun(), start, **options), TypeError, said)

@@ -13,6 +13,7 @@ import numpy as np
 
 from dalembert.plasma.roots import ACCURACY, Complex, best_of, least_damped, newton
 from dalembert.plasma.velocities import AT_REST, Maxwellian, velocity_parts
+from dalembert.spelling import says_its_words
 
 __all__ = ["COLLISIONS", "dispersion_function", "response", "root", "weibel_root"]
 
@@ -22,6 +23,7 @@ COLLISIONS = {"lenard_bernstein": 1, "lenard_bernstein_momentum": 2, "dougherty"
 Velocities = Maxwellian | Sequence[Maxwellian]
 
 
+@says_its_words
 def root(
     k: float,
     nu: float = 0.0,
@@ -49,24 +51,31 @@ def root(
     if first is None:
         finest = k * np.sqrt(min(part.temperature for part in parts))
         return least_damped(
-            lambda w: _dielectric(w, k, parts), _starts(k, parts), where=f"k = {k:g}", finest=finest
+            lambda w: _dielectric(w, k, parts), _starts(k, parts), f"k = {k:g}", finest=finest
         )
+    where = f"k = {k:g} and nu = {nu:g}"
     thermal = k * np.sqrt(parts[0].temperature)
     matrix = _hermite_matrix(thermal, nu, first)
     candidates = np.asarray(1j * np.linalg.eigvals(matrix), np.complex128)
     relation = partial(_continued, k=thermal, nu=nu, first=first)
-    if nu < thermal:
-        # Few collisions: waves are near those without, and eigenvalues far from all of them.
+    if nu < FEW * thermal:
+        # Waves are near those without collisions, and eigenvalues may be far from all of them.
         free = newton(lambda w: _dielectric(w, k, parts), _starts(k, parts))
-        candidates = np.concatenate([candidates, free])
-        candidates = candidates[candidates.imag > -DEEPEST * thermal]
-        relation = partial(_integrated, k=thermal, nu=nu, first=first)
-    found = newton(relation, candidates)
-    if nu < thermal:
-        found = found[found.imag > -DEEPEST * thermal]
-    return best_of(found, f"k = {k:g} and nu = {nu:g}")
+        candidates = np.concatenate([candidates, np.unique(np.round(free, 9))])
+        deepest = DEEPEST if thermal > SHORT else SHALLOW
+        if thermal > SHORT:
+            relation = partial(_integrated, k=thermal, nu=nu, first=first)
+        candidates = _near(candidates, thermal, deepest)
+        return best_of(_near(newton(relation, candidates), thermal, deepest), where)
+    return best_of(newton(relation, candidates), where)
 
 
+def _near(w: Complex, k: float, deepest: float) -> Complex:
+    """Those frequencies that are neither damped too fast nor too high for what is computed."""
+    return w[(w.imag > -deepest * k) & (np.abs(w.real) < 2 + 6 * k)]
+
+
+@says_its_words
 def weibel_root(k: float, u_x: float, u_y: float, c: float) -> complex:
     """ω + iγ of the least damped, or fastest growing, transverse wave of an anisotropic plasma.
 
@@ -79,6 +88,7 @@ def weibel_root(k: float, u_x: float, u_y: float, c: float) -> complex:
         c: speed of light, in the same unit of velocity.
     """
     for name, value in (("k", k), ("u_x", u_x), ("u_y", u_y), ("c", c)):
+        _one(name, value)
         _require(name, value, value > 0, "above 0")
 
     def relation(w: Any) -> Any:
@@ -94,6 +104,7 @@ def weibel_root(k: float, u_x: float, u_y: float, c: float) -> complex:
     return least_damped(relation, starts, f"k = {k:g}", floor=-scale / 2)
 
 
+@says_its_words
 def response(
     k: float,
     t: Any,
@@ -160,6 +171,16 @@ def _weideman() -> Any:
 COEFFICIENTS = _weideman()
 
 
+def _one(name: str, value: Any) -> None:
+    """Refuse anything but one real number."""
+    array = np.asarray(value)
+    if array.shape != () or array.dtype.kind not in "fiu":
+        raise TypeError(
+            f"{name} is {value!r}, but must be one number; of several write a list, such as "
+            f"[da.plasma.linear.root({name}) for {name} in …]."
+        )
+
+
 def _require(name: str, value: Any, holds: bool, need: str) -> None:
     if not (np.isfinite(value) and holds):
         raise ValueError(f"{name} is {value}, but must be {need}.")
@@ -169,9 +190,19 @@ def _checked(
     k: float, nu: float, collisions: str | None, velocities: Velocities
 ) -> tuple[tuple[Maxwellian, ...], int | None]:
     """The parts of the velocities, and the first moment that is damped; None without collisions."""
+    for name, value in (("k", k), ("nu", nu)):
+        _one(name, value)
     _require("k", k, k > 0, "above 0: a wave number in 1/λ_D")
     _require("nu", nu, nu >= 0, "at least 0: a collision rate in ω_p")
-    if collisions is not None and collisions not in COLLISIONS:
+    if hasattr(collisions, "flow"):
+        kind = type(collisions).__name__
+        word = next((x for x in COLLISIONS if x.replace("_", "") == kind.lower()), None)
+        if word == "lenard_bernstein" and getattr(collisions, "cells", None) is not None:
+            word = "lenard_bernstein_momentum"
+        said = f"write collisions={word!r}" if word else f"there is none for {kind}"
+        raise TypeError(f"linear theory knows operators by name, {[*COLLISIONS]}: {said}.")
+    is_known = isinstance(collisions, str) and collisions in COLLISIONS
+    if collisions is not None and not is_known:
         raise ValueError(f"collisions are {collisions!r}, but must be None or in {[*COLLISIONS]}.")
     if collisions is None and nu > 0:
         raise ValueError(f"nu is {nu}: say which collisions, one of {[*COLLISIONS]}.")
@@ -250,8 +281,12 @@ def _continued(w: Any, k: float, nu: float, first: int) -> Any:
     )
 
 
-DEEPEST = 6.0
-"""Of the damping of waves in kv_th: below it the integral over times would lose its digits."""
+FEW, SHORT = 1 / 12, 0.25
+"""Of ν in kv_th, and of k: where collisions are few, and waves so short that they are damped."""
+
+DEEPEST, SHALLOW = 6.0, 0.1
+"""Of the damping in kv_th, below which the integral over times would lose its digits, and below
+which the continued fraction would with few collisions."""
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(400)
 
@@ -264,7 +299,7 @@ def _integrated(w: Any, k: float, nu: float, first: int) -> Any:
     continued fraction r₁ in it, of which the first parts are changed.
     """
     # e^{Im ω t} times it is below rounding at the end.
-    end = (DEEPEST + np.sqrt(DEEPEST**2 + 80)) / k
+    end = (DEEPEST + np.sqrt(DEEPEST**2 + 80)) / k  # right without collisions
     while _decay(end, k, nu) < 40 + DEEPEST * k * end:
         end *= 1.2
     t = end / 2 * (NODES + 1)

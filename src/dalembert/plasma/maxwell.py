@@ -10,7 +10,7 @@ from dalembert.elementary import cos_beside_sin, sin_beside_cos
 from dalembert.plasma.fields import Field, Fourier, require_particles, whole_numbers
 from dalembert.plasma.placed import Placed
 from dalembert.plasma.poisson import effective, product, require_physical, scalar
-from dalembert.spelling import says_its_words
+from dalembert.spelling import says_its_words, written
 from dalembert.system import System
 from dalembert.systems._parameters import Params, parameters
 
@@ -207,6 +207,7 @@ def particles_of(q: Any, p: Any, params: Params) -> tuple[Any, Any]:
     return jnp.stack([view.x, view.y], axis=1), M[:, None] * view.v
 
 
+@written("da.plasma.light_energies()")
 def light_energies(N: int | None = None) -> Callable[..., Any]:
     """Observable: the magnetic and the electric energy per volume of every mode, (2, modes).
 

@@ -63,14 +63,14 @@ def least_damped(
     margin = min(1e-4 * (1 + abs(best)), 0.05 * finest)
     above = found[found.imag > best.imag - margin]
     distinct = len(np.unique(np.round(above, 7)))
-    if _zeros_above(function, best.imag - margin, np.max(np.abs(starts))) != distinct:
+    if _zeros_above(function, best.imag - margin, np.max(np.abs(starts)), where) != distinct:
         raise ValueError(
             f"the root {best} was found at {where}, but it is not sure that it is the least damped."
         )
     return best
 
 
-def _zeros_above(function: ComplexFunction, height: float, reach: float) -> int:
+def _zeros_above(function: ComplexFunction, height: float, reach: float, where: str) -> int:
     """How many zeros an analytic function has above a line, by the argument principle."""
     for points in 4 ** np.arange(6, 11):
         # Ever wider apart towards both ends, where the function comes to rest.
@@ -79,4 +79,7 @@ def _zeros_above(function: ComplexFunction, height: float, reach: float) -> int:
         turns = np.angle(values[1:] / values[:-1])
         if np.max(np.abs(turns)) < 1:
             return round(float(np.sum(turns)) / (2 * np.pi))
-    raise ValueError("the dispersion relation varies too fast to count its roots.")
+    raise ValueError(
+        f"the dispersion relation at {where} varies too fast to count its roots: the wave is too "
+        "long for that."
+    )
