@@ -28,6 +28,7 @@ def distances(pairs: Sequence[tuple[int, int]], lengths: Any) -> Constraint:
 
     def g(q: Any, *params: Any) -> Any:
         _check_axes("distances", q, (2,), "(N, d)")
+        _check_points("distances", places, q.shape[0], f"q of shape {q.shape} has")
         return missed_length(q[places[:, 0]] - q[places[:, 1]], sizes)
 
     return g
@@ -45,6 +46,7 @@ def rigid(lengths: Mapping[tuple[int, int], float]) -> Constraint:
 
     def g(q: Any, *params: Any) -> Any:
         _check_axes("rigid", q, (3,), "(N, k, d)")
+        _check_points("rigid", places, q.shape[1], f"every body of q of shape {q.shape} has")
         return missed_length(between(q, places), sizes[None]).reshape(-1)
 
     return g
@@ -96,6 +98,14 @@ def missed_length(between: Any, lengths: Any) -> Any:
 def _check_axes(name: str, q: Any, axes: tuple[int, ...], form: str) -> None:
     if q.ndim not in axes:
         raise ValueError(f"{name} is for q of shape {form}, not {q.shape}: write dim={form}.")
+
+
+def _check_points(name: str, places: np.ndarray, count: int, has: str) -> None:
+    if np.max(places) >= count:
+        raise ValueError(
+            f"{name} has point {np.max(places)}, counted from 0, but {has} {count} points: the "
+            f"last is {count - 1}."
+        )
 
 
 def _pairs(pairs: Any) -> np.ndarray:

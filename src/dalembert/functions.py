@@ -82,10 +82,10 @@ def check_function(
                 f"math, and jnp.where instead of `if` on values of q and p. ({_first_line(error)})"
             ) from error
         except Exception as error:
-            hint = _hint(fun, error, arguments)
+            hint, said = _hint(fun, error, arguments), _first_line(error)
             raise TypeError(
                 f"{name} failed when called as {name}{arguments} with q and p of shape "
-                f"{states}: {type(error).__name__}: {_first_line(error)}{hint}"
+                f"{states}: {type(error).__name__}: {said.rstrip('.') if hint else said}{hint}"
             ) from error
         for index, length in _indices_out_of_bounds(trace):
             raise ValueError(
@@ -129,8 +129,8 @@ def arguments_like(
 
 def _hint(fun: Any, error: Exception, arguments: str) -> str:
     """What to write where a function takes another number of arguments."""
-    if getattr(fun, "__module__", "").startswith("dalembert.") and "missing" not in str(error):
-        return f". It makes a function of a system: write {fun.__name__}(system)."
+    if written := getattr(fun, "written", ""):
+        return f". It makes such a function: write {written}."
     return f". Write `lambda {arguments[1:-1]}: …`." if "positional arg" in str(error) else ""
 
 

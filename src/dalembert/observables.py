@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.dependence import Degree, degree
-from dalembert.spelling import is_not_there
+from dalembert.spelling import is_not_there, written
 from dalembert.system import System
 
 __all__ = ["configurational_temperature", "kinetic", "kinetic_temperature", "potential"]
@@ -23,6 +23,7 @@ __all__ = ["configurational_temperature", "kinetic", "kinetic_temperature", "pot
 Observable = Callable[..., Any]
 
 
+@written("da.observables.kinetic(system)")
 def kinetic(system: System) -> Observable:
     """Kinetic energy, a scalar: T(p) of H = T(p) + U(q), T quadratic, so that T(0) = 0."""
     _require_separable(system, "kinetic")
@@ -36,6 +37,7 @@ def kinetic(system: System) -> Observable:
     return kinetic
 
 
+@written("da.observables.potential(system)")
 def potential(system: System) -> Observable:
     """Potential energy, a scalar: U(q) = H(q, 0) of H = T(p) + U(q)."""
     _require_separable(system, "potential")
@@ -43,6 +45,7 @@ def potential(system: System) -> Observable:
     return lambda q, p, *params: H(q, jnp.zeros_like(p), *params)
 
 
+@written("da.observables.kinetic_temperature(system)")
 def kinetic_temperature(system: System) -> Observable:
     """Temperature of the momenta, a scalar: Σ p_i ∂H/∂p_i / dim, which is Σ p_i²/(m dim).
 
@@ -53,6 +56,7 @@ def kinetic_temperature(system: System) -> Observable:
     return lambda q, p, *params: jnp.sum(p * jax.grad(H, argnums=1)(q, p, *params)) / free
 
 
+@written("da.observables.configurational_temperature(system)")
 def configurational_temperature(system: System, directions: int = 24) -> Observable:
     """Two numbers, shape (2,), whose means over exp(−H/T) have the ratio T, made of q alone.
 

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from functools import wraps
 from typing import Any, TypeVar
 
-__all__ = ["ByName", "instead_of", "is_not_there", "says_its_words"]
+__all__ = ["ByName", "instead_of", "is_not_there", "says_its_words", "written"]
 
 Thing = TypeVar("Thing")
 Marked = TypeVar("Marked", bound=Callable[..., Any])
@@ -102,15 +102,27 @@ ARGUMENTS: dict[str, tuple[str, str]] = {
         "grid cells n_cells nx ncells solver mesh shape modes",
     ),
     "length": ("the side of the periodic box", "L box box_length size"),
+    "amplitude": ("α of the density 1 + α cos kx", "alpha epsilon eps perturbation A a delta"),
+    "cells": ("a whole number of cells of the box", "n_cells ncells nx n grid modes"),
+    "degree": ("1 for linear or 2 for quadratic splines", "order shape shape_function kind"),
+    "drift": ("the mean velocity", "u v0 vd speed velocity mean drift_velocity loc"),
+    "fraction": ("the share of the particles", "n density share weight"),
+    "speed": ("each stream has velocity ±speed", "u v0 vd drift velocity drift_velocity"),
 }
 """What an argument is, and what it is called elsewhere."""
+
+THERMAL = ("vth", "v_th", "vt", "v_t", "vthermal", "thermal_velocity", "thermal_speed")
 
 CONVERTED = {
     "temperature": {
         "beta": "1/beta",
         "inverse_temperature": "1/inverse_temperature",
         "temperature_K": "k_B*temperature_K in the units of U",
+        **dict.fromkeys(THERMAL, "vth**2 (times the mass, where it is an energy)"),
     },
+    "cells": dict.fromkeys(("dx", "h", "cell_size"), "length/dx, as a whole number"),
+    "mode": dict.fromkeys(("k", "wave_number", "wavenumber", "kx"), "1 and length=2*np.pi/k"),
+    "velocities": dict.fromkeys(THERMAL, "da.plasma.Maxwellian(temperature=vth**2)"),
     "gamma": {
         "damp": "1/damp, as damp of LAMMPS is a time",
         "tau": "1/tau",
@@ -289,3 +301,14 @@ def says_its_words(thing: Marked) -> Marked:
         marked = thing
         marked.__init__ = called
     return marked
+
+
+def written(call: str) -> Callable[[Marked], Marked]:
+    """Marks what makes functions, with a call of it: said where it is given instead of these."""
+
+    def mark(maker: Marked) -> Marked:
+        marked: Any = maker
+        marked.written = call
+        return maker
+
+    return mark

@@ -105,6 +105,28 @@ def test_what_is_no_ready_made_constraint_is_refused(build, error, words):
         build()
 
 
+@pytest.mark.parametrize(
+    ("g", "shape", "words"),
+    [
+        (
+            da.constraints.distances([(0, 1), (3, 2)], 1.0),
+            (3, 2),
+            r"distances has point 3, .* is 2",
+        ),
+        (
+            da.constraints.rigid({(0, 3): 1.0}),
+            (2, 3, 3),
+            r"rigid has point 3, .* every body .* is 2",
+        ),
+    ],
+)
+def test_points_that_are_not_there_are_refused(g, shape, words):
+    with pytest.raises(ValueError, match=words):
+        g(np.ones(shape))
+    with pytest.raises(TypeError, match=words):
+        free(g, shape)
+
+
 # States
 
 

@@ -161,10 +161,91 @@ def test_growth_is_fitted_with_the_right_error_bars():
     assert 0.84 < np.mean(np.abs(scores) < 1.645) < 0.96
 
 
+def with_noise_of_a_wave(rng, t, paths, size):
+    """A damped wave, and noise that oscillates as it does: one wave of random parts on each."""
+    parts = size * rng.normal(size=(paths, 2, 1))
+    noise = parts[:, 0] * np.cos(1.4 * t) + parts[:, 1] * np.sin(1.4 * t)
+    white = 0.01 * rng.normal(size=(paths, t.size))
+    return np.exp(-0.15 * t) * np.cos(1.4 * t) + noise + white
+
+
+def test_error_bars_of_several_series_are_right_for_any_noise():
+    """Fits of many means of sixteen series; the control are error bars of one series, the mean."""
+    rng, t = np.random.default_rng(3), np.linspace(0.0, 8.0, 33)
+    several, one = [], []
+    for _ in range(20):
+        y = with_noise_of_a_wave(rng, t, 16, 0.1)
+        several.append(fit_wave(t, y))
+        one.append(fit_wave(t, np.mean(y, axis=0)))
+    assert one[0][:2] == several[0][:2]
+    for value, error in ((0, 2), (1, 3), (4, 5)):
+        spread = np.std([fit[value] for fit in several])
+        jackknife, single = (
+            np.sqrt(np.mean([fit[error] ** 2 for fit in fits])) for fits in (several, one)
+        )
+        assert 0.6 < spread / jackknife < 1.6
+        assert single < 0.4 * spread
+
+
+def test_error_bars_of_several_series_of_independent_noise_are_those_of_one():
+    rng, t = np.random.default_rng(4), np.linspace(0.0, 5.0, 41)
+    y = 0.1 * np.exp(0.3 * t) + 0.02 * rng.normal(size=(40, t.size))
+    several, one = fit_growth(t, y), fit_growth(t, np.mean(y, axis=0))
+    assert several.gamma == one.gamma and several.amplitude == pytest.approx(0.1, abs=0.01)
+    assert several.gamma_error == pytest.approx(one.gamma_error, rel=0.5)
+    assert several.amplitude_error == pytest.approx(one.amplitude_error, rel=0.5)
+    assert fit_growth(t, y[:1]) == fit_growth(t, y[0])
+
+
+@pytest.mark.parametrize("kind", ["one series", "known errors", "several series", "coherent"])
+def test_a_fit_of_noise_alone_says_so(kind):
+    rng, t = np.random.default_rng(5), np.linspace(0.0, 10.0, 41)
+    known = 1.0 if kind == "known errors" else None
+    wave = 10 * np.exp(-0.1 * t) * np.cos(2 * t)
+    for _ in range(5):
+        noise = rng.normal(size=(8, t.size))
+        if kind == "coherent":
+            noise = 3 * (with_noise_of_a_wave(rng, t, 8, 1.0) - np.exp(-0.15 * t) * np.cos(1.4 * t))
+        elif kind != "several series":
+            noise = noise[0]
+        with pytest.warns(UserWarning, match="no wave is significant"):
+            fit_wave(t, noise, known)
+        # Any other warning is an error here.
+        found = fit_wave(t, 3 * wave + noise, known)
+        assert found.amplitude == pytest.approx(30, abs=8) and found.amplitude_error < 5
+
+
+def test_complex_series_are_refused():
+    t = np.arange(9.0)
+    for fit in (fit_wave, fit_growth):
+        with pytest.raises(TypeError, match=r"y is complex, .* fit y\.real"):
+            fit(t, np.exp(1j * t))
+
+
+@pytest.mark.slow
+def test_error_bars_of_several_plasmas_are_those_of_their_rates():
+    """Landau damping of 320 random starts, fitted in groups of sixteen."""
+    N, paths = 2**10, 320
+    options = dict(dt=0.1, t_end=12.0, paths=paths, save_every=2, keep="all", progress=False)
+    start = Start(N, LENGTH, amplitude=0.1)
+    run = da.simulate(vlasov_poisson(N, LENGTH), da.stormer_verlet(), start.random, **options)
+    waves = 2 * np.mean(np.cos(K * run.q), axis=-1).T
+    groups = waves.reshape(-1, 16, run.t.size)
+    several = [fit_wave(run.t, y) for y in groups]
+    one = [fit_wave(run.t, np.mean(y, axis=0)) for y in groups]
+    spread = np.std([fit.gamma for fit in several], ddof=1)
+    jackknife, single = (
+        np.sqrt(np.mean([fit.gamma_error**2 for fit in fits])) for fits in (several, one)
+    )
+    assert 0.6 < spread / jackknife < 1.6 and single < 0.5 * spread
+
+
 @pytest.mark.parametrize(
     ("make", "match"),
     [
         (lambda: fit_wave([0, 1, 2], [1, 2, 3]), "9 or more times"),
+        (lambda: fit_wave(np.arange(9.0), np.ones((9, 4))), r"shapes \(9,\) and \(9, 4\)"),
+        (lambda: fit_wave(np.arange(9.0), np.ones((0, 9))), r"several series .* \(paths, times\)"),
         (lambda: fit_wave(np.arange(10.0) ** 2, np.ones(10)), "equal distances"),
         (lambda: fit_wave(np.arange(9.0), np.zeros(9)), "y is 0 at all times"),
         (lambda: fit_growth([0, 1, 2], [1, -2, 3]), "changes its sign"),

@@ -21,6 +21,7 @@ from dalembert.plasma import (
     vlasov_poisson,
 )
 from dalembert.plasma.fields import density_waves
+from dalembert.plasma.roots import best_of
 from dalembert.plasma.starts import even_points
 from dalembert.theory import jacobian, symplectic_defect
 from tiers import tiered
@@ -80,6 +81,31 @@ def test_the_response_ends_in_the_least_damped_wave(collisions):
     z = np.exp(-1j * linear.root(0.5, nu, collisions))
     rest = abs(n[2] + abs(z) ** 2 * n[0] - 2 * z.real * n[1])
     assert rest < 2e-3 * np.max(np.abs(n))
+
+
+@pytest.mark.parametrize("collisions", tiered(linear.COLLISIONS, {"dougherty"}))
+def test_very_few_collisions_change_roots_in_proportion(collisions):
+    """Of the integral against the continued fraction, and where that one has no digits left."""
+    free = linear.root(0.5)
+    change = [(linear.root(0.5, nu, collisions) - free) / nu for nu in (1e-6, 1e-2)]
+    assert change[0] == pytest.approx(change[1], rel=0.05) and abs(change[0]) > 0.1
+    n, w = linear.COLLISIONS[collisions], np.array([1.4 - 0.15j, 0.3 + 0.1j])
+    one, other = (fun(w, 0.5, 0.04, n) for fun in (linear._integrated, linear._continued))
+    assert np.allclose(one, other, rtol=1e-10)
+
+
+@pytest.mark.parametrize("k", [1e-3, 1e-2, 5e-2])
+def test_long_waves_are_those_of_a_cold_plasma(k):
+    found = linear.root(k)
+    assert found.real == pytest.approx(1 + 1.5 * k**2 + 15 / 8 * k**4, abs=20 * k**6 + 1e-12)
+    assert abs(found.imag) < 1e-50
+
+
+def test_waves_that_are_not_found_are_named():
+    with pytest.raises(ValueError, match=r"at k = 1e-05 .* the wave is too long"):
+        linear.root(1e-5)
+    with pytest.raises(ValueError, match=r"found at k = 60 and nu = 0\.01"):
+        best_of(np.zeros(0, complex), "k = 60 and nu = 0.01")
 
 
 def test_the_response_of_two_streams_grows_and_keeps_the_order_of_times():
@@ -286,8 +312,8 @@ def test_collisions_are_those_of_lenard_and_bernstein():
         (dict(potential=lambda x: 1.0), r"potential returns shape \(\), .* \(10,\)"),
         (dict(potential=lambda x: x[:, None]), r"potential returns shape \(10, 1\)"),
         (dict(collisions=Dougherty), "an operator such as"),
-        (dict(collisions=Dougherty(cells=6)), "6 cells for 10 particles"),
-        (dict(collisions=LenardBernstein(cells=6)), "Take at most 5 cells"),
+        (dict(nu=0.1, collisions=Dougherty(cells=6)), "6 cells for 10 particles"),
+        (dict(nu=0.1, collisions=LenardBernstein(cells=6)), "Take at most 5 cells"),
     ],
 )
 def test_plasmas_that_are_none_are_refused(arguments, match):
@@ -515,11 +541,25 @@ def test_energy_drifts_with_heun_and_not_with_verlet():
 @pytest.mark.slow
 def test_two_streams_grow_at_the_rate_of_linear_theory():
     streams = da.plasma.two_streams(3.0)
-    run, n = curve(0.2, 2**14, alpha=2e-3, velocities=streams, t_end=16.0)
-    expected = linear.response(0.2, run.t, velocities=streams).real
-    late = run.t > 10
-    rates = [np.polyfit(run.t[late], np.log(x[late]), 1)[0] for x in (n, expected)]
-    assert rates[0] == pytest.approx(rates[1], rel=0.03)
+    run, n = curve(0.2, 2**16, alpha=2e-3, velocities=streams, t_end=18.0)
+    late = run.t > 14
+    theory = linear.response(0.2, run.t, velocities=streams).real
+    found, expected = (da.plasma.fit_growth(run.t[late], x[late]).gamma for x in (n, theory))
+    assert found == pytest.approx(expected, rel=0.02)
+    assert distance(n, theory) < 0.02
+
+
+@pytest.mark.slow
+def test_landau_damping_has_the_rate_of_linear_theory():
+    """The same fit of particles and of theory; that of another wave number is no such rate."""
+    run, n = curve(0.5, 2**18, alpha=0.02, t_end=14.0)
+    late = (run.t > 3.95) & (run.t < 14.05)
+    curves = [linear.response(k, run.t).real for k in (0.5, 0.49)]
+    found, expected, other = (da.plasma.fit_wave(run.t[late], x[late]) for x in (n, *curves))
+    assert found.gamma == pytest.approx(expected.gamma, rel=0.01)
+    assert found.omega == pytest.approx(expected.omega, rel=0.002)
+    assert expected.gamma == pytest.approx(linear.root(0.5).imag, rel=0.01)
+    assert abs(other.gamma / expected.gamma - 1) > 0.03
 
 
 @pytest.mark.parametrize(("nu", "N", "alpha"), [(0.5, 2**12, 0.2), (0.1, 2**16, 0.1)])

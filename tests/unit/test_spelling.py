@@ -136,7 +136,8 @@ def test_what_is_marked_stays_what_it_was():
 
 def test_the_tables_name_what_there_is():
     takers = [da.simulate, da.expect, da.System, da.strong_order, da.work_precision]
-    takers += [*da.SYSTEMS.values(), da.plasma.vlasov_poisson]
+    takers += [*da.SYSTEMS.values(), da.plasma.vlasov_poisson, da.plasma.Start, da.plasma.Spline]
+    takers += [da.plasma.Maxwellian, da.plasma.two_streams]
     there = {name for taker in takers for name in inspect.signature(taker).parameters}
     assert set(ARGUMENTS) <= there
     for name in NAMES:

@@ -77,6 +77,16 @@ def initial_states(
     )
 
 
+def ask_start(system: System, initial: Any) -> None:
+    """Let an initial state, or what a sampler is a method of, refuse a system it is not made for.
+
+    It does so by a method `begins_in(system)`.
+    """
+    begins_in = getattr(getattr(initial, "__self__", initial), "begins_in", None)
+    if callable(begins_in):
+        begins_in(system)
+
+
 def check_state_shape(name: str, shape: tuple[int, ...], one: tuple[int, ...], paths: int) -> None:
     """Refuse initial states of another shape than that of one path or of all."""
     if shape not in (one, (paths, *one)):

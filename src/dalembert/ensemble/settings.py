@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from dalembert.driven import check_digits
+from dalembert.ensemble.initial import ask_start
 from dalembert.ensemble.schedule import SAVES_PER_LEG, Schedule
 from dalembert.methods import Method
 from dalembert.noise import Gaussian, Noise, harmless_truncation, usual_noise
@@ -155,6 +156,7 @@ def make_settings(
 ) -> Settings:
     """The record of a run, or a clear error about what cannot be run."""
     check_method(system, method)
+    ask_start(system, initial)
     dt, t_end = _number("dt", dt), _number("t_end", t_end)
     check_dt(dt, as_dtype(dtype))
     steps = _check_schedule(dt, t_end)

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from dalembert.captured import Keyed
+from dalembert.ensemble.initial import ask_start
 from dalembert.ensemble.run import Run
 from dalembert.ensemble.settings import _number
 from dalembert.functions import check_function
@@ -56,6 +57,7 @@ class Until:
     ) -> "Until":
         """The event of a run, or an error about what is none."""
         check_method(system, method)
+        ask_start(system, initial)
         if is_traced((system.params, None if callable(initial) else initial)):
             raise ValueError("stop cannot be had inside jit, vmap or grad: leave it out.")
         if not callable(stop):

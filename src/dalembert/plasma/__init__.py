@@ -13,8 +13,9 @@ from dalembert.plasma.collisions import (
     LenardBernstein,
     Lorentz,
 )
-from dalembert.plasma.estimates import DeltaF, WaveFit, fit_growth, fit_wave
+from dalembert.plasma.estimates import DeltaF
 from dalembert.plasma.fields import Field, Fourier, Spline, mode_numbers
+from dalembert.plasma.fits import WaveFit, fit_growth, fit_wave
 from dalembert.plasma.maxwell import (
     Canonical,
     canonical_state,

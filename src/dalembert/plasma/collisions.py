@@ -87,6 +87,7 @@ class Dougherty:
 
     cells: Cells = 1
     name: ClassVar[str] = "Dougherty collisions"
+    reads_temperature: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cells", whole_numbers("cells", self.cells, 1))
@@ -125,16 +126,28 @@ class Lorentz:
     those of Legendre's P_l as e^{−νr l(l+1)t/2}, see `dalembert.plasma.turning`.
 
     Args:
-        rate: r ≥ 0, a function of arrays of speeds; None: one.
+        rate: r ≥ 0, a function of an array of speeds that gives one rate for each; None: one.
     """
 
     rate: Callable[[Any], Any] | None = None
     name: ClassVar[str] = "Lorentz collisions"
+    reads_temperature: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        given: Any = self.rate
+        if given is not None and not callable(given):
+            raise TypeError(
+                f"rate is {given!r}, but must be a function of an array of speeds, such as "
+                "lambda v: 1 / (1 + v**3): a rate that is the same for all speeds is nu= of the "
+                "plasma."
+            )
 
     def flow(self, shape: tuple[int, ...], axes: int, params: Params) -> Flow:
         """A random rotation of every velocity."""
         _check_components(self.name, shape)
         N, components = shape
+        if self.rate is not None:
+            _check_rate(self.rate, N)
 
         def act(q: Any, p: Any, w: Any, h: Any, params: Params) -> tuple[Any, Any]:
             rate = jnp.broadcast_to(_rate(q, params), (N,))
@@ -173,6 +186,7 @@ class CoulombPairs:
 
     kernel: Literal["coulomb", "maxwell"] = "coulomb"
     cells: Cells = 1
+    reads_temperature: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cells", whole_numbers("cells", self.cells, 1))
@@ -349,6 +363,21 @@ def _check_weights(name: str, params: Params) -> None:
             f"{name} need particles of one weight, not of weights from {np.min(weight)} to "
             f"{np.max(weight)}: a pair of others cannot keep momentum and energy."
         )
+
+
+def _check_rate(rate: Callable[[Any], Any], N: int) -> None:
+    """Refuse a rate that does not give one number for every speed, or one for all."""
+    need = f"rate must be a function of speeds, shape ({N},), that gives a rate for each"
+    with jax.enable_x64(True):
+        try:
+            found = jax.eval_shape(
+                lambda v: jnp.asarray(rate(v)), jax.ShapeDtypeStruct((N,), np.float64)
+            )
+        except Exception as error:
+            text = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise TypeError(f"{need}: it failed, {text}") from error
+    if found.shape not in ((), (N,)):
+        raise ValueError(f"{need}, not shape {found.shape}.")
 
 
 def _check_components(name: str, shape: tuple[int, ...]) -> None:

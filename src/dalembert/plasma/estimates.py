@@ -1,8 +1,8 @@
-"""Estimates from particles: control variates (δf), frequencies and rates with error bars."""
+"""Means over particles with less noise: control variates (δf)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +16,7 @@ from dalembert.plasma.velocities import Maxwellian, velocity_parts
 from dalembert.precision import is_traced
 from dalembert.systems._parameters import Params
 
-__all__ = ["DeltaF", "WaveFit", "fit_growth", "fit_wave"]
+__all__ = ["DeltaF"]
 
 DOUBT = 6.0
 """Standard errors that chance exceeds once in 5·10⁸ times."""
@@ -228,113 +228,3 @@ def _density(v: Any, parts: tuple[Maxwellian, ...]) -> Any:
         * jnp.exp(-((v - part.drift) ** 2) / (2 * part.temperature))
         for part in parts
     )
-
-
-class WaveFit(NamedTuple):
-    """A frequency and a growth rate (damping is negative), with their standard errors."""
-
-    omega: float
-    gamma: float
-    omega_error: float
-    gamma_error: float
-
-
-def fit_wave(t: Any, y: Any, error: Any = None) -> WaveFit:
-    """Least squares fit of e^{γt} (A cos ωt + B sin ωt), from the best of many guesses.
-
-    Args:
-        t: times at equal distances, more than 8.
-        y: values.
-        error: standard errors of y; if not given, all are alike, and as large as what the fit
-            leaves. Errors at different times are taken as independent.
-    """
-    t, y, error = _checked(t, y, error, least=9)
-
-    def model(gamma: float, omega: float) -> np.ndarray:
-        grown = np.exp(gamma * (t - t[0]))
-        return np.stack([grown * np.cos(omega * t), grown * np.sin(omega * t)], axis=1)
-
-    def slopes(at: np.ndarray, linear: np.ndarray, gamma: float) -> list[np.ndarray]:
-        turned = np.stack([-at[:, 1], at[:, 0]], axis=1)
-        return [(t - t[0]) * (at @ linear), t * (turned @ linear)]
-
-    def left(guess: tuple[float, float]) -> float:
-        return float(np.sum(np.square(_projected(model(*guess), y, error)[2])))
-
-    # Up to the highest frequency that the times can tell, half a turn of the whole apart.
-    omegas = np.pi / (t[-1] - t[0]) * np.arange(1, len(t))
-    gammas = np.linspace(-8, 8, 9) / (t[-1] - t[0])
-    start = min(((gamma, omega) for gamma in gammas for omega in omegas), key=left)
-    found = _gauss_newton(model, slopes, np.array(start), y, error)
-    (gamma, omega), (gamma_error, omega_error) = found
-    return WaveFit(float(omega), float(gamma), float(omega_error), float(gamma_error))
-
-
-def fit_growth(t: Any, y: Any, error: Any = None) -> WaveFit:
-    """Least squares fit of A e^{γt} to values of one sign; arguments as for `fit_wave`."""
-    t, y, error = _checked(t, y, error, least=3)
-    if np.min(y) * np.max(y) <= 0:
-        raise ValueError("y changes its sign: fit_growth is for values of one sign; use fit_wave.")
-    guess = np.polyfit(t, np.log(np.abs(y)), 1)[:1]
-
-    def model(gamma: float) -> np.ndarray:
-        return np.exp(gamma * (t - t[0]))[:, None]
-
-    def slopes(at: np.ndarray, linear: np.ndarray, gamma: float) -> list[np.ndarray]:
-        return [(t - t[0]) * (at @ linear)]
-
-    (gamma,), (gamma_error,) = _gauss_newton(model, slopes, guess, y, error)
-    return WaveFit(0.0, float(gamma), 0.0, float(gamma_error))
-
-
-def _checked(t: Any, y: Any, error: Any, least: int) -> tuple[Any, Any, Any]:
-    t, y = np.asarray(t, np.float64), np.asarray(y, np.float64)
-    if y.size and not np.any(y):
-        raise ValueError("y is 0 at all times: there is nothing to fit.")
-    if t.ndim != 1 or t.shape != y.shape or len(t) < least or not np.all(np.isfinite(y)):
-        raise ValueError(
-            f"t and y have shapes {t.shape} and {y.shape}, but must be {least} or more times and "
-            "as many finite values."
-        )
-    steps = np.diff(t)
-    if not np.allclose(steps, steps[0], rtol=1e-6):
-        raise ValueError("t must be times at equal distances.")
-    if error is None:
-        return t, y, None
-    error = np.broadcast_to(np.asarray(error, np.float64), y.shape)
-    if not np.all(error > 0):
-        raise ValueError("error must be positive standard errors.")
-    return t, y, error
-
-
-def _projected(shapes: Any, y: Any, error: Any) -> tuple[Any, Any, Any]:
-    """Shapes, their best amplitudes, and what is left of y, all in units of the errors."""
-    weight = np.ones_like(y) if error is None else 1 / error
-    shapes = shapes * weight[:, None]
-    linear = np.linalg.lstsq(shapes, y * weight, rcond=None)[0]
-    return shapes, linear, y * weight - shapes @ linear
-
-
-def _gauss_newton(model: Any, slopes: Any, start: Any, y: Any, error: Any) -> tuple[Any, Any]:
-    """Nonlinear parameters and their standard errors; amplitudes are solved for at each."""
-    weight = np.ones_like(y) if error is None else 1 / error
-
-    def left(at: Any) -> tuple[Any, Any, Any]:
-        return _projected(model(*at), y, error)
-
-    now = np.asarray(start, np.float64)
-    for _ in range(100):
-        shapes, linear, rest = left(now)
-        columns = [s * weight for s in slopes(model(*now), linear, now[0])]
-        matrix = np.column_stack([*columns, shapes])
-        step = np.linalg.lstsq(matrix, rest, rcond=None)[0][: len(now)]
-        scale = 1.0
-        # No step that makes the fit worse.
-        while scale > 1e-6 and np.sum(left(now + scale * step)[2] ** 2) > np.sum(rest**2):
-            scale /= 2
-        now = now + scale * step
-        if np.max(np.abs(step)) <= 1e-10 * (1 + np.max(np.abs(now))):
-            break
-    spread = 1.0 if error is not None else np.sum(rest**2) / max(len(y) - matrix.shape[1], 1)
-    covariance = spread * np.linalg.pinv(matrix.T @ matrix)
-    return now, np.sqrt(np.diag(covariance)[: len(now)])

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.elementary import cos_beside_sin, sin_beside_cos
+from dalembert.spelling import says_its_words
 
 __all__ = [
     "Field",
@@ -57,6 +58,7 @@ class Field(Protocol):
         ...
 
 
+@says_its_words
 @dataclass(frozen=True)
 class Fourier:
     """The field of a few Fourier modes, without a grid: exact sums over the particles.
@@ -166,6 +168,7 @@ def _mean(charge: Any, wave: Any) -> Any:
     return jnp.mean(charge * wave) if jnp.ndim(charge) else charge * jnp.mean(wave)
 
 
+@says_its_words
 @dataclass(frozen=True)
 class Spline:
     """The field on a grid, of particles that are B-splines as wide as a few of its cells.

@@ -6,12 +6,14 @@ Im ω > 0 grows.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dalembert.plasma.roots import ACCURACY, Complex, best_of, least_damped, newton
 from dalembert.plasma.velocities import AT_REST, Maxwellian, velocity_parts
+from dalembert.spelling import says_its_words
 
 __all__ = ["COLLISIONS", "dispersion_function", "response", "root", "weibel_root"]
 
@@ -21,6 +23,7 @@ COLLISIONS = {"lenard_bernstein": 1, "lenard_bernstein_momentum": 2, "dougherty"
 Velocities = Maxwellian | Sequence[Maxwellian]
 
 
+@says_its_words
 def root(
     k: float,
     nu: float = 0.0,
@@ -46,13 +49,33 @@ def root(
     """
     parts, first = _checked(k, nu, collisions, velocities)
     if first is None:
-        return least_damped(lambda w: _dielectric(w, k, parts), _starts(k, parts))
-    thermal = np.sqrt(parts[0].temperature)
-    matrix = _hermite_matrix(k * thermal, nu, first)
+        finest = k * np.sqrt(min(part.temperature for part in parts))
+        return least_damped(
+            lambda w: _dielectric(w, k, parts), _starts(k, parts), f"k = {k:g}", finest=finest
+        )
+    where = f"k = {k:g} and nu = {nu:g}"
+    thermal = k * np.sqrt(parts[0].temperature)
+    matrix = _hermite_matrix(thermal, nu, first)
     candidates = np.asarray(1j * np.linalg.eigvals(matrix), np.complex128)
-    return best_of(newton(lambda w: _continued(w, k * thermal, nu, first), candidates))
+    relation = partial(_continued, k=thermal, nu=nu, first=first)
+    if nu < FEW * thermal:
+        # Waves are near those without collisions, and eigenvalues may be far from all of them.
+        free = newton(lambda w: _dielectric(w, k, parts), _starts(k, parts))
+        candidates = np.concatenate([candidates, np.unique(np.round(free, 9))])
+        deepest = DEEPEST if thermal > SHORT else SHALLOW
+        if thermal > SHORT:
+            relation = partial(_integrated, k=thermal, nu=nu, first=first)
+        candidates = _near(candidates, thermal, deepest)
+        return best_of(_near(newton(relation, candidates), thermal, deepest), where)
+    return best_of(newton(relation, candidates), where)
 
 
+def _near(w: Complex, k: float, deepest: float) -> Complex:
+    """Those frequencies that are neither damped too fast nor too high for what is computed."""
+    return w[(w.imag > -deepest * k) & (np.abs(w.real) < 2 + 6 * k)]
+
+
+@says_its_words
 def weibel_root(k: float, u_x: float, u_y: float, c: float) -> complex:
     """ω + iγ of the least damped, or fastest growing, transverse wave of an anisotropic plasma.
 
@@ -65,6 +88,7 @@ def weibel_root(k: float, u_x: float, u_y: float, c: float) -> complex:
         c: speed of light, in the same unit of velocity.
     """
     for name, value in (("k", k), ("u_x", u_x), ("u_y", u_y), ("c", c)):
+        _one(name, value)
         _require(name, value, value > 0, "above 0")
 
     def relation(w: Any) -> Any:
@@ -77,9 +101,10 @@ def weibel_root(k: float, u_x: float, u_y: float, c: float) -> complex:
     real = np.linspace(0, 1.5 * scale, 31)
     imaginary = k * u_x * np.linspace(-2, 2, 9)
     starts = np.concatenate([np.add.outer(real, 1j * imaginary).ravel(), 1j * real[1:]])
-    return least_damped(relation, starts, floor=-scale / 2)
+    return least_damped(relation, starts, f"k = {k:g}", floor=-scale / 2)
 
 
+@says_its_words
 def response(
     k: float,
     t: Any,
@@ -146,6 +171,16 @@ def _weideman() -> Any:
 COEFFICIENTS = _weideman()
 
 
+def _one(name: str, value: Any) -> None:
+    """Refuse anything but one real number."""
+    array = np.asarray(value)
+    if array.shape != () or array.dtype.kind not in "fiu":
+        raise TypeError(
+            f"{name} is {value!r}, but must be one number; of several write a list, such as "
+            f"[da.plasma.linear.root({name}) for {name} in …]."
+        )
+
+
 def _require(name: str, value: Any, holds: bool, need: str) -> None:
     if not (np.isfinite(value) and holds):
         raise ValueError(f"{name} is {value}, but must be {need}.")
@@ -155,9 +190,19 @@ def _checked(
     k: float, nu: float, collisions: str | None, velocities: Velocities
 ) -> tuple[tuple[Maxwellian, ...], int | None]:
     """The parts of the velocities, and the first moment that is damped; None without collisions."""
+    for name, value in (("k", k), ("nu", nu)):
+        _one(name, value)
     _require("k", k, k > 0, "above 0: a wave number in 1/λ_D")
     _require("nu", nu, nu >= 0, "at least 0: a collision rate in ω_p")
-    if collisions is not None and collisions not in COLLISIONS:
+    if hasattr(collisions, "flow"):
+        kind = type(collisions).__name__
+        word = next((x for x in COLLISIONS if x.replace("_", "") == kind.lower()), None)
+        if word == "lenard_bernstein" and getattr(collisions, "cells", None) is not None:
+            word = "lenard_bernstein_momentum"
+        said = f"write collisions={word!r}" if word else f"there is none for {kind}"
+        raise TypeError(f"linear theory knows operators by name, {[*COLLISIONS]}: {said}.")
+    is_known = isinstance(collisions, str) and collisions in COLLISIONS
+    if collisions is not None and not is_known:
         raise ValueError(f"collisions are {collisions!r}, but must be None or in {[*COLLISIONS]}.")
     if collisions is None and nu > 0:
         raise ValueError(f"nu is {nu}: say which collisions, one of {[*COLLISIONS]}.")
@@ -176,10 +221,26 @@ def _dielectric(w: Any, k: float, parts: Sequence[Maxwellian]) -> Any:
     value = np.ones_like(w)
     for part in parts:
         xi = (w / k - part.drift) / np.sqrt(2 * part.temperature)
-        value = value + part.fraction / (k**2 * part.temperature) * (
-            1 + xi * dispersion_function(xi)
-        )
+        value = value + part.fraction / (k**2 * part.temperature) * _answer(xi)
     return value
+
+
+def _answer(xi: Any) -> Any:
+    """1 + ξ Z(ξ), of which far from 0 not all digits cancel: there by its asymptotic series."""
+    is_far = np.abs(xi) > FAR
+    square = 1 / (2 * np.where(is_far, xi, FAR) ** 2)
+    series = np.zeros_like(square)
+    for n in range(FAR_TERMS, 0, -1):
+        series = -(2 * n - 1) * square * (1 - series)
+    # Below the real axis the continuation has what particles at the velocity of the wave do.
+    with np.errstate(all="ignore"):
+        beyond = 2j * np.sqrt(np.pi) * xi * np.exp(-(xi**2))
+    far = series + np.where(xi.imag < 0, beyond, 0)
+    return np.where(is_far, far, 1 + xi * dispersion_function(np.where(is_far, 0, xi)))
+
+
+FAR, FAR_TERMS = 10.0, 20
+"""|ξ| from which so many terms of the series are right to rounding."""
 
 
 def _starts(k: float, parts: Sequence[Maxwellian]) -> Complex:
@@ -215,7 +276,48 @@ def _continued(w: Any, k: float, nu: float, first: int) -> Any:
         if np.all(~(np.abs(now - before) > 1e-13 * (1 + np.abs(now)))):
             return now
         before = now
-    raise ValueError(f"nu = {nu} is too small for k = {k}: leave collisions out.")
+    raise ValueError(
+        f"nu = {nu:g} is too small for a continued fraction at k = {k:g}: leave collisions out."
+    )
+
+
+FEW, SHORT = 1 / 12, 0.25
+"""Of ν in kv_th, and of k: where collisions are few, and waves so short that they are damped."""
+
+DEEPEST, SHALLOW = 6.0, 0.1
+"""Of the damping in kv_th, below which the integral over times would lose its digits, and below
+which the continued fraction would with few collisions."""
+
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(400)
+
+
+def _integrated(w: Any, k: float, nu: float, first: int) -> Any:
+    """What `_continued` is, for few collisions, of which it would need too many moments.
+
+    Without a field, and with Lenard and Bernstein's collisions, the density after a start at one
+    point of time is exp(−(k²/ν²)(νt − 1 + e^{−νt})), and its transform G = 1/(−iω + r₁) has the
+    continued fraction r₁ in it, of which the first parts are changed.
+    """
+    # e^{Im ω t} times it is below rounding at the end.
+    end = (DEEPEST + np.sqrt(DEEPEST**2 + 80)) / k  # right without collisions
+    while _decay(end, k, nu) < 40 + DEEPEST * k * end:
+        end *= 1.2
+    t = end / 2 * (NODES + 1)
+    density = end / 2 * WEIGHTS * np.exp(-_decay(t, k, nu))
+    G = np.exp(1j * np.multiply.outer(w, t)) @ density
+    r1 = 1 / G + 1j * w
+    r2 = k**2 / r1 - nu + 1j * w
+    if first == 3:
+        r3 = 2 * k**2 / r2 - 2 * nu + 1j * w
+        r2 = 2 * k**2 / (-1j * w + r3)
+    return -1j * w + (k**2 + 1) / (nu * (first == 1) - 1j * w + r2)
+
+
+def _decay(t: Any, k: float, nu: float) -> Any:
+    """(k²/ν²)(νt − 1 + e^{−νt}), also where νt is small."""
+    x = nu * t
+    series = (k * t) ** 2 / 2 * (1 - x / 3 + x**2 / 12 - x**3 / 60)
+    return np.where(x < 1e-3, series, (k / nu) ** 2 * (x + np.expm1(-x)))
 
 
 def _moments(

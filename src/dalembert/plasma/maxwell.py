@@ -8,8 +8,9 @@ import numpy as np
 
 from dalembert.elementary import cos_beside_sin, sin_beside_cos
 from dalembert.plasma.fields import Field, Fourier, require_particles, whole_numbers
+from dalembert.plasma.placed import Placed
 from dalembert.plasma.poisson import effective, product, require_physical, scalar
-from dalembert.spelling import says_its_words
+from dalembert.spelling import says_its_words, written
 from dalembert.system import System
 from dalembert.systems._parameters import Params, parameters
 
@@ -142,6 +143,8 @@ def canonical_state(
     params: Any = system.params
     if not is_canonical(params):
         raise ValueError(f"{system.name!r} is not a system of da.plasma.vlasov_maxwell.")
+    if isinstance(state, Placed) and q.shape == (N, 2):
+        state.begins_in(system)
     given = [np.shape(x)[-1] for x in (waves, slopes) if np.ndim(x) == 2]
     own = len(params["l"])
     count = given[0] if given else own if modes is None else modes
@@ -204,6 +207,7 @@ def particles_of(q: Any, p: Any, params: Params) -> tuple[Any, Any]:
     return jnp.stack([view.x, view.y], axis=1), M[:, None] * view.v
 
 
+@written("da.plasma.light_energies()")
 def light_energies(N: int | None = None) -> Callable[..., Any]:
     """Observable: the magnetic and the electric energy per volume of every mode, (2, modes).
 

@@ -13,6 +13,7 @@ import numpy as np
 from dalembert.plasma.fields import Field, as_tuple, density_waves, whole_numbers
 from dalembert.plasma.maxwell import particles_of
 from dalembert.plasma.poisson import columns, effective, is_count, product
+from dalembert.spelling import written
 from dalembert.systems._parameters import Params, require
 
 __all__ = [
@@ -46,6 +47,7 @@ def momentum(q: Any, p: Any, params: Params) -> Any:
     return jnp.mean(particles_of(q, p, params)[1], axis=0)
 
 
+@written("da.plasma.field_energies(field)")
 def field_energies(field: Field) -> Callable[..., Any]:
     """The energy per volume in every mode of a field; their sum is that of the field.
 
@@ -66,6 +68,7 @@ def field_energies(field: Field) -> Callable[..., Any]:
     return energies
 
 
+@written("da.plasma.phase_space()")
 def phase_space(columns_x: int = 64, columns_v: int = 64, speed: float = 5.0) -> Callable[..., Any]:
     """The density of particles over x and v_x, shape (columns_x, columns_v), with integral 1.
 
@@ -93,6 +96,7 @@ def phase_space(columns_x: int = 64, columns_v: int = 64, speed: float = 5.0) ->
     return density
 
 
+@written("da.plasma.entropy()")
 def entropy(columns_x: int = 16, columns_v: int = 32, speed: float = 5.0) -> Callable[..., Any]:
     """−∫ f ln f over x and v_x, of the density in cells: too small by cells per 2N."""
     density = phase_space(columns_x, columns_v, speed)
@@ -105,6 +109,7 @@ def entropy(columns_x: int = 16, columns_v: int = 32, speed: float = 5.0) -> Cal
     return estimate
 
 
+@written("da.plasma.density_modes(1)")
 def density_modes(modes: int | tuple[int, int] = 1) -> Callable[..., Any]:
     """Waves of the charge density, 2⟨Q cos k·x⟩ and 2⟨Q sin k·x⟩, shape (2, modes).
 

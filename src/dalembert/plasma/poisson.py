@@ -39,7 +39,10 @@ OPERATORS = {
 
 
 class Collisions(Protocol):
-    """What an operator must have to be that of a plasma."""
+    """What an operator must have to be that of a plasma.
+
+    One with `reads_temperature = False` has no parameter `temperature`.
+    """
 
     def flow(self, shape: tuple[int, ...], axes: int, params: Params) -> Flow:
         """The flow for velocities of a shape, in a box of so many dimensions, or an error."""
@@ -51,8 +54,8 @@ def vlasov_poisson(
     N: int = 2**14,
     length: Any = 4 * np.pi,
     field: Field = ONE_MODE,
-    nu: Any = 0.0,
-    temperature: Any = 1.0,
+    nu: Any = None,
+    temperature: Any = None,
     charge: Any = -1.0,
     mass: Any = 1.0,
     weight: Any = 1.0,
@@ -85,9 +88,11 @@ def vlasov_poisson(
         N: number of particles.
         length: of the box in λ_D, L or a pair (L_x, L_y): as many as the field has axes.
         field: `da.plasma.Fourier(modes)` or `da.plasma.Spline(cells)`.
-        nu: collision rate ν ≥ 0 in ω_p; 0 leaves the Hamiltonian system, without noise.
-        temperature: T ≥ 0, that Lenard and Bernstein's collisions lead to; it is none of the
-            parameters for ν = 0.
+        nu: collision rate ν ≥ 0 in ω_p. None, or 0 without `collisions`, leaves the Hamiltonian
+            system, without noise; with `collisions` it must be given.
+        temperature: T ≥ 0, that Lenard and Bernstein's collisions lead to, 1 if not given. Without
+            them it is none of the parameters, and is refused: particles have the temperature that
+            they begin with.
         charge: of a particle; electrons have −1.
         mass: of a particle; electrons have 1.
         weight: how many particles of density 1 each stands for, relative to N: all weights of a
@@ -123,6 +128,9 @@ def vlasov_poisson(
         )
     require_particles(N)
     require_physical(length=sides, mass=mass, weight=weight, charge=charge)
+    _check_is_read(nu, temperature, collisions)
+    nu = 0.0 if nu is None else nu
+    temperature = 1.0 if temperature is None else temperature
     for name, value, advice in (
         ("nu", nu, "it is a collision rate"),
         ("temperature", temperature, "the noise is √(2νTm)"),
@@ -147,6 +155,8 @@ def vlasov_poisson(
     if isinstance(field, Fourier) and potential is None:
         invariants |= {f"momentum_{a}": _momentum(i) for i, a in enumerate("xyz"[:components])}
     if collisions is not None:
+        if not _reads_temperature(collisions):
+            del thermal["temperature"]
         return _with_flow(collisions, field.axes, options, {**params, **thermal}, invariants)
     if not is_traced(nu) and np.all(np.asarray(nu) == 0):
         return System(**options, params=params, invariants=invariants)
@@ -157,7 +167,17 @@ def _with_flow(
     collisions: Collisions, axes: int, options: Any, params: Any, invariants: Any
 ) -> System:
     """A plasma whose collisions are a flow; of its invariants those are left that both keep."""
-    if isinstance(collisions, type) or not callable(getattr(collisions, "flow", None)):
+    flow = collisions.flow(options["dim"], axes, params)
+    kept = {name.replace("kinetic ", "") for name in flow.keeps}
+    invariants = {name: fun for name, fun in invariants.items() if name.split("_")[0] in kept}
+    return System(**options, params=params, invariants=invariants, flow=flow)
+
+
+def _check_is_read(nu: Any, temperature: Any, collisions: Any) -> None:
+    """Refuse what is no operator, an operator without a rate, and a temperature nobody reads."""
+    if collisions is not None and (
+        isinstance(collisions, type) or not callable(getattr(collisions, "flow", None))
+    ):
         example = "Dougherty(cells=32)"
         if isinstance(collisions, str):
             word = collisions.lower().replace("_", "").replace("-", "").replace(" ", "")
@@ -166,10 +186,23 @@ def _with_flow(
             f"collisions must be None or an operator such as da.plasma.{example}, not "
             f"{collisions!r}."
         )
-    flow = collisions.flow(options["dim"], axes, params)
-    kept = {name.replace("kinetic ", "") for name in flow.keeps}
-    invariants = {name: fun for name, fun in invariants.items() if name.split("_")[0] in kept}
-    return System(**options, params=params, invariants=invariants, flow=flow)
+    if collisions is not None and nu is None:
+        raise ValueError(
+            f"collisions={collisions!r} act at the rate nu=: give one, such as nu=0.1."
+        )
+    if temperature is None or (_reads_temperature(collisions) and nu is not None):
+        return
+    why = "without nu= there are no collisions" if nu is None else f"{collisions!r} reads none"
+    raise ValueError(
+        f"temperature is {temperature}, which collisions are to lead to, but {why}: leave it out. "
+        "The temperature that particles begin with is that of their start, da.plasma.Start(N, "
+        "length, velocities=da.plasma.Maxwellian(temperature=T))."
+    )
+
+
+def _reads_temperature(collisions: Any) -> bool:
+    """Whether collisions lead to a temperature that is given; others say that they do not."""
+    return getattr(collisions, "reads_temperature", True)
 
 
 def require_physical(**values: Any) -> None:

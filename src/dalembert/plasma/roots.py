@@ -29,33 +29,48 @@ def newton(function: ComplexFunction, starts: Complex) -> Complex:
     return w[is_root]
 
 
-def best_of(roots: Complex) -> complex:
+def best_of(roots: Complex, where: str) -> complex:
+    """The root with the largest imaginary part, of two that are alike the one on the right."""
     if not roots.size:
         raise ValueError(
-            "no root of the dispersion relation was found: the wave is too short or too long."
+            f"no root of the dispersion relation was found at {where}: waves that are damped "
+            "within a wave length are hard to find."
         )
     top = roots[roots.imag >= roots.imag.max() - 1e-9]
     return complex(top[np.argmax(top.real)])
 
 
-def least_damped(function: ComplexFunction, starts: Complex, floor: float = -np.inf) -> complex:
+def least_damped(
+    function: ComplexFunction,
+    starts: Complex,
+    where: str,
+    floor: float = -np.inf,
+    finest: float = np.inf,
+) -> complex:
     """The root with the largest imaginary part, of a function that is 1 at infinity.
 
     That there is none above it is shown by the turns of the function along a line just below.
+
+    Args:
+        function: the dispersion relation.
+        starts: where Newton's method begins.
+        where: the wave, in words for errors.
+        floor: imaginary part below which roots are left out.
+        finest: frequencies within which the function varies; the line is nearer than this.
     """
     found = newton(function, starts)
-    best = best_of(found[found.imag > floor])
-    margin = 1e-4 * (1 + abs(best))
+    best = best_of(found[found.imag > floor], where)
+    margin = min(1e-4 * (1 + abs(best)), 0.05 * finest)
     above = found[found.imag > best.imag - margin]
     distinct = len(np.unique(np.round(above, 7)))
-    if _zeros_above(function, best.imag - margin, np.max(np.abs(starts))) != distinct:
+    if _zeros_above(function, best.imag - margin, np.max(np.abs(starts)), where) != distinct:
         raise ValueError(
-            f"the root {best} was found, but it is not sure that it is the least damped one."
+            f"the root {best} was found at {where}, but it is not sure that it is the least damped."
         )
     return best
 
 
-def _zeros_above(function: ComplexFunction, height: float, reach: float) -> int:
+def _zeros_above(function: ComplexFunction, height: float, reach: float, where: str) -> int:
     """How many zeros an analytic function has above a line, by the argument principle."""
     for points in 4 ** np.arange(6, 11):
         # Ever wider apart towards both ends, where the function comes to rest.
@@ -64,4 +79,7 @@ def _zeros_above(function: ComplexFunction, height: float, reach: float) -> int:
         turns = np.angle(values[1:] / values[:-1])
         if np.max(np.abs(turns)) < 1:
             return round(float(np.sum(turns)) / (2 * np.pi))
-    raise ValueError("the dispersion relation varies too fast to count its roots.")
+    raise ValueError(
+        f"the dispersion relation at {where} varies too fast to count its roots: the wave is too "
+        "long for that."
+    )

@@ -11,14 +11,16 @@ from jax.scipy.special import ndtri
 
 from dalembert.elementary import sin
 from dalembert.plasma.fields import require_particles
+from dalembert.plasma.placed import Placed, begins_in, check_key
 from dalembert.plasma.poisson import is_count, require_physical
 from dalembert.plasma.velocities import AT_REST, Maxwellian, velocity_parts
-from dalembert.precision import with_precision
+from dalembert.precision import is_traced, with_precision
 from dalembert.quantiles import quantile_function
 from dalembert.spelling import says_its_words
+from dalembert.system import System
 from dalembert.systems._parameters import require
 
-__all__ = ["Start", "even_points"]
+__all__ = ["Start", "Together", "even_points"]
 
 SOBOL = ((0, (1,)), (1, (1, 3)), (1, (1, 3, 1)))
 """Sobol's second to fourth coordinate by Joe and Kuo: the bits between the first and the last one
@@ -37,7 +39,8 @@ class Start:
         start = da.plasma.Start(N, length, amplitude=0.05)
         run = da.simulate(plasma, method, start.quiet(), …)    # or start.random
 
-    A plasma of several species has the starts of each, one after the other.
+    A plasma of several species has the starts of each, one after the other: `Start.together`. In a
+    run, a start that is made for another box, mass or weight than those of the plasma is refused.
 
     Args:
         N: number of particles.
@@ -110,18 +113,32 @@ class Start:
     def _components(self) -> int:
         return len(self._sides) if self.components is None else self.components
 
+    @staticmethod
+    def together(*starts: "Start") -> "Together":
+        """The starts of several species in one box, whose particles follow one another.
+
+        start = da.plasma.Start.together(electrons, ions)
+        run = da.simulate(plasma, method, start.quiet(), …)    # or start.random
+        """
+        return Together(starts)
+
     def quiet(self) -> tuple[np.ndarray, np.ndarray]:
         """Positions and momenta of particles that fill phase space evenly: fields without noise."""
         q, p = with_precision(
             self._placed, even_points(self.N, len(self._sides) + self._components)
         )
-        return np.array(q), np.array(p)
+        return Placed((np.array(q), np.array(p)), self.begins_in)
 
-    def random(self, key: Any) -> tuple[Any, Any]:
+    def random(self, key: Any = None) -> tuple[Any, Any]:
         """Positions and momenta of independent particles: a sampler for `da.simulate`."""
+        check_key(key)
         u = jax.random.uniform(key, (len(self._sides) + self._components, self.N))
         # Never 0 nor 1, where normal variables are infinite.
         return self._placed(jnp.clip(u, jnp.finfo(u.dtype).tiny, 1 - jnp.finfo(u.dtype).epsneg))
+
+    def begins_in(self, system: System) -> None:
+        """Refuse a plasma with another box, or particles of other masses or weights."""
+        begins_in(system, self._sides, {"mass": self.mass, "weight": self.weight})
 
     def _placed(self, u: Any) -> tuple[Any, Any]:
         """Points of the unit cube, shape (coordinates, N), to positions and momenta.
@@ -165,6 +182,57 @@ class Start:
 
         low, high = jax.lax.fori_loop(0, HALVINGS, halve, (target - reach, target + reach))
         return (low + high) / 2 * (self._sides[0] / (2 * np.pi * numbers[0]))
+
+
+@dataclass(frozen=True, eq=False)
+class Together:
+    """The starts of several species, quiet or random: made by `Start.together`.
+
+    Args:
+        starts: of each species, in the order of the particles of the plasma.
+    """
+
+    starts: tuple[Start, ...]
+
+    def __post_init__(self) -> None:
+        if not self.starts or not all(isinstance(one, Start) for one in self.starts):
+            raise TypeError(
+                f"together takes starts such as da.plasma.Start(N, length), not {self.starts!r}."
+            )
+        for name, values in (
+            ("length", [one._sides for one in self.starts]),
+            ("components", [one._components for one in self.starts]),
+        ):
+            if len(set(values)) > 1:
+                raise ValueError(f"species are in one box, but {name} of them is {values}.")
+
+    @property
+    def N(self) -> int:
+        """How many particles all species have."""
+        return sum(one.N for one in self.starts)
+
+    def quiet(self) -> tuple[np.ndarray, np.ndarray]:
+        """Positions and momenta of particles of which each species fills phase space evenly."""
+        q, p = (np.concatenate(z) for z in zip(*(one.quiet() for one in self.starts), strict=True))
+        return Placed((q, p), self.begins_in)
+
+    def random(self, key: Any = None) -> tuple[Any, Any]:
+        """Positions and momenta of independent particles: a sampler for `da.simulate`."""
+        check_key(key)
+        keys = jax.random.split(key, len(self.starts))
+        drawn = [one.random(key) for one, key in zip(self.starts, keys, strict=True)]
+        q, p = (jnp.concatenate(z) for z in zip(*drawn, strict=True))
+        return q, p
+
+    def begins_in(self, system: System) -> None:
+        """Refuse a plasma with another box, or particles of other masses or weights."""
+        of = {name: [getattr(one, name) for one in self.starts] for name in ("mass", "weight")}
+        if not is_traced(of):
+            counts = [one.N for one in self.starts]
+            for name, values in of.items():
+                parts = [np.broadcast_to(x, n) for x, n in zip(values, counts, strict=True)]
+                of[name] = np.concatenate(parts)
+            begins_in(system, self.starts[0]._sides, of)
 
 
 def _any_velocity(u: Any, density: Callable[[Any], Any], reach: float) -> Any:

@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
+from dalembert.spelling import says_its_words
+
 __all__ = ["AT_REST", "Maxwellian", "bump_on_tail", "two_streams", "velocity_parts"]
 
 
+@says_its_words
 @dataclass(frozen=True)
 class Maxwellian:
     """Velocities along x with density n exp(−(v − u)²/(2T))/√(2πT), or a part of all velocities.
@@ -34,11 +37,13 @@ class Maxwellian:
 AT_REST = Maxwellian()
 
 
+@says_its_words
 def two_streams(speed: float, temperature: float = 1.0) -> tuple[Maxwellian, Maxwellian]:
     """Two halves of the particles that stream through each other with velocities ±speed."""
     return Maxwellian(-speed, temperature, 0.5), Maxwellian(speed, temperature, 0.5)
 
 
+@says_its_words
 def bump_on_tail(
     speed: float, fraction: float = 0.1, temperature: float = 1.0, bulk_temperature: float = 1.0
 ) -> tuple[Maxwellian, Maxwellian]:

@@ -1,0 +1,214 @@
+"""Fits of waves: frequencies, growth rates and amplitudes of series, with error bars."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["WaveFit", "fit_growth", "fit_wave"]
+
+CHANCE = 0.01
+"""That noise alone, alike and independent at all times, looks like the wave of a fit."""
+
+CLEAR = 5.0
+"""Standard errors between an amplitude and none; of noise the best of many waves comes near it."""
+
+GAMMAS = 9
+"""Growth rates among the first guesses, at each of as many frequencies as there are times."""
+
+
+class WaveFit(NamedTuple):
+    """A frequency and a growth rate (damping is negative), with their standard errors.
+
+    Attributes:
+        omega, gamma: ω and γ.
+        omega_error, gamma_error: their standard errors.
+        amplitude: of the wave at the first time.
+        amplitude_error: its standard error; with one series it is that of independent errors.
+    """
+
+    omega: float
+    gamma: float
+    omega_error: float
+    gamma_error: float
+    amplitude: float
+    amplitude_error: float
+
+
+def fit_wave(t: Any, y: Any, error: Any = None) -> WaveFit:
+    """Least squares fit of e^{γt} (A cos ωt + B sin ωt), from the best of many guesses.
+
+    The error bars of one series count errors that are independent from time to time. The noise of
+    particles is not: it oscillates like the wave itself, and their rates were seen to spread three
+    times as far, so that these bars are lower bounds there. Give several independent series, such
+    as runs with other seeds: their mean is fitted, and the bars are those of leaving out one after
+    the other (the jackknife), whatever the noise is.
+
+        waves = [da.simulate(…, seed=seed).mean["wave"][:, 0, 0] for seed in range(16)]
+        fit = da.plasma.fit_wave(run.t, waves)
+
+    A fit that noise alone could give comes with a warning.
+
+    Args:
+        t: times at equal distances, more than 8.
+        y: values, one for each time; or several series of them, shape (paths, times).
+        error: standard errors of y, or of its mean; if not given, all are alike, and as large as
+            what the fit leaves. With several series they only say what counts for how much.
+    """
+    t, y, error, series = _checked(t, y, error, least=9)
+
+    def model(gamma: float, omega: float) -> np.ndarray:
+        grown = np.exp(gamma * (t - t[0]))
+        return np.stack([grown * np.cos(omega * t), grown * np.sin(omega * t)], axis=1)
+
+    def slopes(at: np.ndarray, linear: np.ndarray, gamma: float) -> list[np.ndarray]:
+        turned = np.stack([-at[:, 1], at[:, 0]], axis=1)
+        return [(t - t[0]) * (at @ linear), t * (turned @ linear)]
+
+    def left(guess: tuple[float, float]) -> float:
+        return float(np.sum(np.square(_projected(model(*guess), y, error)[2])))
+
+    # Up to the highest frequency that the times can tell, half a turn of the whole apart.
+    omegas = np.pi / (t[-1] - t[0]) * np.arange(1, len(t))
+    gammas = np.linspace(-8, 8, GAMMAS) / (t[-1] - t[0])
+    start = min(((gamma, omega) for gamma in gammas for omega in omegas), key=left)
+
+    def fit(y: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return _gauss_newton(model, slopes, start, y, error)
+
+    found, errors = _of_all(fit, y, series, np.array(start))
+    rest = _projected(model(*found[:2]), y, error)[2]
+    gap = "" if series is None or found[2] > CLEAR * errors[2] else f" ± {errors[2]:.2g}"
+    if gap or _chance(rest, y, error) > CHANCE:
+        warnings.warn(
+            f"no wave is significant: noise alone could give the one of omega = {found[1]:.4g} "
+            f"and the amplitude {found[2]:.2g}{gap} that was fitted. Take more particles or paths, "
+            "a larger amplitude, or times at which the wave is there.",
+            stacklevel=2,
+        )
+    return _as_record(found, errors)
+
+
+def fit_growth(t: Any, y: Any, error: Any = None) -> WaveFit:
+    """Least squares fit of A e^{γt} to values of one sign; arguments as for `fit_wave`.
+
+    The error bars of one series are lower bounds for the noise of particles here, too.
+    """
+    t, y, error, series = _checked(t, y, error, least=3)
+    if np.min(y) * np.max(y) <= 0:
+        raise ValueError("y changes its sign: fit_growth is for values of one sign; use fit_wave.")
+    guess = np.polyfit(t, np.log(np.abs(y)), 1)[:1]
+
+    def model(gamma: float) -> np.ndarray:
+        return np.exp(gamma * (t - t[0]))[:, None]
+
+    def slopes(at: np.ndarray, linear: np.ndarray, gamma: float) -> list[np.ndarray]:
+        return [(t - t[0]) * (at @ linear)]
+
+    def fit(y: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return _gauss_newton(model, slopes, start, y, error)
+
+    (gamma, size), (gamma_error, size_error) = _of_all(fit, y, series, guess)
+    return _as_record(np.array([gamma, 0.0, size]), np.array([gamma_error, 0.0, size_error]))
+
+
+def _as_record(found: np.ndarray, errors: np.ndarray) -> WaveFit:
+    """A fit from γ, ω and amplitude, and their errors."""
+    (gamma, omega, size), (by_gamma, by_omega, by_size) = found.tolist(), errors.tolist()
+    return WaveFit(omega, gamma, by_omega, by_gamma, size, by_size)
+
+
+def _checked(t: Any, y: Any, error: Any, least: int) -> tuple[Any, Any, Any, Any]:
+    """Times, values or their mean, errors, and the series that it is the mean of."""
+    y = np.asarray(y)
+    if y.dtype.kind == "c":
+        raise TypeError("y is complex, but must be real: fit y.real, or y.imag.")
+    t, y = np.asarray(t, np.float64), np.asarray(y, np.float64)
+    if y.size and not np.any(y):
+        raise ValueError("y is 0 at all times: there is nothing to fit.")
+    series = y if y.ndim == 2 and len(y) > 1 else None
+    shape = y.shape
+    if y.ndim == 2 and len(y):
+        y = np.mean(y, axis=0)
+    if t.ndim != 1 or t.shape != y.shape or len(t) < least or not np.all(np.isfinite(y)):
+        raise ValueError(
+            f"t and y have shapes {t.shape} and {shape}, but must be {least} or more times and "
+            "as many finite values, or several series of them, shape (paths, times)."
+        )
+    steps = np.diff(t)
+    if not np.allclose(steps, steps[0], rtol=1e-6):
+        raise ValueError("t must be times at equal distances.")
+    if error is None:
+        return t, y, None, series
+    error = np.broadcast_to(np.asarray(error, np.float64), y.shape)
+    if not np.all(error > 0):
+        raise ValueError("error must be positive standard errors.")
+    return t, y, error, series
+
+
+def _of_all(
+    fit: Callable[[Any, Any], tuple[np.ndarray, np.ndarray]], y: Any, series: Any, start: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """Parameters of the mean of several series, and their errors by leaving out each in turn."""
+    found, errors = fit(y, start)
+    if series is None:
+        return found, errors
+    n, inner = len(series), found[: len(start)]
+    others = np.array([fit((n * y - one) / (n - 1), inner)[0] for one in series])
+    return found, np.sqrt((n - 1) / n * np.sum((others - np.mean(others, axis=0)) ** 2, axis=0))
+
+
+def _chance(rest: Any, y: Any, error: Any) -> float:
+    """How often the best of all guesses would leave as little as this of noise alone, at most.
+
+    What two shapes leave of n independent normal numbers of unknown size has the law of Beta, and
+    of a known size that of chi-square with two degrees of freedom.
+    """
+    n = len(y)
+    values = y if error is None else y / error
+    before, after = np.sum(values**2), np.sum(rest**2)
+    one = (after / before) ** ((n - 2) / 2) if error is None else np.exp((after - before) / 2)
+    return float(GAMMAS * (n - 1) * one)
+
+
+def _projected(shapes: Any, y: Any, error: Any) -> tuple[Any, Any, Any]:
+    """Shapes, their best amplitudes, and what is left of y, all in units of the errors."""
+    weight = np.ones_like(y) if error is None else 1 / error
+    shapes = shapes * weight[:, None]
+    linear = np.linalg.lstsq(shapes, y * weight, rcond=None)[0]
+    return shapes, linear, y * weight - shapes @ linear
+
+
+def _gauss_newton(
+    model: Any, slopes: Any, start: Any, y: Any, error: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """Nonlinear parameters and the amplitude, and their standard errors.
+
+    The parts of the amplitude are solved for at each set of parameters.
+    """
+    weight = np.ones_like(y) if error is None else 1 / error
+
+    def left(at: Any) -> tuple[Any, Any, Any]:
+        return _projected(model(*at), y, error)
+
+    now = np.asarray(start, np.float64)
+    for _ in range(100):
+        shapes, linear, rest = left(now)
+        columns = [s * weight for s in slopes(model(*now), linear, now[0])]
+        matrix = np.column_stack([*columns, shapes])
+        step = np.linalg.lstsq(matrix, rest, rcond=None)[0][: len(now)]
+        scale = 1.0
+        # No step that makes the fit worse.
+        while scale > 1e-6 and np.sum(left(now + scale * step)[2] ** 2) > np.sum(rest**2):
+            scale /= 2
+        now = now + scale * step
+        if np.max(np.abs(step)) <= 1e-10 * (1 + np.max(np.abs(now))):
+            break
+    spread = 1.0 if error is not None else np.sum(rest**2) / max(len(y) - matrix.shape[1], 1)
+    covariance = spread * np.linalg.pinv(matrix.T @ matrix)
+    size = float(np.linalg.norm(linear))
+    # The parts turn with ω; along the amplitude itself they do not.
+    along = np.concatenate([np.zeros(len(now)), linear / (size or 1.0)])
+    variances = np.append(np.diag(covariance)[: len(now)], along @ covariance @ along)
+    return np.append(now, size), np.sqrt(variances)
