@@ -636,7 +636,7 @@ def test_lorentz_initial_density_by_quadrature():
     "call, message",
     [
         (lambda: lenard_bernstein(nu=-0.1), r"nu is -0\.1, but must be at least 0"),
-        (lambda: lorentz(nu=-1), r"nu is -1, but must be at least 0: it is a collision rate"),
+        (lambda: lorentz(nu=-1), r"nu is -1\.0, but must be at least 0: it is a collision rate"),
         (
             lambda: gibbs_density(0.0, 0.0, mu=0.0),
             r"mu is 0\.0, but must be above 0: .*D²/\(2 mu\)",

@@ -112,6 +112,7 @@ SPREAD = "E Σ α_i η_i² = h/2"
 """The condition of order 3/2 that is not needed where the drift is linear along the noises."""
 
 
+@says_its_words
 def additive_midpoint() -> AdditiveTableau:
     """Midpoint method for additive noise, with the mean of the noise over the step in its stage.
 
@@ -142,6 +143,7 @@ def _two_stages(a: list[list[Number]], name: str) -> AdditiveTableau:
     return AdditiveTableau(a, [_HALF, _HALF], [-shift, shift], [1, 1], name=name)
 
 
+@says_its_words
 def additive_dirk() -> AdditiveTableau:
     """Diagonally implicit method of two stages for additive noise.
 
@@ -163,6 +165,7 @@ def additive_dirk() -> AdditiveTableau:
     return _two_stages([[quarter, 0], [_HALF, quarter]], "additive_dirk")
 
 
+@says_its_words
 def additive_gauss() -> AdditiveTableau:
     """Gauss' method of two stages for additive noise.
 

@@ -141,6 +141,7 @@ class BracketTableau(Tableau):
         )
 
 
+@says_its_words
 def bracket_gauss() -> BracketTableau:
     """Gauss' method along a field with brackets of drift and noise, for one noise of any kind.
 
@@ -161,6 +162,7 @@ def bracket_gauss() -> BracketTableau:
     return BracketTableau(gauss_coefficients(), [0.5, 0.5], "drift", name="bracket_gauss")
 
 
+@says_its_words
 def bracket_midpoint() -> BracketTableau:
     """Midpoint method along a field with brackets of the noises, for noises that do not commute.
 

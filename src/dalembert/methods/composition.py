@@ -10,6 +10,7 @@ from dalembert.methods.conditions import one_conjugacy_residual
 from dalembert.methods.method import SYMPLECTIC, Convergence, Promises
 from dalembert.methods.stages import DT, DW, FieldTerm, StageSystem, along, assemble
 from dalembert.noise import Increments
+from dalembert.spelling import says_its_words
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ class NinomiyaVictoirTableau(Tableau):
         return Promises(SYMPLECTIC, one_conjugacy_residual(self.alpha, self.a), notes=notes)
 
 
+@says_its_words
 def ninomiya_victoir() -> NinomiyaVictoirTableau:
     """Ninomiya and Victoir's composition with symplectic flows, for any number of noises.
 

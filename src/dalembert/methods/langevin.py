@@ -22,6 +22,7 @@ from dalembert.methods.stages import (
     of_noise,
 )
 from dalembert.noise import Increments
+from dalembert.spelling import says_its_words
 from dalembert.system import DRIFT_TERMS, NOISE_TERMS, System, Term
 
 
@@ -229,6 +230,7 @@ class LangevinSplitting(Method):
         return f"{self.name}: {self.family} {self.word}"
 
 
+@says_its_words
 def baoab() -> LangevinSplitting:
     """BAOAB: kick, drift, friction and noise, drift, kick.
 
@@ -249,6 +251,7 @@ def baoab() -> LangevinSplitting:
     return LangevinSplitting("BAOAB", "baoab")
 
 
+@says_its_words
 def aboba() -> LangevinSplitting:
     """ABOBA: drift, kick, friction and noise, kick, drift.
 
@@ -269,6 +272,7 @@ def aboba() -> LangevinSplitting:
     return LangevinSplitting("ABOBA", "aboba")
 
 
+@says_its_words
 def obabo() -> LangevinSplitting:
     """OBABO: half of friction and noise, a Störmer–Verlet step, the other half.
 
@@ -290,6 +294,7 @@ def obabo() -> LangevinSplitting:
     return LangevinSplitting("OBABO", "obabo")
 
 
+@says_its_words
 def quasi_symplectic() -> LangevinSplitting:
     """The second weak quasi-symplectic method of Milstein and Tretyakov.
 

@@ -10,9 +10,11 @@ from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import (
     Params,
+    Rules,
     above_zero,
     at_least_zero,
     exact,
+    minimum,
     parameters,
     require,
 )
@@ -67,9 +69,16 @@ def lenard_bernstein(nu: Any = 0.01, mu: Any = 1.0, D: Any = ROOT_TWO, E0: Any =
     paper's initial density `bump_on_tail` and its mean energy `initial_energy`.
     Source: `KrausTyranowski2021`, section 4.3.1; `LenardBernstein1958`.
     """
-    at_least_zero("it is a collision rate", nu=nu)
     params = parameters(nu=nu, mu=mu, D=D, E0=E0)
-    return System(H=_H, F=_F, h=[_h], dim=1, params=params, name="lenard_bernstein")
+    return System(
+        H=_H,
+        F=_F,
+        h=[_h],
+        dim=1,
+        params=params,
+        name="lenard_bernstein",
+        check=Rules({"nu": minimum("it is a collision rate")}),
+    )
 
 
 def gibbs_density(x: Any, v: Any, mu: Any = 1.0, D: Any = ROOT_TWO, E0: Any = 3.0) -> Any:
