@@ -11,6 +11,11 @@ import pytest
 
 import dalembert as da
 from dalembert.systems._parameters import Rule, Rules
+from dalembert.systems.jointed_chain_system import jointed_chain_start
+from dalembert.systems.lennard_jones_system import lennard_jones_sampler
+from dalembert.systems.polymer_system import polymer_sampler
+from dalembert.systems.ring_system import ring_start
+from dalembert.systems.triangles_system import triangles_start
 
 PLASMA = da.plasma.vlasov_poisson(10, nu=0.1)
 LIGHT = da.plasma.vlasov_maxwell(10, modes=2)
@@ -64,7 +69,7 @@ def test_one_for_each_particle_is_not_one_for_each_axis(each):
 
 
 def test_a_temperature_of_langevin_is_one_number():
-    with pytest.raises(ValueError, match="temperature must be one number, .* several temperat"):
+    with pytest.raises(ValueError, match=r"temperature must be one number, .* several temperat"):
         PARTICLES.with_params(temperature=np.ones(3))
 
 
@@ -121,7 +126,7 @@ def test_a_check_changes_nothing_of_what_a_run_is_known_by():
 
 def test_a_fluid_is_not_made_too_dense_for_its_cutoff():
     for name in ("lennard_jones", "triangles"):
-        with pytest.raises(ValueError, match="the cut-off, .* is more than half the side"):
+        with pytest.raises(ValueError, match=r"the cut-off, .* is more than half the side"):
             READY[name].with_params(density=5.0)
 
 
@@ -144,3 +149,55 @@ def test_masses_of_particles_are_those_of_langevin(name):
 def test_params_of_a_ready_made_system_are_a_dictionary():
     with pytest.raises(TypeError, match=r"params must be a dictionary with gamma, .*, not \[1\]"):
         PARTICLES.with_params([1])
+
+
+SAMPLERS = {
+    "polymer": (polymer_sampler, dict(k=2.0, temperature=0.5, mass=3.0), 5),
+    "lennard_jones": (lennard_jones_sampler, dict(density=0.1, temperature=0.5, mass=3.0), 32),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_sampler_takes_its_numbers_from_the_system(name):
+    sampler, numbers, N = SAMPLERS[name]
+    system = da.SYSTEMS[name](N, **numbers)
+    key = jax.random.key(3)
+    for told, said in zip(sampler(system)(key), sampler(N, **numbers)(key), strict=True):
+        np.testing.assert_array_equal(told, said)
+    hot, cold = sampler(system, temperature=2.0)(key), sampler(system)(key)
+    np.testing.assert_allclose(hot[1], 2 * cold[1], rtol=1e-6)
+    still = da.SYSTEMS[name](N, gamma=0.0, **numbers)
+    with pytest.raises(TypeError, match=r"no temperature: write .*_sampler\(system, temperature="):
+        sampler(still)
+    np.testing.assert_array_equal(sampler(still, temperature=0.5)(key)[1], cold[1])
+    with pytest.raises(ValueError, match=r"mass is that of the system, 3\.0: leave it out"):
+        sampler(system, mass=1.0)
+    with pytest.raises(TypeError, match=r"_sampler\(system\) takes the ready-made system"):
+        sampler(READY["damped_kubo"])
+    with pytest.raises(TypeError, match=r"takes the system itself, or the number of .*, not 2\.5"):
+        sampler(2.5)
+
+
+def test_starts_take_the_system():
+    for start, system, said in (
+        (triangles_start, da.systems.triangles(30, density=0.1, sigma=0.9), (30, 0.1, 0.9)),
+        (ring_start, da.systems.ring(7, length=2.0), (7, 2.0)),
+        (jointed_chain_start, da.systems.jointed_chain(5, length=2.0), (5, 2.0)),
+    ):
+        for a, b in zip(start(system), start(*said), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_constraints_are_added_to_a_ready_made_system():
+    free = da.systems.langevin(lambda q: q[2], dim=3, gamma=0.5)
+    options = dict(params=free.params, dim=3, noises=3)
+    bound = replace(free, constraints=on_sphere)
+    assert bound.constraint_count == 1 and bound.functions == free.functions
+    by_hand = da.System(H=free.H, F=free.F, h=free.h, constraints=on_sphere, **options)
+    assert by_hand.key == bound.key
+    with pytest.raises(ValueError, match="gamma is -1"):
+        bound.with_params(gamma=-1.0)
+
+
+def on_sphere(q, params):
+    return jnp.stack([q @ q - 1])

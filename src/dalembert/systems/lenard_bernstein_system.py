@@ -20,7 +20,7 @@ from dalembert.systems._parameters import (
 )
 
 __all__ = [
-    "bump_on_tail",
+    "bump_on_tail_density",
     "bump_on_tail_v",
     "bump_on_tail_x",
     "ergodic_energy",
@@ -66,7 +66,7 @@ def lenard_bernstein(nu: Any = 0.01, mu: Any = 1.0, D: Any = ROOT_TWO, E0: Any =
 
     Invariants: none.
     Exact results: the stationary `gibbs_density` and its mean energy `ergodic_energy`; the
-    paper's initial density `bump_on_tail` and its mean energy `initial_energy`.
+    paper's initial density `bump_on_tail_density` and its mean energy `initial_energy`.
     Source: `KrausTyranowski2021`, section 4.3.1; `LenardBernstein1958`.
     """
     params = parameters(nu=nu, mu=mu, D=D, E0=E0)
@@ -116,7 +116,7 @@ def ergodic_energy(mu: Any = 1.0, D: Any = ROOT_TWO, E0: Any = 3.0) -> Any:
     return exact(_ergodic_energy, mu, D, E0)
 
 
-def bump_on_tail(
+def bump_on_tail_density(
     x: Any, v: Any, epsilon: Any = 0.25, a: Any = 0.5, v0: Any = 4.0, sigma: Any = 0.5
 ) -> Any:
     """The paper's initial density, normalised on [0, 1] × ℝ: ρ_X(x) ρ_V(v).
@@ -148,7 +148,7 @@ def bump_on_tail_v(v: Any, a: Any = 0.5, v0: Any = 4.0, sigma: Any = 0.5) -> Any
 
 
 def initial_energy(a: Any = 0.5, v0: Any = 4.0, sigma: Any = 0.5) -> Any:
-    """The mean of H over `bump_on_tail`; 3.0416667 for the defaults.
+    """The mean of H over `bump_on_tail_density`; 3.0416667 for the defaults.
 
     It is kinetic only, (1 + a (v₀² + σ²))/(2(1 + a)): sin 4πx is orthogonal to 1 + ε cos 2πx.
     """
