@@ -18,7 +18,7 @@ from dalembert.methods.conditions import (
     one_conjugacy_residual,
     residual,
 )
-from dalembert.methods.method import LAGRANGE_DALEMBERT, Convergence, Promises, orders
+from dalembert.methods.method import LAGRANGE_DALEMBERT, Convergence, Offer, Promises, orders
 from dalembert.methods.stages import (
     DT,
     DW,
@@ -72,6 +72,14 @@ class AdditiveTableau(Tableau):
 
         stages = map(fields, self.a, range(self.stages), self.omega, self.zeta)
         return assemble([*stages, fields(self.alpha, 0, 1.0, 0.0)])
+
+    def offers(self, found: Any) -> Offer | None:
+        best = "additive_midpoint" if found.straight_together else "additive_dirk"
+        if found.noise_kind != "additive" or self.name != best:
+            return None
+        straight = ": the drift is affine along the additive noise"
+        why = straight if found.straight_together else ", {kept}"
+        return Offer("accurate paths", ("mean-square order {strong}" + why, "{solves}"))
 
     def promises(self) -> Promises:
         """Conditions 1 and 5 of the structure, and those of order 3/2."""

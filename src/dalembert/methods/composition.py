@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from dalembert.methods.coefficients import Matrix, Tableau, Vector, gauss_coefficients
 from dalembert.methods.conditions import one_conjugacy_residual
-from dalembert.methods.method import SYMPLECTIC, Convergence, Promises
+from dalembert.methods.method import SYMPLECTIC, Convergence, Offer, Promises
 from dalembert.methods.stages import DT, DW, FieldTerm, StageSystem, along, assemble
 from dalembert.noise import Increments
 from dalembert.spelling import says_its_words
@@ -52,6 +52,7 @@ class NinomiyaVictoirTableau(Tableau):
 
     family = "Ninomiya–Victoir composition"
     convergence: ClassVar[Convergence] = "weak"
+    is_special: ClassVar[bool] = True
 
     def rows(self, noises: int) -> StageSystem:
         """The stages of flow after flow; what earlier flows have done is in all later stages."""
@@ -66,6 +67,12 @@ class NinomiyaVictoirTableau(Tableau):
             stages += [[*done, *along(which, increment, row, begin)] for row in a]
             done += along(which, increment, alpha, begin)
         return assemble([*stages, done])
+
+    def offers(self, found: Any) -> Offer | None:
+        if found.noise_kind != "general":
+            return None
+        why = "weak order {weak} although the noises do not commute"
+        return Offer("accurate expectations", (why, "{solves}"))
 
     def promises(self) -> Promises:
         """The condition of a symplectic flow; the orders follow from the series."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 
-from dalembert.methods.method import QUASI_SYMPLECTIC, Convergence, Method, Promises, orders
+from dalembert.methods.method import QUASI_SYMPLECTIC, Convergence, Method, Offer, Promises, orders
 from dalembert.methods.stages import (
     DT,
     DW,
@@ -207,6 +207,12 @@ class LangevinSplitting(Method):
     def rows(self, noises: int) -> StageSystem:
         """A row of positions for every A, one of momenta for every other letter."""
         return rows_of_flows(self.flows, noises)
+
+    def offers(self, found: Any) -> Offer | None:
+        if found.noise_kind != "additive" or self.name != "baoab":
+            return None
+        why = "no equations, and exact variances of positions of harmonic oscillators"
+        return Offer("sampling", (why,))
 
     def promises(self) -> Promises:
         """Its flows are exact: nothing but their order decides."""
