@@ -164,5 +164,6 @@ def _made_of(system: Any, scalar: Any, force: Any, **more: Any) -> Any:
         "f": all_of(force, system.f),
         "params": system.params,
         "noises": None if system.flow else system.noise_shape,
+        "check": system.check,
     }
     return type(system)(**given | more)

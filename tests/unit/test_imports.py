@@ -113,6 +113,27 @@ def test_no_two_classes_have_one_name():
     assert not {name for name, where in places.items() if len(where) > 1}
 
 
+def _public(tree):
+    """The names in `__all__` of a module."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and "__all__" in (
+            getattr(t, "id", "") for t in node.targets
+        ):
+            return {c.value for c in ast.walk(node.value) if isinstance(c, ast.Constant)}
+    return set()
+
+
+def test_no_two_public_functions_have_one_name():
+    places: dict[str, list[str]] = {}
+    for file in sorted(ROOT.rglob("*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef) and node.name in _public(tree):
+                places.setdefault(node.name, []).append(str(file.relative_to(ROOT)))
+    assert len(places) > 150
+    assert not {name: where for name, where in places.items() if len(where) > 1}
+
+
 def test_no_module_is_hidden_by_a_function_of_its_name():
     rooms = [room for room in ROOT.iterdir() if (room / "__init__.py").exists()]
     assert not [name for room in rooms for name in _hidden(room, _names_in(room))]

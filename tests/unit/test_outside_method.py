@@ -197,3 +197,33 @@ def test_its_order_is_measured():
     found = da.strong_order(SYSTEM, Platen(), START, t_end=0.5, steps=(8, 16, 32), paths=100)
     low, high = found.interval
     assert low < 1.1 and high > 0.9, found
+
+
+def test_one_that_is_registered_stands_in_the_tables_of_diagnoses(monkeypatch):
+    monkeypatch.setitem(da.METHODS, "platen", Platen)
+    found = da.diagnose(SYSTEM)
+    assert "platen" in [v.name for v in found.methods] and "platen" in str(found)
+    assert "platen" not in [advice.method for advice in found.recommendation]
+    assert da.methods.METHODS["platen"]().is_compared
+
+
+@dataclass(frozen=True)
+class Special(Platen):
+    """One that is shown only where it has something to offer."""
+
+    name: str = "special"
+    is_special = True
+
+    def offers(self, found):
+        reasons = ("mean-square order {strong}", "{kept}", "{solves}")
+        return da.Offer("quick looks", reasons) if found.noise_kind == "one" else None
+
+
+def test_one_that_has_an_offer_is_recommended_where_it_has(monkeypatch):
+    monkeypatch.setitem(da.METHODS, "special", Special)
+    found = da.diagnose(SYSTEM)
+    (advice,) = (a for a in found.recommendation if a.purpose == "quick looks")
+    assert advice.method == "special" and advice.reasons[0] == "mean-square order 1"
+    assert [v.name for v in found.methods].count("special") == 1
+    other = da.diagnose(da.systems.fput(2))
+    assert "special" not in [v.name for v in other.methods]

@@ -66,6 +66,20 @@ class Promises:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Offer:
+    """What a method has to offer to a kind of system that it is made for.
+
+    Attributes:
+        purpose: what it is good for, such as "sampling".
+        reasons: why, in words; `{strong}` and `{weak}` stand for its orders on that system,
+            `{kept}` for whether it keeps the structure, `{solves}` for the equations of a step.
+    """
+
+    purpose: str
+    reasons: tuple[str, ...]
+
+
 class Method(ABC):
     """A method of any family: one step as stage rows, and what is known about it.
 
@@ -89,6 +103,10 @@ class Method(ABC):
     #: Whether all noises act at the same stages, so that one function can give all of them.
     shares_stages: ClassVar[bool] = False
 
+    #: Whether it takes systems of some kinds alone, and `da.diagnose` shows it only where it has an
+    #: offer. Others are compared for every system, if they require nothing of it.
+    is_special: ClassVar[bool] = False
+
     @abstractmethod
     def rows(self, noises: int) -> StageSystem:
         """The stage equations for a number of noises, or for ALL if stages are shared."""
@@ -106,6 +124,19 @@ class Method(ABC):
     def promises(self) -> Promises:
         """What it keeps and its orders, beyond what the series of its rows says."""
         return Promises()
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether `da.diagnose` compares it for every system."""
+        return not self.is_special and not self.requires
+
+    def offers(self, found: Any) -> Offer | None:
+        """What it is made for among systems like one, as `da.diagnose` has found it; None: nothing.
+
+        Args:
+            found: the `da.Diagnosis` of the system without what is said of methods.
+        """
+        return None
 
     def needs(self, noises: int = 1) -> frozenset[str]:
         """Increments that one step reads: "dW", and others where the rows use them."""
