@@ -10,7 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from dalembert.answers.orders import Exponents, expected_exponents, measured_exponents
+from dalembert.answers.orders import (
+    Exponents,
+    doubts_about_limit,
+    expected_exponents,
+    measured_exponents,
+)
 from dalembert.answers.result import Expectation, ToleranceError
 from dalembert.answers.sampling import Sampler, types_of
 from dalembert.answers.schemes import LEAST_HALVINGS, SCHEMES
@@ -140,6 +145,7 @@ def expect(
     )
     halvings = whole("halvings", halvings, LEAST_HALVINGS)
     alpha, beta = expected_exponents(system, method)
+    doubts = doubts_about_limit(system, method)
     if estimator == "richardson" and alpha is None:
         raise ValueError(
             f"the weak order of {method.name} on {system.name!r} is not known, and Richardson's "
@@ -177,6 +183,7 @@ def expect(
         estimator=estimator,
         notes=(
             *([f"stopped: {reason}"] if reason else ()),
+            *doubts,
             *_rough(search),
             *_notes(search, exponents, beta),
         ),
