@@ -328,8 +328,71 @@ def test_generators_that_do_not_fit_are_refused():
         rotation(2, 1, 1)
     with pytest.raises(ValueError, match="non-zero vector"):
         translation([0.0, 0.0])
-    with pytest.raises(ValueError, match=r"shape \(dim, dim\), not \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"shape \(d, d\), .* not \(2, 3\)"):
         linear(np.zeros((2, 3)))
+
+
+def bodies(shape, pull=0.0):
+    """Bodies on springs between each other, with noisy strength, and a pull on the first of them.
+
+    Flat ones are the same system, in positions of one axis.
+    """
+
+    def distances(q):
+        q = q.reshape(shape)
+        return jnp.sum((q[0] - q[1]) ** 2)
+
+    return [
+        da.System(
+            H=lambda q, p: jnp.sum(p**2) / 2 + jnp.log1p(distances(q)) + pull * jnp.ravel(q)[0],
+            h=[lambda q, p: 0.1 * distances(q)],
+            dim=dim,
+            name="bodies",
+        )
+        for dim in (shape, int(np.prod(shape)))
+    ]
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (2, 3), (3, 2)])
+def test_generators_act_on_every_body_of_a_system_of_several(shape):
+    """On the last axis, also where there are as many bodies as axes."""
+    shaped, flat = bodies(shape)
+    d = shape[1]
+    apart = np.zeros(shape)
+    apart[0, 0] = 1.0
+    for generator in (rotation(d), translation(np.eye(d)[0]), translation(np.ones(shape))):
+        assert check_symmetry(shaped, generator).conserved, generator.name
+    assert not check_symmetry(bodies(shape, pull=0.1)[0], translation(np.eye(d)[0])).invariant
+    assert not check_symmetry(shaped, translation(apart)).invariant
+    start = np.random.default_rng(0).normal(size=(2, *shape))
+    options = dict(dt=0.1, steps=5)
+    found = momentum_along(shaped, da.midpoint(), (start[0], start[1]), rotation(d), **options)
+    x, y = start[0][:, :2].T
+    u, v = start[1][:, :2].T
+    np.testing.assert_allclose(found.momentum[0], np.sum(x * v - y * u), rtol=1e-14)
+    assert found.drift < 1e-13
+    if d == 2:
+        turn = linear(np.kron(np.eye(shape[0]), rotation(2).matrix))
+        states = start[0].ravel(), start[1].ravel()
+        same = momentum_along(flat, da.midpoint(), states, turn, **options)
+        np.testing.assert_allclose(found.momentum, same.momentum, rtol=1e-13)
+    J = momentum_map(rotation(d))
+    run = da.simulate(
+        shaped, da.midpoint(), (start[0], start[1]), dt=0.1, t_end=0.5, observe={"J": J},
+        progress=False,
+    )  # fmt: skip
+    np.testing.assert_allclose(run.mean["J"], found.momentum[0], rtol=1e-12)
+
+
+def test_generators_of_other_shapes_are_refused():
+    shaped, flat = bodies((2, 2))
+    for system, generator in ((shaped, rotation(3)), (shaped, translation([1.0, 0.0, 0.0]))):
+        with pytest.raises(TypeError, match=r"acts on positions of shape \(3,\), or \(N, 3\)"):
+            check_symmetry(system, generator)
+    with pytest.raises(TypeError, match=r"acts on positions of shape \(2, 2\), not \(4,\)"):
+        check_symmetry(flat, translation([[1.0, 0.0], [1.0, 0.0]]))
+    with pytest.raises(ValueError, match=r"non-zero vector of shape \(d,\), for each body, or"):
+        translation(1.0)
 
 
 def test_runs_that_cannot_be_made_are_refused():
