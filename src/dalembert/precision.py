@@ -28,6 +28,16 @@ def is_traced(*trees: Any) -> bool:
     return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
 
 
+def refuse_traced(what: str, **given: Any) -> None:
+    """Refuse, by name, what belongs to a surrounding jit, vmap or grad, and is to be numbers."""
+    traced = [name for name, tree in given.items() if is_traced(tree)]
+    if traced:
+        raise ValueError(
+            f"{what} cannot be had inside jit, vmap or grad (traced here: {', '.join(traced)}): "
+            "call it outside, with numbers. da.simulate and da.step take traced params and states."
+        )
+
+
 def traced_dtype(tree: Any, usual: Any) -> np.dtype:
     """The floating type of what is traced, or the usual one if only whole numbers are."""
     traced = [leaf.dtype for leaf in jax.tree.leaves(tree) if isinstance(leaf, Tracer)]

@@ -67,9 +67,10 @@ def test_parts_of_a_field_count_as_the_system_has_them():
     assert limit(FORCED, spoiled) == "wrong"
 
 
-def test_a_noise_that_rows_forget_is_missed():
+def test_a_noise_that_rows_forget_is_named():
     assert limit(KUBO, FirstNoise()) == "right"
-    assert limit(da.systems.two_noise(), FirstNoise()) == "wrong"
+    with pytest.raises(ValueError, match=r"noise 1 has no field: write fields for every noise"):
+        limit(da.systems.two_noise(), FirstNoise())
 
 
 @pytest.mark.parametrize("system", [KUBO, da.systems.two_noise(), ALONG_P], ids=lambda s: s.name)
@@ -102,6 +103,8 @@ def test_an_expectation_of_an_unknown_limit_says_so():
 
     @dataclass(frozen=True)
     class Unknown(Platen):
+        stages = 1
+
         def rows(self, noises):
             return assemble([along(None, DT, [1]) + along(0, Sine(0), [1])])
 

@@ -172,6 +172,59 @@ def test_promises_of_no_meaning_are_refused(wrong, match):
         da.Promises(**wrong)
 
 
+@pytest.mark.parametrize(
+    ("rows", "stages", "match"),
+    [
+        (lambda n: [along(None, DT, [1, 2, 3])], 1, r"taken at stage 2, .* there are 0 stages"),
+        (lambda n: [[], along(None, DT, [1, 2, 3])], 1, "taken at stage 2.*a weight for each"),
+        (lambda n: [along(0, DW(0), [1])], 3, r"stages = 3, and there are 0 before the new state"),
+        (lambda n: [along(0, DW(0), [1])], 1.5, r"stages must be a whole number ≥ 1, not 1.5"),
+        (lambda n: [along(0, DW(0), [1])] if n > 1 else [[]], 1, r"noise 1 has no field"),
+        (lambda n: [along(n, DW(0), [1])], 1, r"noise 0, 1 has no field, and there is no noise 2"),
+    ],
+)
+def test_rows_that_cannot_be_are_refused(rows, stages, match):
+    count = stages
+
+    class Wrong(Gauss):
+        stages = count
+
+        def rows(self, noises):
+            return assemble(rows(noises))
+
+    system = da.systems.two_noise()
+    with pytest.raises(ValueError, match=r"rows\(2\) of silent: .*" + match):
+        da.simulate(system, Wrong(), START, **OPTIONS)
+    with pytest.raises(ValueError, match=r"rows\([12]\) of silent: "):
+        da.certify(Wrong())
+
+
+def test_rows_of_another_type_are_refused():
+    class Bare(Gauss):
+        def rows(self, noises):
+            return [self.fields(noises, 1.0)]
+
+    with pytest.raises(TypeError, match=r"rows\(1\) of silent must return a StageSystem, such as"):
+        da.step(SYSTEM, Bare(), *START, 0.1, [0.1])
+
+
+@pytest.mark.parametrize(("increment", "name"), [(DW, "DW"), (1.0, "1.0")])
+def test_a_kind_of_increment_is_no_increment(increment, name):
+    with pytest.raises(TypeError, match=f"DT, which is one, or DW.r., .* not by {name}"):
+        assemble([along(0, increment, [1])])
+
+
+@pytest.mark.parametrize("convergence", ["strong", "weakly"])
+def test_certificates_refuse_unknown_kinds_of_convergence(convergence):
+    kind = convergence
+
+    class Other(Gauss):
+        convergence = kind
+
+    with pytest.raises(ValueError, match=rf"convergence of silent: \['{convergence}'\], not among"):
+        da.certify(Other())
+
+
 def test_promises_of_another_type_are_refused():
     with pytest.raises(TypeError, match=r"orders by kind of noise, order=\{.one.: 1.0"):
         da.Promises(order=1.0)  # pyright: ignore[reportArgumentType]
@@ -266,6 +319,8 @@ def test_an_increment_cannot_read_what_it_does_not_declare():
 
     @dataclass(frozen=True)
     class Careless(Platen):
+        stages = 1
+
         def rows(self, noises):
             return assemble([along(0, Undeclared(0), [1])])
 

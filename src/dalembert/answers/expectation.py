@@ -25,6 +25,7 @@ from dalembert.captured import Keyed, captured
 from dalembert.ensemble.settings import _number, check_choice, whole
 from dalembert.functions import check_function
 from dalembert.methods import Method
+from dalembert.precision import refuse_traced
 from dalembert.spelling import says_its_words
 from dalembert.statistics import Mean, TimeAverage
 from dalembert.stepping.step import check_method
@@ -111,13 +112,18 @@ def expect(
         ToleranceError: if the tolerance cannot be met, with the reason, and `.result` so far.
     """
     check_method(system, method)
+    numbers = {"t_end": t_end, "tolerance": tolerance, "dt": dt, "every": every, "seed": seed}
+    refuse_traced("da.expect", params=system.params, initial=initial, **numbers)
     check_choice("on_failure", on_failure, ("raise", "warn"))
     t_end, tolerance = _number("t_end", t_end), _number("tolerance", tolerance)
     most = BUDGET if budget is None else _number("budget", budget)
     dt = None if dt is None else _number("dt", dt)
     every = None if every is None else _number("every", every)
     if not isinstance(relative, bool | np.bool_):
-        raise TypeError(f"relative must be True or False, not {relative!r}.")
+        hint = ""
+        if isinstance(relative, int | float):
+            hint = f" For a share of the value write tolerance={relative!r}, relative=True."
+        raise TypeError(f"relative must be True or False, not {relative!r}.{hint}")
     if isinstance(confidence, str) or not 0 < confidence < 1:
         raise ValueError(f"confidence must lie between 0 and 1, such as 0.95, not {confidence!r}.")
     named, shapes = _observables(system, observable)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
+from dalembert.methods.checked_rows import checked_rows
 from dalembert.methods.conditions import Residuals
 from dalembert.methods.stages import StageSystem
 from dalembert.system import ALL, System
@@ -156,7 +157,7 @@ class Method(ABC):
     def rows_for(self, system: System) -> StageSystem:
         """The stage equations for a system."""
         is_joint = system.is_joint and self.shares_stages
-        return self.rows(ALL if is_joint else system.noises)
+        return checked_rows(self, ALL if is_joint else system.noises)
 
     @property
     def parts(self) -> tuple[tuple[Method, int], ...]:
@@ -228,4 +229,4 @@ class Method(ABC):
 @lru_cache(maxsize=256)
 def _needs(method: Method, noises: int) -> frozenset[str]:
     count = min(noises, 1) if method.shares_stages else noises
-    return frozenset({"dW"}).union(*(e.increment.reads for e in method.rows(count).entries))
+    return frozenset({"dW"}).union(*(e.increment.reads for e in checked_rows(method, count).entries))

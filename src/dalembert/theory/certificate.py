@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from html import escape
 
 from dalembert.methods import Method, method_of
+from dalembert.methods.checked_rows import checked_rows
 from dalembert.methods.coefficients import counted, number_text
 from dalembert.methods.conditions import TOLERANCE, Residuals
 from dalembert.methods.method import (
@@ -19,6 +20,7 @@ from dalembert.stepping.requirements import (
     check_requirements,
     refuse_without_constraints,
 )
+from dalembert.stepping.step import check_family
 from dalembert.system import System
 from dalembert.theory.elementary_weights import expand, is_series
 from dalembert.theory.order_conditions import AlgebraicOrder, algebraic_order, order_conditions
@@ -184,6 +186,10 @@ def certify(method: Method | str, system: System | None = None) -> Certificate:
             f"certify needs a method, got {method!r}; write for example certify(midpoint()) "
             "or certify(MeanSquareTableau(...))"
         )
+    check_family(method)
+    for noises in (1, 2):
+        if method.takes(noises):
+            checked_rows(method, noises)
     promised = method.promises()
     found = _series_orders(method)
     weak, notes = promised.weak_order, ()
