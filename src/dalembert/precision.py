@@ -68,6 +68,16 @@ def check_dt(dt: Any, dtype: Any = np.float64) -> None:
         )
 
 
+def check_confidence(confidence: Any) -> None:
+    """Refuse what is no probability of an interval."""
+    is_number = isinstance(confidence, int | float | np.number) and not isinstance(confidence, bool)
+    if not is_number or not 0 < confidence < 1:
+        share = confidence / 100 if is_number and 1 < confidence < 100 else 0.95
+        raise ValueError(
+            f"confidence must lie between 0 and 1, such as {share:g}, not {confidence!r}."
+        )
+
+
 def check_real(name: str, array: Any) -> None:
     """Refuse whole and complex numbers, and what is no number, where a state is given."""
     if not jax.numpy.issubdtype(array.dtype, np.floating):
@@ -99,6 +109,8 @@ def float_hint(dtype: Any) -> str:
         return "Write them as floats, e.g. 2.0 instead of 2."
     if jax.numpy.issubdtype(dtype, np.complexfloating):
         return "Take the real part, e.g. with jnp.real."
+    if jax.numpy.issubdtype(dtype, np.bool_):
+        return "Make 1 and 0 of true and false, with .astype(float) or jnp.where(…, 1.0, 0.0)."
     return "Give numbers such as 2.0."
 
 

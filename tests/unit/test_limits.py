@@ -123,7 +123,9 @@ def test_a_run_of_a_method_of_the_wrong_limit_warns_once():
         da.simulate(KUBO, EULER, START, **options)
     with pytest.warns(RuntimeWarning, match="does not converge") as said:
         jax.jit(
-            lambda nu: da.simulate(KUBO.with_params(nu=nu, beta=0.5), EULER, START, **options).mean["energy"]
+            lambda nu: da.simulate(KUBO.with_params(nu=nu, beta=0.5), EULER, START, **options).mean[
+                "energy"
+            ]
         )(0.1)
     assert len(said) == 1
     with warnings.catch_warnings():

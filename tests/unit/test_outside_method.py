@@ -158,7 +158,10 @@ def test_a_structure_without_conditions_is_declared_and_not_checked():
     ("wrong", "match"),
     [
         ({"order": {"one noise": 1.0}}, r"'one noise'; there are 'one', 'additive', 'commuting'"),
-        ({"weak_order": {"any": 1.0}}, r"weak_order has the kind of noise 'any'.*Write weak_order="),
+        (
+            {"weak_order": {"any": 1.0}},
+            r"weak_order has the kind of noise 'any'.*Write weak_order=",
+        ),
         ({"order": {"one": -1.0}}, r"order\['one'\] must be a positive number .* not -1.0"),
         ({"order": {"one": "1"}}, r"must be a positive number such as 1.0, or None"),
         ({"order": {"one": True}}, r"not True"),

@@ -25,7 +25,7 @@ from dalembert.captured import Keyed, captured
 from dalembert.ensemble.settings import _number, check_choice, whole
 from dalembert.functions import check_function
 from dalembert.methods import Method
-from dalembert.precision import refuse_traced
+from dalembert.precision import check_confidence, refuse_traced
 from dalembert.spelling import says_its_words
 from dalembert.statistics import Mean, TimeAverage
 from dalembert.stepping.step import check_method
@@ -124,8 +124,7 @@ def expect(
         if isinstance(relative, int | float):
             hint = f" For a share of the value write tolerance={relative!r}, relative=True."
         raise TypeError(f"relative must be True or False, not {relative!r}.{hint}")
-    if isinstance(confidence, str) or not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie between 0 and 1, such as 0.95, not {confidence!r}.")
+    check_confidence(confidence)
     named, shapes = _observables(system, observable)
     if dt is None and every is None and any(isinstance(x, TimeAverage) for x in named.values()):
         raise ValueError(

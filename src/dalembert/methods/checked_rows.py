@@ -1,5 +1,4 @@
-"""What the rows of a method must be, said before they are used: stages that are there, all noises.
-"""
+"""What the rows of a method must be, said before they are used: stages that are there, noises."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any

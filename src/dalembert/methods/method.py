@@ -229,4 +229,6 @@ class Method(ABC):
 @lru_cache(maxsize=256)
 def _needs(method: Method, noises: int) -> frozenset[str]:
     count = min(noises, 1) if method.shares_stages else noises
-    return frozenset({"dW"}).union(*(e.increment.reads for e in checked_rows(method, count).entries))
+    return frozenset({"dW"}).union(
+        *(e.increment.reads for e in checked_rows(method, count).entries)
+    )

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from dalembert.methods import Method
 from dalembert.stepping.requirements import known_params

@@ -105,7 +105,9 @@ def strong_order(
         cannot be seen for it in quadrature; its `notes` say which points were dropped and why, and
         if none is found, what to change; then there is a warning as well.
     """
-    refuse_traced("da.strong_order", params=getattr(system, "params", None), initial=initial, t_end=t_end)
+    refuse_traced(
+        "da.strong_order", params=getattr(system, "params", None), initial=initial, t_end=t_end
+    )
     check_task(system, method, t_end, confidence, exact, reference)
     initial = state(system, initial)
     if method.convergence != "mean-square":
@@ -181,7 +183,9 @@ def weak_order(
         is extrapolated to dt = 0 and the interval says how much the last correction changed it.
         Where no order is found, a warning and the `notes` say what to change.
     """
-    refuse_traced("da.weak_order", params=getattr(system, "params", None), initial=initial, t_end=t_end)
+    refuse_traced(
+        "da.weak_order", params=getattr(system, "params", None), initial=initial, t_end=t_end
+    )
     check_task(system, method, t_end, confidence, exact, reference)
     is_one, initial = not isinstance(observe, Mapping), state(system, initial)
     if system.time:

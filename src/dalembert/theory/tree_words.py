@@ -16,8 +16,7 @@ TIMES = {1: "", 2: " twice", 3: " three times", 4: " four times"}
 
 
 def term_in_words(forest: str, *others: str) -> str:
-    """What E[…] of a term means, such as of "1(h_p)[0 1] · 2", and the signs of all that is shown.
-    """
+    """What E[…] of a term means, such as of "1(h_p)[0 1] · 2", and the signs of all terms."""
     shown = " ".join((forest, *others))
     trees = forest.split(" · ")
     words = [_of_tree(tree) for tree in trees]

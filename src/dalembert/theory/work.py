@@ -10,8 +10,8 @@ import numpy as np
 from dalembert.ensemble.progress import tell, telling
 from dalembert.ensemble.simulate import simulate
 from dalembert.methods import Method, method_of
-from dalembert.precision import refuse_traced
 from dalembert.pictures import make_axes, tidy_log_axes
+from dalembert.precision import refuse_traced
 from dalembert.spelling import says_its_words
 from dalembert.stepping.step import check_method
 from dalembert.system import System
