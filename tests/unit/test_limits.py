@@ -106,7 +106,7 @@ def test_an_expectation_of_an_unknown_limit_says_so():
         stages = 1
 
         def rows(self, noises):
-            return assemble([along(None, DT, [1]) + along(0, Sine(0), [1])])
+            return assemble([[], along(None, DT, [1]) + along(0, Sine(0), [1])])
 
         def promises(self):
             return da.Promises()

@@ -180,10 +180,16 @@ def test_promises_of_no_meaning_are_refused(wrong, match):
     [
         (lambda n: [along(None, DT, [1, 2, 3])], 1, r"taken at stage 2, .* there are 0 stages"),
         (lambda n: [[], along(None, DT, [1, 2, 3])], 1, "taken at stage 2.*a weight for each"),
-        (lambda n: [along(0, DW(0), [1])], 3, r"stages = 3, and there are 0 before the new state"),
-        (lambda n: [along(0, DW(0), [1])], 1.5, r"stages must be a whole number ≥ 1, not 1.5"),
-        (lambda n: [along(0, DW(0), [1])] if n > 1 else [[]], 1, r"noise 1 has no field"),
-        (lambda n: [along(n, DW(0), [1])], 1, r"noise 0, 1 has no field, and there is no noise 2"),
+        (lambda n: [along(None, DT, [1])], 1, r"taken at stage 0, which is the new state itself"),
+        (lambda n: [[]], 3, r"stages = 3, and there are 0 before the new state"),
+        (lambda n: [[], [], []], 4, r"stages = 4, and there are 2 before the new state"),
+        (lambda n: [[], along(0, DW(0), [1])], 1.5, r"a whole number ≥ 1, not 1.5"),
+        (lambda n: [[], along(0, DW(0), [1])], 1, r"noise 1 has no field"),
+        (
+            lambda n: [[], along(n, DW(0), [1])],
+            1,
+            r"noise 0, 1 has no field, and there is no noise 2",
+        ),
     ],
 )
 def test_rows_that_cannot_be_are_refused(rows, stages, match):
@@ -325,7 +331,7 @@ def test_an_increment_cannot_read_what_it_does_not_declare():
         stages = 1
 
         def rows(self, noises):
-            return assemble([along(0, Undeclared(0), [1])])
+            return assemble([[], along(0, Undeclared(0), [1])])
 
     with pytest.raises(TypeError, match=r"Undeclared.* cannot be computed from dt and \[\]"):
         da.step(SYSTEM, Careless(), *START, 0.1, [0.1])

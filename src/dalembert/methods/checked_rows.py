@@ -38,6 +38,12 @@ def _faults(method: "Method", rows: StageSystem, noises: int) -> Iterator[str]:
                 f"{max(count - 2, 0)} stages before the new state: give `along` a weight for each "
                 "stage, and `assemble` the fields of every stage and of the new state"
             )
+    last = tuple(count - 1 for count in counts.values())
+    if any((e.q_row, e.p_row) == last for e in entries):
+        yield (
+            f"a field is taken at stage {last[0] - 1}, which is the new state itself: give "
+            "`assemble` the fields of the stages first, [] for one that is the old state"
+        )
     stages, is_shared = method.stages, counts["q"] == counts["p"]
     if not isinstance(stages, int | np.integer) or isinstance(stages, bool) or stages < 1:
         yield f"stages must be a whole number ≥ 1, not {stages!r}"
