@@ -371,4 +371,4 @@ def test_what_cannot_be_matched_is_refused(change, message):
         **change,
     }
     with pytest.raises(ValueError, match=message):
-        fitting.match_moments(da.systems.damped_kubo(), EULER, **given)
+        fitting.match_moments(da.systems.damped_kubo(), da.heun(), **given)

@@ -41,8 +41,9 @@ ORDER = {
     room: (floor, place) for floor, rooms in enumerate(FLOORS) for place, room in enumerate(rooms)
 }
 LATER = {("__init__", x) for x in ("theory", "answers", "fitting", "studies")}
-LATER |= {("ensemble", "__init__")}
-"""Imports inside functions that look up: names found when they are asked for, and the version."""
+LATER |= {("ensemble", "__init__"), ("ensemble", "theory")}
+"""Imports inside functions that look up: names found when they are asked for, the version, and
+whether a method has the right limit."""
 
 
 def rooms_of(module: str) -> str:

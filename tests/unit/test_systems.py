@@ -763,7 +763,7 @@ def forgets_to_return(q, p):
             r"invariants must be a dictionary .*\{\"energy\": H\}, not list",
         ),
         (dict(F=lambda q, p: -p[0]), r"F must return shape \(2,\), .* one number per component"),
-        (dict(F=lambda q, p: p > 0), r"F returns bool values; .* Give numbers such as 2\.0"),
+        (dict(F=lambda q, p: p > 0), r"F returns bool values; .* \.astype\(float\) or jnp\.where"),
     ],
 )
 def test_functions_of_the_wrong_kind_are_refused(given, message):
@@ -828,7 +828,7 @@ def test_dim_has_to_be_given():
     [
         ([1], r"q has int64 entries; floating-point numbers are needed.*2\.0 instead of 2"),
         ([1j], r"q has complex128 entries; .*Take the real part"),
-        ([True], r"q has boolean entries; .*Give numbers such as 2\.0"),
+        ([True], r"q has boolean entries; .* \.astype\(float\)"),
         (["1"], r"q has text entries; .*Give numbers such as 2\.0"),
         (None, r"q has object entries; .*Give numbers such as 2\.0"),
         (1.0, r"q must have shape \(1,\), not \(\)"),

@@ -21,7 +21,7 @@ from dalembert.functions import arguments_like
 from dalembert.noise import Gaussian, Halves, Increments, Recorded, ThreePoint, Zero, seed_words
 from dalembert.precision import cast
 from dalembert.statistics.observing import Observing, at_door, in_words
-from dalembert.statistics.statistic import Statistic, recorded
+from dalembert.statistics.statistic import Statistic, memory_and_row, recorded
 from dalembert.stepping.derived import DerivedMethod, DerivedSystem
 from dalembert.system import System
 
@@ -170,7 +170,8 @@ def _computed(settings: Settings, unknown: dict[str, str], key: str, statistic: 
     mask = np.zeros(settings.block_paths, bool)
 
     def everything(values: Any, mask: Any, t: Any) -> Any:
-        memory, row = statistic.observe(statistic.start(values), values, mask, t)
+        found = statistic.observe(statistic.start(values), values, mask, t)
+        memory, row = memory_and_row(statistic, found)
         return memory, row, statistic.finish(memory, mask)
 
     t = np.zeros((), settings.dtype)

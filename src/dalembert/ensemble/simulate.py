@@ -2,6 +2,7 @@
 
 import os
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -133,6 +134,7 @@ def simulate(
         keep=keep,
         dtype=dtype,
     )
+    _warn_of_wrong_limit(system, method)
     given = (system.params, settings.noise, None if callable(initial) else initial)
     if is_traced(given):
         usual = None if on_failure == "warn" else on_failure
@@ -183,6 +185,15 @@ def prepare(
         file = CheckpointFile(options, ready.identity, jax.process_index())
     remote = None if team is None else Remote(team, make_payload(ready, workers, engine, shard))
     return Job(ready, began, file, on_failure, progress, remote)
+
+
+def _warn_of_wrong_limit(system: System, method: Method) -> None:
+    """Say that smaller steps would not help."""
+    from dalembert.theory.limits import WRONG, limit, why_wrong
+
+    if limit(system, method) == "wrong":
+        text = f"{method.name} {WRONG} of {system.name!r}: {why_wrong(system, method)}."
+        warnings.warn(f"{text} See da.certify(method).", RuntimeWarning, stacklevel=4)
 
 
 def _check_checkpoint(checkpoint: Any) -> Checkpoint | None:

@@ -15,7 +15,7 @@ from dalembert.ensemble.run import Run
 from dalembert.ensemble.settings import _number
 from dalembert.functions import check_function
 from dalembert.methods import Method
-from dalembert.precision import as_dtype, is_traced
+from dalembert.precision import as_dtype, float_hint, is_traced
 from dalembert.statistics.histogram import Histogram
 from dalembert.statistics.stop_times import StopTimes
 from dalembert.stepping.step import check_method
@@ -66,8 +66,8 @@ class Until:
             like = system.shape, system.params, None
             shape = check_function("stop", stop, *like, time=system.time).shape
         except TypeError as error:
-            hint = " It must change its sign at the event: q[0] - 1, not q[0] > 1."
-            raise TypeError(f"{error}{hint if 'bool' in str(error) else ''}") from error
+            hint = "It must change its sign at the event: q[0] - 1, not q[0] > 1."
+            raise TypeError(str(error).replace(float_hint(np.dtype(bool)), hint)) from error
         if shape:
             raise ValueError(f"stop must give one number, not an array of shape {shape}.")
         dt, t_end = _number("dt", dt), _number("t_end", t_end)

@@ -13,7 +13,7 @@ from jax.scipy.special import gammaincc
 from dalembert.fitting.observed import free_parameters, labels, unravelled
 from dalembert.fitting.profile import Profile
 from dalembert.pictures import import_extra
-from dalembert.precision import with_precision
+from dalembert.precision import check_confidence, with_precision
 from dalembert.theory.text import table
 
 __all__ = ["Fit", "fit"]
@@ -79,6 +79,7 @@ class Fit:
 
         What is positive has none below zero.
         """
+        check_confidence(confidence)
         if self.profile is not None:
             low, high = (self._by_name(x) for x in self.profile.interval(confidence).T)
             return {name: (low[name], high[name]) for name in self.estimate}

@@ -225,6 +225,7 @@ class LangevinSplitting(Method):
             notes.append("weak order 2, because the word reads the same in both directions")
         return Promises(
             QUASI_SYMPLECTIC,
+            residuals={},
             sums={},
             order=orders(additive=1.0) if self.convergence == "mean-square" else None,
             weak_order=orders(additive=weak),

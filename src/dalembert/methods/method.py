@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, get_args
 
+import numpy as np
+
+from dalembert.methods.checked_rows import checked_rows
 from dalembert.methods.conditions import Residuals
 from dalembert.methods.stages import StageSystem
 from dalembert.system import ALL, System
@@ -41,13 +44,15 @@ class Promises:
     """What a method keeps and how fast it converges, as far as its family knows.
 
     Attributes:
-        structure: what is kept if all residuals vanish to rounding; "" if nothing is.
-        residuals: of the conditions of the structure, by their formulas.
+        structure: what is kept if all residuals vanish to rounding; "" if none is declared.
+        residuals: of the conditions of the structure, by their formulas; {} if it is kept whatever
+            the coefficients are. None: a certificate says that the structure was not checked.
         not_counted: conditions that are shown but do not apply.
         sums: residuals of the conditions of convergence; None: those of weak order one, from the
             series of the stage rows.
-        order: mean-square order by kind of noise; None: that of a weak method is its weak order,
-            others promise nothing.
+        order: mean-square order by kind of noise, "one", "additive", "commuting" or "general";
+            None where there is none. None alone: that of a weak method is its weak order, others
+            promise nothing. One that the series of the stage rows contradicts is not believed.
         weak_order: None: from the series of the stage rows, up to two.
         without_noise: the order without noise; None: from the series, up to two.
         straight: mean-square orders for additive noise where the drift is affine along each noise,
@@ -64,6 +69,62 @@ class Promises:
     without_noise: float | None = None
     straight: tuple[float, float] | None = None
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.structure, str):
+            raise TypeError(f"Promises: structure must be a text, not {self.structure!r}.")
+        for name in ("order", "weak_order"):
+            _check_orders(name, getattr(self, name))
+        for name in ("residuals", "sums"):
+            _check_residuals(name, getattr(self, name))
+        for name, value in (("without_noise", self.without_noise), ("straight", self.straight)):
+            for order in value if isinstance(value, tuple) else (value,):
+                _check_order(name, order)
+
+
+def _check_orders(name: str, given: Any) -> None:
+    """Refuse what is no order by kind of noise."""
+    if given is None:
+        return
+    example = f'{name}={{"one": 1.0, "additive": 1.0}}'
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            f"Promises: {name} must be orders by kind of noise, {example}, not {given!r}."
+        )
+    for kind, order in given.items():
+        if kind not in NOISE_KINDS:
+            raise ValueError(
+                f"Promises: {name} has the kind of noise {kind!r}; there are "
+                f"{', '.join(map(repr, NOISE_KINDS))}. Write {example}."
+            )
+        _check_order(f"{name}[{kind!r}]", order)
+
+
+def _check_order(name: str, order: Any) -> None:
+    if order is None:
+        return
+    is_number = isinstance(order, int | float | np.number) and not isinstance(order, bool)
+    if not is_number or not 0 < order < np.inf:
+        raise ValueError(
+            f"Promises: {name} must be a positive number such as 1.0, or None where the method "
+            f"does not converge, not {order!r}."
+        )
+
+
+def _check_residuals(name: str, given: Any) -> None:
+    """Refuse what are no residuals by the formulas of conditions."""
+    if given is None:
+        return
+    example = f'{name}={{"Σ α = 1": 0.0}}'
+    if not isinstance(given, Mapping):
+        raise TypeError(f"Promises: {name} must be numbers by formula, {example}, not {given!r}.")
+    for label, value in given.items():
+        is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+        if not is_number or not value >= 0:
+            raise ValueError(
+                f"Promises: {name}[{label!r}] must be a number ≥ 0, how far the condition is from "
+                f"being met, not {value!r}."
+            )
 
 
 @dataclass(frozen=True)
@@ -114,7 +175,7 @@ class Method(ABC):
     def rows_for(self, system: System) -> StageSystem:
         """The stage equations for a system."""
         is_joint = system.is_joint and self.shares_stages
-        return self.rows(ALL if is_joint else system.noises)
+        return checked_rows(self, ALL if is_joint else system.noises)
 
     @property
     def parts(self) -> tuple[tuple[Method, int], ...]:
@@ -199,4 +260,6 @@ class Method(ABC):
 @lru_cache(maxsize=256)
 def _needs(method: Method, noises: int) -> frozenset[str]:
     count = min(noises, 1) if method.shares_stages else noises
-    return frozenset({"dW"}).union(*(e.increment.reads for e in method.rows(count).entries))
+    return frozenset({"dW"}).union(
+        *(e.increment.reads for e in checked_rows(method, count).entries)
+    )

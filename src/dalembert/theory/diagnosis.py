@@ -9,6 +9,7 @@ import numpy as np
 
 from dalembert.methods import METHODS, Method
 from dalembert.methods.coefficients import Array
+from dalembert.precision import refuse_traced
 from dalembert.system import System
 from dalembert.theory.advice import (
     Advice,
@@ -136,6 +137,7 @@ def diagnose(
     if not isinstance(system, System):
         hint = " Call the function to get the system." if callable(system) else ""
         raise TypeError(f"system must be a da.System, not {system!r}.{hint}")
+    refuse_traced("da.diagnose", params=system.params, points=points)
     if system.flow is not None:
         return _composed(diagnose(system.fields, points, seed, methods), system, seed)
     probe = Probe(system, points, seed)
