@@ -2,6 +2,7 @@
 
 import inspect
 from dataclasses import dataclass, replace
+from itertools import product
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import dalembert as da
 import outside_method
+from dalembert.methods.checked_rows import checked_rows
 from dalembert.methods.stages import DT, DW, StageSystem, along, along_noises, assemble
 from outside_method import Platen, Square
 
@@ -206,6 +208,18 @@ def test_rows_that_cannot_be_are_refused(rows, stages, match):
         da.simulate(system, Wrong(), START, **OPTIONS)
     with pytest.raises(ValueError, match=r"rows\([12]\) of silent: "):
         da.certify(Wrong())
+
+
+def test_rows_of_all_splittings_are_taken():
+    """Their rows of positions and momenta are apart, and may be as many of either."""
+    words = map("".join, product("ABO", repeat=4))
+    taken = [word for word in words if {*"ABO"} <= {*word}]
+    for word in taken:
+        method = da.LangevinSplitting(word=word)
+        assert all(checked_rows(method, noises).entries for noises in (0, 1, 2))
+    assert len(taken) == 36
+    for part, _ in da.g_baoab().parts:
+        assert checked_rows(part, 1).entries
 
 
 def test_rows_of_another_type_are_refused():

@@ -44,10 +44,10 @@ def _faults(method: "Method", rows: StageSystem, noises: int) -> Iterator[str]:
             f"a field is taken at stage {last[0] - 1}, which is the new state itself: give "
             "`assemble` the fields of the stages first, [] for one that is the old state"
         )
-    stages, is_shared = method.stages, counts["q"] == counts["p"]
+    stages, is_shared = method.stages, all(e.q_row == e.p_row for e in entries)
     if not isinstance(stages, int | np.integer) or isinstance(stages, bool) or stages < 1:
         yield f"stages must be a whole number ≥ 1, not {stages!r}"
-    most = counts["q"] - 1 if is_shared else sum(counts.values()) - 2
+    most = max(counts.values()) - 1 if is_shared else sum(counts.values()) - 2
     if noises and stages > most:
         yield (
             f"stages = {stages}, and there are {max(most - 1, 0)} before the new state: give "
