@@ -58,6 +58,10 @@ class StoppedError(Exception):
     """The tolerance cannot be met; the message is the reason."""
 
 
+class HeavyError(StoppedError):
+    """A variance seems to be infinite, at one step size."""
+
+
 @dataclass(frozen=True)
 class Goal:
     """What is asked for.
@@ -151,7 +155,8 @@ class Search:
     def coarsest(self, saves: int) -> int:
         """The fewest steps, 2^k times the number of saves, from which on levels pay.
 
-        Where paths cannot be coupled, the fewest at which none fails.
+        Where paths cannot be coupled, the fewest at which none fails. A step size at which paths
+        fail, or variances seem to be infinite, may be unstable: the next one is tried.
         """
         steps, seen, failed = saves, [], None
         while steps < COARSEST:
@@ -163,7 +168,7 @@ class Search:
                 self.sample({row: self.pilot(row)})
                 self._vary([row])
                 self._resolve(row)
-            except FailedPathsError as error:
+            except (FailedPathsError, HeavyError) as error:
                 failed = error
             else:
                 seen.append(self.share(self.levels[row]))
@@ -199,11 +204,11 @@ class Search:
     ) -> None:
         """Refuse a sample that is heavy with many more paths than before, by ever larger values."""
         if now.count >= LONG * paths and np.any(is_heavy & (reach(now) > GROWN * before)):
-            raise StoppedError(
+            raise HeavyError(
                 f"one of {int(now.count):,} samples at dt = {dt:.3g} makes "
                 f"{np.max(largest(now)):.0%} of their variance, which grows with their number: it "
                 "may be infinite, and no error can be told. Take a bounded function of what is "
-                "observed, or a histogram of it"
+                "observed, or a histogram of it; or give a smaller dt=, if the step is unstable"
             )
 
     def share(self, level: Level) -> float:
