@@ -20,7 +20,7 @@ from dalembert.caches import Kept, shared
 from dalembert.captured import Keyed, captured
 from dalembert.dependence import Degree
 from dalembert.digest import ORDERS, traced_key
-from dalembert.driven import Timed, at_time, degree_in_time, extended, refusal, time_of
+from dalembert.driven import Timed, at_time, degree_in_time, is_driven, extended, refusal, time_of
 from dalembert.fields import ALL, BRACKET_TERMS, DRIFT_TERMS, NOISE_TERMS, Bracket, Fields, Term
 from dalembert.flow import Flow
 from dalembert.functions import check_function, check_linear
@@ -102,6 +102,12 @@ class System(Fields):
             raise TypeError(f"time must be True or False, not {self.time!r}.")
         self._set("_backwards", frozenset(self._checked()))
         self._set("constraint_count", self._checked_constraints())
+        if self.time and not is_driven(self.fields):
+            raise ValueError(
+                f"time=True, but no velocity, force or noise of {self.name!r} depends on t: what H "
+                "and h have of t stands apart from q and p, and moves nothing. Leave time=True and "
+                "t out, or multiply what depends on t by a function of q or p."
+            )
 
     def _size_of_flow(self) -> "Size":
         """The noises of the flow, which must be the only ones."""
@@ -137,8 +143,7 @@ class System(Fields):
             found[name] = check_function(name, fun, *like, shape, noises, self.time)
             if noises:
                 check_linear(name, fun, *like, noises, self.time)
-        reads = [c.reads_time for name, c in found.items() if name not in invariants]
-        if self.time and not any(reads):
+        if self.time and not any(c.reads_time for name, c in found.items() if name in self.functions):
             raise ValueError(
                 f"time=True, but none of the functions of {self.name!r} depends on t: leave "
                 "time=True and the argument t out, or use t."

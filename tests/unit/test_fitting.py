@@ -198,6 +198,28 @@ def test_what_the_data_do_not_determine_is_said_by_name():
     assert alone.stderr["a"] > 0
 
 
+@pytest.mark.parametrize("period", [1, 2])
+def test_observations_that_are_repeated_are_refused(period):
+    """Scores of equal transitions do not vary by chance; those of both of two add up to zero."""
+    system = da.System(
+        H=lambda q, p, c: p @ p / 2,
+        F=lambda q, p, c: -c["gamma"] * p,
+        h=[lambda q, p, c: -c["sigma"] * q[0]],
+        dim=1,
+        params={"gamma": 0.5, "sigma": 0.5},
+    )
+    guess = {"sigma": 0.5} if period == 1 else {"gamma": 0.5, "sigma": 0.5}
+
+    def fitted(p):
+        seen = fitting.path_likelihood(system, EULER, np.arange(121) * 0.5, 0 * p, p)
+        return fitting.fit(seen, guess, positive=["sigma"])
+
+    with pytest.raises(ValueError, match="do not vary at .* constant or repeated"):
+        fitted(np.resize([1.0, 2.0][:period], 121)[:, None])
+    varied = fitted(np.random.default_rng(0).normal(size=(121, 1)))
+    assert min(varied.stderr.values()) > 1e-3, "a control"
+
+
 def test_without_noise_there_is_no_likelihood():
     with pytest.raises(ValueError, match="without noise there is no likelihood"):
         fitting.path_likelihood(_spring(sigma=0.0), EULER, *_some_path(2))

@@ -73,9 +73,9 @@ class StoppingMethod(DerivedMethod):
     def functions(self) -> dict[str, Function]:
         return {"stop": self.event.value}
 
-    def to_dict(self) -> dict[str, Any]:
-        only = {} if self.direction == "both" else {"direction": self.direction}
-        return super().to_dict() | only
+    @property
+    def options(self) -> dict[str, Any]:
+        return {} if self.direction == "both" else {"direction": self.direction}
 
     def stepper(self, one: Stepper, system: System) -> DerivedStepper:
         try:
