@@ -1,9 +1,10 @@
 """Is a step of a system that is driven in time as fast as one of the same system without time?
 
-A double well with friction and noise under a periodic force, and the same with that force held
-still, by midpoint and by Störmer and Verlet; and a chain of oscillators that is driven at one end,
-on arrays. Both have the same terms, but for the cosine of the time. Both are compiled before;
-calls alternate. Prints nanoseconds per path-step and their ratio.
+A double well with friction and noise under a force that is constant, grows slowly with time, or is
+a cosine of it, by midpoint and by Störmer and Verlet; and a chain of oscillators under such a force
+at one end, on arrays. The growing force has as many operations as the constant one but for a
+product; the other has a cosine more. All are compiled before; calls alternate. Prints nanoseconds
+per path-step and ratios.
 
     python benchmarks/driven.py [--only NAME] [--repeat 5] [--clock wall|cpu] [--out FILE.json]
 """
@@ -21,12 +22,18 @@ from measure import best_of_each, machine, print_table, write_json
 
 import dalembert as da
 
-DT, FORCE, FREQUENCY, GAMMA, SIGMA = 0.02, 0.3, 1.3, 0.2, 0.4
+DT, FORCE, RATE, FREQUENCY, GAMMA, SIGMA = 0.02, 0.3, 1e-3, 1.3, 0.2, 0.4
+
+FORCES: dict[str, Callable[[Any], Any]] = {
+    "constant": lambda t: FORCE,
+    "growing": lambda t: RATE * t,
+    "cosine": lambda t: FORCE * jnp.cos(FREQUENCY * t),
+}
 
 
 @dataclass(frozen=True)
 class Case:
-    """One system, driven and not, with a method and an engine.
+    """One system under all forces, with a method and an engine.
 
     Attributes:
         engine: the name of the code that takes the steps, None for the fastest.
@@ -43,25 +50,22 @@ class Case:
     paths: int
     steps: int
 
-    def system(self, is_driven: bool) -> da.System:
-        """The system with a force FORCE·cos(FREQUENCY·t) on the first position, or FORCE."""
+    def system(self, force: str) -> da.System:
+        """The system with a force on the first position."""
+        is_driven = force != "constant"
 
-        def H(q: Any, p: Any, *t: Any) -> Any:
-            force = FORCE * jnp.cos(FREQUENCY * t[0]) if t else FORCE
-            return p @ p / 2 + self.potential(q) - force * q[0]
+        def H(q: Any, p: Any, t: Any) -> Any:
+            return p @ p / 2 + self.potential(q) - FORCES[force](t) * q[0]
 
-        def friction(q: Any, p: Any, *t: Any) -> Any:
+        def friction(q: Any, p: Any, t: Any) -> Any:
             return -GAMMA * p
 
-        def noise(q: Any, p: Any, *t: Any) -> Any:
+        def noise(q: Any, p: Any, t: Any) -> Any:
             return -SIGMA * q[0]
 
-        # Functions say by their arguments whether they read the time.
-        tell = _timed if is_driven else _still
-        return da.System(
-            H=tell(H), F=tell(friction), h=[tell(noise)], dim=self.dim, time=is_driven,
-            name=self.name,
-        )  # fmt: skip
+        # Systems without time have functions of (q, p).
+        energy, force_of, h = (fun if is_driven else _still(fun) for fun in (H, friction, noise))
+        return da.System(H=energy, F=force_of, h=[h], dim=self.dim, time=is_driven, name=self.name)
 
     def run(self, system: da.System) -> da.Run:
         """A run of all steps, of which only the end is observed."""
@@ -75,12 +79,8 @@ class Case:
         return run
 
 
-def _timed(fun: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda q, p, t: fun(q, p, t)
-
-
 def _still(fun: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda q, p: fun(q, p)
+    return lambda q, p: fun(q, p, 0.0)
 
 
 def well(q: Any) -> Any:
@@ -102,19 +102,19 @@ CASES = (
 
 
 def compare(case: Case, repeat: int, clock: Callable[[], float]) -> dict[str, Any]:
-    """A row: both systems by turns."""
+    """A row: all systems by turns."""
     # Once: code is compiled again for functions that are made again.
-    systems = [case.system(is_driven) for is_driven in (False, True)]
+    systems = [case.system(force) for force in FORCES]
     runs = [lambda system=system: case.run(system) for system in systems]
     code = [run().provenance["code"] for run in runs][1]
-    still, driven = best_of_each(runs, repeat, clock)
-    path_steps = case.paths * case.steps
+    best = best_of_each(runs, repeat, clock)
+    ns = [1e9 * each / (case.paths * case.steps) for each in best]
     return {
         "case": case.name,
         "code": code,
-        "without time, ns": 1e9 * still / path_steps,
-        "driven, ns": 1e9 * driven / path_steps,
-        "driven/without": driven / still,
+        **{f"{force}, ns": each for force, each in zip(FORCES, ns, strict=True)},
+        "growing/constant": ns[1] / ns[0],
+        "cosine/constant": ns[2] / ns[0],
     }
 
 

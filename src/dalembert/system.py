@@ -20,7 +20,7 @@ from dalembert.caches import Kept, shared
 from dalembert.captured import Keyed, captured
 from dalembert.dependence import Degree
 from dalembert.digest import ORDERS, traced_key
-from dalembert.driven import Timed, at_time, degree_in_time, is_driven, extended, refusal, time_of
+from dalembert.driven import Timed, at_time, degree_in_time, extended, is_driven, refusal, time_of
 from dalembert.fields import ALL, BRACKET_TERMS, DRIFT_TERMS, NOISE_TERMS, Bracket, Fields, Term
 from dalembert.flow import Flow
 from dalembert.functions import check_function, check_linear
@@ -143,7 +143,8 @@ class System(Fields):
             found[name] = check_function(name, fun, *like, shape, noises, self.time)
             if noises:
                 check_linear(name, fun, *like, noises, self.time)
-        if self.time and not any(c.reads_time for name, c in found.items() if name in self.functions):
+        reads = [c.reads_time for name, c in found.items() if name not in invariants]
+        if self.time and not any(reads):
             raise ValueError(
                 f"time=True, but none of the functions of {self.name!r} depends on t: leave "
                 "time=True and the argument t out, or use t."

@@ -281,7 +281,7 @@ def test_what_cannot_be_is_said():
     joint = {"h": lambda q, p, t, w: (jnp.sin(t) - q[0]) * w[0], "noises": 1}
     flow = da.Flow(lambda q, p, w, h: (q, p + w), 1)
     for more in ({}, {"h": [lambda q, p, t: t - q[0]]}, joint, {"flow": flow}):
-        with pytest.raises(ValueError, match="no velocity, force or noise of .* depends on t"):
+        with pytest.raises(ValueError, match=r"no velocity, force or noise of .* depends on t"):
             da.System(**apart, **more)
         driven = da.System(**{**apart, "H": lambda q, p, t: H(q, p) - q[0] * t}, **more)
         assert driven.time, "a control"

@@ -236,7 +236,7 @@ def test_observations_that_are_repeated_are_refused(period):
         seen = fitting.path_likelihood(damped(), EULER, np.arange(121) * 0.5, 0 * p, p)
         return fitting.fit(seen, guess, positive=["sigma"])
 
-    with pytest.raises(ValueError, match="do not vary at .* constant or repeated"):
+    with pytest.raises(ValueError, match=r"do not vary at .* constant or repeated"):
         fitted(np.resize([1.0, 2.0][:period], 121)[:, None])
     varied = fitted(np.random.default_rng(0).normal(size=(121, 1)))
     assert min(varied.stderr.values()) > 1e-3, "a control"

@@ -336,7 +336,7 @@ def test_one_direction_alone_ends_a_path():
 def test_a_direction_is_part_of_what_a_run_is(tmp_path):
     given = {"paths": 4, "t_end": 0.2, "checkpoint": tmp_path / "run"}
     assert escape(da.Event(top, "up"), **given).provenance["method"]["direction"] == "up"
-    with pytest.raises(ValueError, match="What differs: method.direction"):
+    with pytest.raises(ValueError, match=r"What differs: method\.direction"):
         escape(top, **given)
 
 
