@@ -20,7 +20,7 @@ from dalembert.caches import Kept, shared
 from dalembert.captured import Keyed, captured
 from dalembert.dependence import Degree
 from dalembert.digest import ORDERS, traced_key
-from dalembert.driven import Timed, at_time, degree_in_time, extended, refusal, time_of
+from dalembert.driven import Timed, at_time, degree_in_time, extended, is_driven, refusal, time_of
 from dalembert.fields import ALL, BRACKET_TERMS, DRIFT_TERMS, NOISE_TERMS, Bracket, Fields, Term
 from dalembert.flow import Flow
 from dalembert.functions import check_function, check_linear
@@ -106,6 +106,12 @@ class System(Fields):
             raise TypeError(f"time must be True or False, not {self.time!r}.")
         self._set("_backwards", frozenset(self._checked()))
         self._set("constraint_count", self._checked_constraints())
+        if self.time and not is_driven(self.fields):
+            raise ValueError(
+                f"time=True, but no velocity, force or noise of {self.name!r} depends on t: what H "
+                "and h have of t stands apart from q and p, and moves nothing. Leave time=True and "
+                "t out, or multiply what depends on t by a function of q or p."
+            )
 
     def _check_params(self) -> None:
         if self.check is None:

@@ -19,7 +19,8 @@ from dalembert.answers.orders import (
 from dalembert.answers.result import Expectation, ToleranceError
 from dalembert.answers.sampling import Sampler, types_of
 from dalembert.answers.schemes import LEAST_HALVINGS, SCHEMES
-from dalembert.answers.search import HEAVY, PATIENCE, Goal, Search, StoppedError
+from dalembert.answers.search import PATIENCE, Goal, Search
+from dalembert.answers.tails import HEAVY, StoppedError
 from dalembert.caches import kept
 from dalembert.captured import Keyed, captured
 from dalembert.ensemble.settings import _number, check_choice, whole

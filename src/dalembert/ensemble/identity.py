@@ -126,7 +126,8 @@ def _method(
         like = run_arguments(system.one, dtype)
         read = {k: _traced(unknown, k, fun, *like) for k, fun in method.functions().items()}
         of = _method(method.of, system.one, settings, unknown)
-        return of | {"family": method.family, "of": of["family"], "functions": read}
+        about = {"family": method.family, "of": of["family"], "functions": read}
+        return of | about | method.options
     if type(method).__module__.startswith("dalembert."):
         return method.to_dict()
     rows = method.rows(system.noises)

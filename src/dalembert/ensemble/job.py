@@ -328,6 +328,9 @@ class Job:
             )
         if failures.unconverged and settings.system.constraint_count:
             return f"{self._advice_on_steps()} Or they are where the rank of Dg drops."
+        if failures.non_finite and settings.system.flow is not None:
+            flow = settings.system.flow.name
+            return f"Perhaps the flow {flow!r} is not finite. {self._advice_on_steps()}"
         return self._advice_on_steps()
 
     def _advice_on_steps(self) -> str:
@@ -338,8 +341,8 @@ class Job:
         return f"A smaller dt{truncated} may help."
 
     def _has_finite_fields(self, path: int | None) -> bool:
-        """Whether drift and noise are finite where a path starts."""
-        system = self.settings.system
+        """Whether drift and noise are finite where a path starts; a flow is not looked at."""
+        system = self.settings.system.fields
         q, p = (system.shaped(x[0]) for x in self.work.starts(np.array([path])))
         t = (0.0,) if system.time else ()
         fields = (*system.drift(q, p, *t), *system.diffusion(q, p, *t))

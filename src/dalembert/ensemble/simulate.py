@@ -24,6 +24,7 @@ from dalembert.noise import Noise
 from dalembert.precision import is_traced, traced_dtype
 from dalembert.spelling import says_its_words
 from dalembert.statistics import Histogram, Statistic
+from dalembert.stepping.event import Event
 from dalembert.system import System
 
 
@@ -52,7 +53,7 @@ def simulate(
     shard: bool = False,
     executor: Any = None,
     dtype: Any = np.float64,
-    stop: Callable[..., Any] | None = None,
+    stop: Callable[..., Any] | Event | None = None,
 ) -> Run:
     """Simulate an ensemble of independent paths and collect statistics of observables.
 
@@ -102,8 +103,10 @@ def simulate(
         stop: a function of (q, p), or (q, p, params), that changes its sign where a path ends. The
             path stays there: what is observed from then on, and kept, is its state at the event,
             found between two steps by interpolation. `run.stopped` has times, survival and
-            observables at the event. It is finite wherever paths come; one that starts where it is
-            zero, or on either side, stops when its sign changes after the first step.
+            observables at the event, and how many paths began on which side. It is finite wherever
+            paths come, and zero on no region; a path that starts where it is zero, or on either
+            side, stops when its sign changes after the first step. `da.Event(f, "up")` counts only
+            changes to above zero, and refuses paths that begin there.
 
     Returns:
         A `Run`: `run.t`, `run.mean["energy"]`, `run.stderr["energy"]`, `run.failed`, … Inside
