@@ -16,9 +16,10 @@ from dalembert.noise import Increments
 from dalembert.stepping import residuals
 from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.clocks import row_time
+from dalembert.stepping.constraint_blocks import Blocks, find_blocks
 from dalembert.stepping.equal_blocks import EqualBlocks, find_equal_blocks
 from dalembert.stepping.manifold import Manifold, Slopes, is_straight, left
-from dalembert.stepping.multipliers import Blocks, Way, find_blocks, is_lost
+from dalembert.stepping.multipliers import Way, is_lost
 from dalembert.stepping.residuals import Report
 from dalembert.stepping.stepper import StepInfo, Stepper, at_next, at_the_end, one_stepper
 from dalembert.system import System, Term

@@ -16,14 +16,10 @@ import numpy as np
 from jax import lax
 
 from dalembert.stepping import newton
+from dalembert.stepping.constraint_blocks import MAX_WRITTEN_OUT, Blocks, eliminated
 from dalembert.stepping.cut import Cut, NotEqualError, cut
 from dalembert.stepping.expressions import Program, Shared
-from dalembert.stepping.multipliers import (
-    MAX_STEPS,
-    MAX_WRITTEN_OUT,
-    Blocks,
-    eliminated,
-)
+from dalembert.stepping.multipliers import MAX_STEPS
 from dalembert.stepping.residuals import Report, goal, worse, worst_if_nan
 from dalembert.stepping.scalarise import NotScalarError, scalarise
 from dalembert.stepping.stages import Stages

@@ -12,8 +12,9 @@ from dalembert.dependence import Degree, degree
 from dalembert.driven import Timed
 from dalembert.stepping import residuals
 from dalembert.stepping.block_solver import Solver
+from dalembert.stepping.constraint_blocks import Blocks
 from dalembert.stepping.locality import is_entrywise
-from dalembert.stepping.multipliers import Blocks, Multipliers, Way, solve_multipliers
+from dalembert.stepping.multipliers import Multipliers, Way, solve_multipliers
 from dalembert.stepping.residuals import Report
 from dalembert.system import System, Term
 from dalembert.traces import live
