@@ -10,8 +10,9 @@ import numpy as np
 from jax import lax
 
 from dalembert.stepping.constraint_blocks import Blocks
-from dalembert.stepping.residuals import Report, goal, worst_if_nan
+from dalembert.stepping.residuals import Report, goal, tolerance, worst_if_nan
 from dalembert.stepping.root import implicit_root
+from dalembert.stepping.sheets import Chord, Found, follow, has_left, is_off
 
 __all__ = ["Multipliers", "Way", "is_lost", "solve_multipliers"]
 
@@ -32,11 +33,15 @@ class Way(NamedTuple):
         end: x as a function of the change of momenta.
         slopes: Dgᵀ of all colours, m rows (dim,).
         is_straight: whether x is linear, and what a block changes is in its own coordinates.
+        origin: the old positions, if x are new ones that have to be on the same sheet of r = 0.
+        looks: how often that is looked at on the way, see `looks_of`.
     """
 
     end: Callable[[Any], Any]
     slopes: Any
     is_straight: bool
+    origin: Any = None
+    looks: int = 0
 
 
 class _Now(NamedTuple):
@@ -146,8 +151,23 @@ def solve_multipliers(
         # of the step before is as good by then, and costs nothing.
         worst, steps = jnp.asarray(jnp.inf, dtype), jnp.int32(steps)
         first = _Now(u, x, miss(x), worst, steps, True, jnp.zeros_like(u))
-        found = lax.while_loop(lambda now: now.is_open, improve, improve(first, last))
-        return blocks.join(found.u), (Report(found.steps, found.error), found.pivots)
+        now = lax.while_loop(lambda now: now.is_open, improve, improve(first, last))
+        found = Found(now.u, now.error, now.pivots)
+        if way.origin is not None:
+            chord = Chord(way.origin, reach(found.u), along, miss, inverse)
+            found = on_sheet(chord, start, found, reach)
+        return blocks.join(found.u), (Report(now.steps, found.error), found.pivots)
+
+    def on_sheet(chord: Chord, start: Any, found: Found, reach: Callable[[Any], Any]) -> Found:
+        """What has been found if it is on the sheet of the old positions, else by small steps."""
+        left = has_left(blocks, way.looks, chord) | is_off(blocks, found.pivots)
+        has_jumped = jnp.any(left)
+        told = jnp.where(has_jumped, jnp.inf, found.error).astype(dtype)
+        if not safely:
+            return found._replace(error=told)
+        is_wanted = has_jumped | ~(found.error <= tolerance(dtype))
+        begin = found._replace(error=told)
+        return follow(blocks, chord, start, reach, relative, begin, is_wanted)
 
     none = jnp.zeros(blocks.places.max() + 1, dtype)
     if differentiable is None:
