@@ -124,6 +124,7 @@ def fast_steps(stepper, solver, q, p, dt):
         return map(np.asarray, jax.jit(jax.vmap(step))(*map(jnp.asarray, (q, p, dt))))
 
 
+@pytest.mark.slow
 def test_a_fast_step_over_a_hole_is_not_accepted():
     """To the other side of a torus; a quarter of it is."""
     q, p = da.project(HOLE, *OVER_HOLE)
