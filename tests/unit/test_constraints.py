@@ -10,7 +10,8 @@ from dalembert.ensemble.identity import describe_functions
 from dalembert.noise import Increments
 from dalembert.stepping import project
 from dalembert.stepping.block_solver import Solver
-from dalembert.stepping.multipliers import Blocks, Way, find_blocks, solve_multipliers
+from dalembert.stepping.constraint_blocks import Blocks, find_blocks
+from dalembert.stepping.multipliers import Way, solve_multipliers
 from dalembert.stepping.residuals import tolerance
 from dalembert.stepping.stepper import make_stepper
 from dalembert.systems.double_pendulum_system import double_pendulum_start
