@@ -529,6 +529,7 @@ def test_stationary_laws_of_driven_systems_are_refused():
         )
 
 
+@pytest.mark.slow
 def test_theorems_about_paths_take_the_extended_system():
     """Of paths with steps of that system: the momentum of the time has a part in the action."""
     system = oscillator()

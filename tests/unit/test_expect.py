@@ -337,7 +337,13 @@ def light(q, p, params):
     return jnp.exp(q[0])
 
 
-@pytest.mark.parametrize("options", [{}, {"estimator": "plain", "tolerance": 100.0, "dt": 0.25}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, marks=pytest.mark.slow),
+        {"estimator": "plain", "tolerance": 100.0, "dt": 0.25},
+    ],
+)
 @pytest.mark.parametrize("observable", [heavy, infinite], ids=lambda f: f.__name__)
 def test_variances_that_are_not_finite_are_refused(observable, options):
     system = da.systems.langevin(gamma=0.5, temperature=0.5)

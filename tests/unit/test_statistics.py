@@ -370,7 +370,16 @@ def test_what_the_sample_does_not_support_is_nan():
     assert np.isnan(same.correlation).all() and np.allclose(same.covariance, 0, atol=1e-30)
 
 
-COUNTS = {"count", "censored", "counts", "outside", "counts_of_groups", "outside_of_groups"}
+COUNTS = {
+    "count",
+    "censored",
+    "below",
+    "above",
+    "counts",
+    "outside",
+    "counts_of_groups",
+    "outside_of_groups",
+}
 FOREKNOWN = {"lag", "t", "edges", "names"}
 
 

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from dalembert.methods import Method
+from dalembert.stepping.derived import DerivedMethod
 from dalembert.stepping.requirements import known_params
 from dalembert.system import DRIFT_TERMS, NOISE_TERMS, System
 from dalembert.theory.elementary_weights import is_series
@@ -32,8 +33,11 @@ def limit(system: System, method: Method) -> Limit:
     """Whether the limit of a method on a system is the right one, as its rows decide.
 
     It is "unknown" where the rows are no series in trees, where noises are too many to look at, or
-    where there are constraints and the method without them is wrong.
+    where there are constraints and the method without them is wrong; and for methods that are made
+    of another one, which has been asked.
     """
+    if isinstance(method, DerivedMethod):
+        return "unknown"
     system = system.fields
     with jax.ensure_compile_time_eval():
         missed = _missed(method, _kind(system, method))
