@@ -34,11 +34,13 @@ class _Names(NamedTuple):
         read: those of globals.
         used: those and attributes, and what is imported from modules.
         imported: modules.
+        random_of: what an attribute `random` is read from.
     """
 
     read: frozenset[str]
     used: frozenset[str]
     imported: frozenset[str]
+    random_of: frozenset[str]
 
 
 def looks_outside(fun: FunctionType) -> bool:
@@ -46,11 +48,12 @@ def looks_outside(fun: FunctionType) -> bool:
     names = _names(fun.__code__)
     if names.used & FROM_OUTSIDE or names.imported & OUTSIDE:
         return True
-    meant = [fun.__globals__[name] for name in names.read if name in fun.__globals__]
-    meant += [cell.cell_contents for cell in fun.__closure__ or () if _is_bound(cell)]
-    if "random" in names.used and any(x is sys.modules["numpy"] for x in meant):
+    meant = {name: fun.__globals__[name] for name in names.read if name in fun.__globals__}
+    cells = zip(fun.__code__.co_freevars, fun.__closure__ or (), strict=True)
+    meant |= {name: cell.cell_contents for name, cell in cells if _is_bound(cell)}
+    if any(meant.get(name) is sys.modules["numpy"] for name in names.random_of):
         return True
-    return any(map(_is_from_outside, meant))
+    return any(map(_is_from_outside, meant.values()))
 
 
 def _is_from_outside(x: Any) -> bool:
@@ -74,9 +77,14 @@ def _is_bound(cell: Any) -> bool:
 @bounded(4096)
 def _names(code: CodeType) -> _Names:
     found: dict[str, set[str]] = {"LOAD_GLOBAL": set(), "LOAD_NAME": set(), "IMPORT_NAME": set()}
+    random_of, before = set(), None
     for x in dis.get_instructions(code):
         if x.opname in found:
             found[x.opname].add(x.argval)
-    here = found["LOAD_GLOBAL"] | found["LOAD_NAME"], set(code.co_names), found["IMPORT_NAME"]
+        if x.opname in ("LOAD_ATTR", "LOAD_METHOD") and x.argval == "random":
+            random_of.add(str(before))
+        before = x.argval
+    read = found["LOAD_GLOBAL"] | found["LOAD_NAME"]
+    here = read, set(code.co_names), found["IMPORT_NAME"], random_of
     inner = [_names(part) for part in code.co_consts if isinstance(part, CodeType)]
     return _Names(*(frozenset(x).union(*rest) for x, *rest in zip(here, *inner, strict=True)))

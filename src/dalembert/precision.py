@@ -8,6 +8,7 @@ float32 in the caller's next operation, so concrete results are then handed out 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from numbers import Real
 from typing import Any
 
 import jax
@@ -68,11 +69,17 @@ def check_dt(dt: Any, dtype: Any = np.float64) -> None:
         )
 
 
+def is_number(x: Any) -> bool:
+    """Whether something is one real number, also as an array without axes; no truth value is."""
+    if isinstance(x, Real):
+        return not isinstance(x, bool)
+    return getattr(x, "shape", None) == () and getattr(x.dtype, "kind", "") in "iuf"
+
+
 def check_confidence(confidence: Any) -> None:
     """Refuse what is no probability of an interval."""
-    is_number = isinstance(confidence, int | float | np.number) and not isinstance(confidence, bool)
-    if not is_number or not 0 < confidence < 1:
-        share = confidence / 100 if is_number and 1 < confidence < 100 else 0.95
+    if not is_number(confidence) or not 0 < confidence < 1:
+        share = confidence / 100 if is_number(confidence) and 1 < confidence < 100 else 0.95
         raise ValueError(
             f"confidence must lie between 0 and 1, such as {share:g}, not {confidence!r}."
         )

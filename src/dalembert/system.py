@@ -236,6 +236,7 @@ class System(Fields):
         """The system with types in place of parameters; it has been checked, so not again."""
         typed = copy(self)
         object.__setattr__(typed, "params", params)
+        object.__setattr__(typed, "check", None)
         object.__setattr__(typed, "_kept", Kept())
         return typed
 

@@ -726,7 +726,7 @@ def test_what_reads_from_outside_is_traced_again(fun):
 
 def by_key(q, p):
     """Random numbers of JAX are those of their key."""
-    return jax.random.normal(jax.random.key(0)) * q[0]
+    return jax.random.normal(jax.random.key(0)) * q[0] * np.pi
 
 
 def test_steps_follow_the_environment_and_files(monkeypatch, tmp_path):

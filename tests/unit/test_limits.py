@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import dalembert as da
@@ -131,3 +132,43 @@ def test_a_run_of_a_method_of_the_wrong_limit_warns_once():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         da.simulate(ALONG_P, EULER, START, **options)
+
+
+@pytest.mark.parametrize("time", [False, True])
+def test_numbers_that_stand_for_traced_ones_need_not_be_in_range(time):
+    def check(params):
+        if not jax.tree.leaves(params) or isinstance(params["a"], jax.core.Tracer):
+            return
+        if params["a"] <= 5:
+            raise ValueError("a must be above 5")
+
+    def H(q, p, *rest):
+        slow = 0.1 * jnp.sin(rest[0]) if time else 0.0
+        return p @ p / 2 + (rest[-1]["a"] + slow) * (q @ q) / 2
+
+    system = da.System(
+        H, h=[lambda q, p, *rest: 0.3 * (q @ q + p @ p)], dim=1, params={"a": 6.0}, time=time,
+        check=check,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="above 5"):
+        system.with_params(a=1.0)
+    with pytest.warns(RuntimeWarning, match="does not converge"):
+        run = jax.jit(
+            lambda a: da.simulate(system.with_params(a=a), EULER, START, dt=0.1, t_end=0.2)
+        )(10.0)
+    assert np.isfinite(run.mean["energy"]).all()
+
+
+def test_families_for_some_numbers_of_noises_are_not_asked_about_others():
+    @dataclass(frozen=True)
+    class OfThree(Platen):
+        def check_noises(self, noises):
+            if noises != 3:
+                raise ValueError("three noises only")
+
+    three = da.System(
+        lambda q, p: p @ p / 2 + q @ q / 2,
+        h=[lambda q, p, k=k: q @ q / k for k in (1, 2, 3)],
+        dim=1,
+    )
+    assert limit(three, OfThree()) == "unknown"

@@ -2,6 +2,7 @@
 
 import inspect
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import product
 
 import jax.numpy as jnp
@@ -253,6 +254,12 @@ def test_promises_of_another_type_are_refused():
         da.Promises(order=1.0)  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="numbers by formula"):
         da.Promises(residuals=[0.0])  # pyright: ignore[reportArgumentType]
+
+
+def test_promises_take_fractions_and_numbers_of_jax():
+    order = {"one": Fraction(3, 2), "additive": np.asarray(1.5)}
+    promises = da.Promises(order=order, residuals={"sum": jnp.abs(-1e-16), "other": np.float32(0)})
+    assert promises.order == order
 
 
 def with_value(formula):

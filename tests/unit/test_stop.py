@@ -321,6 +321,30 @@ def test_starts_at_an_event_but_for_rounding_are_at_it():
     assert run.stopped.count == 0
 
 
+@pytest.mark.parametrize(
+    ("far", "near", "dtype"), [(0.0, 1e-3, np.float32), (1e3, 1e-3, np.float32), (1e9, 1e-6, float)]
+)
+def test_a_small_coordinate_beside_a_large_one_is_not_rounding(far, near, dtype):
+    run = da.simulate(
+        da.System(H=lambda q, p: p @ p / 2, dim=2), da.midpoint(), ([far, near], [0.0, -1.0]),
+        dt=0.1, t_end=1.0, stop=lambda q, p: q[1], progress=False, dtype=dtype,
+    )  # fmt: skip
+    assert run.stopped.count == 1 and run.stopped.above == 1
+
+
+def test_positions_that_are_no_numbers_are_not_blamed_on_the_event():
+    def sampler(key):
+        return jnp.full(1, jnp.nan), jax.random.normal(key, (1,))
+
+    for start in (sampler, ([np.nan], [1.0])):
+        with pytest.raises(ValueError, match=r"NaN|finite") as error:
+            da.simulate(
+                FREE, da.midpoint(), start, dt=0.1, t_end=1.0, stop=lambda q, p: q[0] - 1,
+                paths=2, progress=False,
+            )  # fmt: skip
+        assert "the event must be" not in str(error.value)
+
+
 def test_one_direction_alone_ends_a_path():
     """A free oscillator from q = 0 with p = 1: down through zero at π, up at 2π."""
     system = da.System(H=lambda q, p: (q @ q + p @ p) / 2, dim=1, name="oscillator")

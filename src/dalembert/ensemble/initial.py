@@ -150,7 +150,7 @@ def _sampled(system: System, sampler: Any, seed: int, dtype: np.dtype) -> Initia
             k = int(np.argmin(is_fine))
             why = getattr(sampler, "why", None)
             raise BadStartError(
-                (why and why(p[k], int(numbers[k])))
+                (why and why(q[k], p[k], int(numbers[k])))
                 or f"the sampler gave NaN or infinity for path {numbers[k]}: (q, p) = "
                 f"{q[k]}, {p[k]}. A rejection sampler does so if its density "
                 "exceeds the bound that it was given, is negative or NaN, or if no point was "

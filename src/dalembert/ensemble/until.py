@@ -143,7 +143,8 @@ class Until:
         with jax.enable_x64(True):
             begin = jax.vmap(start) if axes else start
             begun_at = tuple(np.asarray(x) for x in begin(q.astype(float), p.astype(float)))
-        values, is_state = begun_at[1][..., -1], np.isfinite(begun_at[1][..., :-1]).all(-1)
+        values, is_state = begun_at[1][..., -1], np.isfinite(begun_at[0]).all(-1)
+        is_state &= np.isfinite(begun_at[1][..., :-1]).all(-1)
         wrong = np.atleast_1d(is_state & ~np.isfinite(values))
         if wrong.any():
             k = int(np.argmax(wrong))
@@ -179,9 +180,10 @@ class _Starts:
     def __call__(self, key: Any) -> tuple[Any, Any]:
         return self.start(*self.sampler(key))
 
-    def why(self, p: np.ndarray, path: int) -> str:
+    def why(self, q: np.ndarray, p: np.ndarray, path: int) -> str:
         """What is wrong with the event at the start of a path; empty if nothing is."""
-        return why_no_start(p[-1], path, self.direction) if np.isfinite(p[:-1]).all() else ""
+        is_state = np.isfinite(q).all() and np.isfinite(p[:-1]).all()
+        return why_no_start(p[-1], path, self.direction) if is_state else ""
 
 
 def _counted_once(histograms: Any) -> tuple[tuple[str, Histogram], ...]:

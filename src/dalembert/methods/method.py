@@ -13,6 +13,7 @@ import numpy as np
 from dalembert.methods.checked_rows import checked_rows
 from dalembert.methods.conditions import Residuals
 from dalembert.methods.stages import StageSystem
+from dalembert.precision import is_number
 from dalembert.system import ALL, System
 
 Convergence = Literal["mean-square", "weak"]
@@ -103,8 +104,7 @@ def _check_orders(name: str, given: Any) -> None:
 def _check_order(name: str, order: Any) -> None:
     if order is None:
         return
-    is_number = isinstance(order, int | float | np.number) and not isinstance(order, bool)
-    if not is_number or not 0 < order < np.inf:
+    if not is_number(order) or not 0 < order < np.inf:
         raise ValueError(
             f"Promises: {name} must be a positive number such as 1.0, or None where the method "
             f"does not converge, not {order!r}."
@@ -119,8 +119,7 @@ def _check_residuals(name: str, given: Any) -> None:
     if not isinstance(given, Mapping):
         raise TypeError(f"Promises: {name} must be numbers by formula, {example}, not {given!r}.")
     for label, value in given.items():
-        is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-        if not is_number or not value >= 0:
+        if not is_number(value) or not value >= 0:
             raise ValueError(
                 f"Promises: {name}[{label!r}] must be a number ≥ 0, how far the condition is from "
                 f"being met, not {value!r}."

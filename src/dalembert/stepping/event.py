@@ -68,14 +68,15 @@ def start_value(
     finite: `ON_A_REGION` if the event is zero nearby, too, and `BEYOND` if it has come already.
     """
 
-    def at(part: float) -> Any:
-        z = (x + part * _size(x) * _askew(x, i) for i, x in enumerate((q, p)))
+    def at(part: float, size: Callable[[Any], Any] = _size) -> Any:
+        z = (x + part * size(x) * _askew(x, i) for i, x in enumerate((q, p)))
         t = jnp.asarray(part * dt, q.dtype)
         told = Timed(t, system.params) if system.time else system.params
         return jnp.asarray(system.evaluate(event, *z, told)).astype(p.dtype)
 
     value = at(0.0)
-    moved = [jnp.abs(at(share * ROUNDING * eps) - value) for share in (1, -1)]
+    # Every entry is rounded relative to itself.
+    moved = [jnp.abs(at(share * ROUNDING * eps, jnp.abs) - value) for share in (1, -1)]
     value = jnp.where(jnp.abs(value) <= jnp.maximum(*moved), jnp.zeros_like(value), value)
     is_flat = (value == 0) & ((at(NEARBY) == 0) | (at(-NEARBY) == 0))
     is_beyond = {"both": jnp.zeros_like(is_flat), "up": value > 0, "down": value < 0}[direction]

@@ -13,11 +13,14 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
+from dalembert.caches import kept_by
 from dalembert.methods import Method
+from dalembert.precision import is_traced
 from dalembert.stepping.derived import DerivedMethod
 from dalembert.stepping.requirements import known_params
 from dalembert.system import DRIFT_TERMS, NOISE_TERMS, System
 from dalembert.theory.elementary_weights import is_series
+from dalembert.theory.linearity import value_key
 from dalembert.theory.order_conditions import Condition, NoiseKind, first_order
 from dalembert.theory.sampled import SampledSystem
 
@@ -47,13 +50,10 @@ def limit(system: System, method: Method) -> Limit:
             return "right"
         if method.parts:
             return "unknown"
-        if system.params is not None:
-            system = system.with_params(known_params(system.params))
-        try:
-            probe = SampledSystem(system)
-        except ValueError:  # its equations are not finite where they are tried
-            return "unknown"
-        return _seen_on(probe, missed)
+        if is_traced(system.params):
+            # Numbers that stand for traced ones need not be in range.
+            system = system.typed(known_params(system.params))
+        return _on_system(system, method)
 
 
 def why_wrong(system: System, method: Method) -> str:
@@ -70,10 +70,22 @@ def _kind(system: System, method: Method) -> NoiseKind:
     return "one" if system.noises == 1 else "general"
 
 
+@kept_by(value_key)
+def _on_system(system: System, method: Method) -> Limit:
+    """Whether what a method misses is there, kept for later calls."""
+    try:
+        probe = SampledSystem(system)
+    except ValueError:  # its equations are not finite where they are tried
+        return "unknown"
+    return _seen_on(probe, _missed(method, _kind(system, method)) or ())
+
+
 @lru_cache(maxsize=256)
 def _missed(method: Method, kind: NoiseKind) -> tuple[Condition, ...] | None:
     """The terms of order h in which a method differs from the solution; None without a series."""
     noises = {"none": 0, "one": 1, "additive": 2 if method.takes(2) else 1}.get(kind, 2)
+    if not all(map(method.takes, (2, 3) if kind == "general" else (noises,))):
+        return None
     if not is_series(method, noises, additive=kind == "additive"):
         return None
     # Beyond h they only make the order smaller: h^(3/2) a step is order one half.

@@ -109,7 +109,7 @@ def _expanded(method: Method, noise: NoiseKind) -> Expansion:
     elif not method.takes(noises):
         noises = 1
     expansion = expand(method, noises, additive=noise == "additive")
-    if noise == "general" and not expansion.odd_vanish:
+    if noise == "general" and not expansion.odd_vanish and method.takes(_NOISES_IF_ODD):
         expansion = expand(method, _NOISES_IF_ODD)
     return expansion
 
