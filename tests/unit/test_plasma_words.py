@@ -171,13 +171,13 @@ def test_species_follow_one_another(kind):
         assert 2 * np.mean(np.cos(q[part] / 2)) == pytest.approx(alpha, abs=noise)
     # Each species has density 1, and the plasma is neutral.
     system = vlasov_poisson(sum(n), charge=charge, mass=mass, weight=weight)
-    start.quiet().begins_in(system)
+    start.begins_in(system)
     wave = da.plasma.density_modes(1)(jnp.asarray(q), jnp.asarray(p), system.params)
     assert float(wave[0, 0]) == pytest.approx(-0.3, abs=2 * noise)
     assert np.sum(weight * charge) == 0
-    # Species of one kind and key would have the same particles if they shared their numbers.
-    twice = Start.together(Start(64), Start(64)).random(key)
-    assert not np.any(np.asarray(twice[0][:64]) == np.asarray(twice[0][64:]))
+    # Each has numbers of its own: positions are spread evenly or at random, never alike.
+    if kind == "random":
+        assert abs(np.corrcoef(v[first], v[second])[0, 1]) < 0.1
 
 
 # Words of others

@@ -226,7 +226,9 @@ class Together:
 
     def begins_in(self, system: System) -> None:
         """Refuse a plasma with another box, or particles of other masses or weights."""
-        of = {name: [getattr(one, name) for one in self.starts] for name in ("mass", "weight")}
+        of: dict[str, Any] = {
+            name: [getattr(one, name) for one in self.starts] for name in ("mass", "weight")
+        }
         if not is_traced(of):
             counts = [one.N for one in self.starts]
             for name, values in of.items():
