@@ -79,9 +79,9 @@ def points(sweep: str, quick: bool) -> Iterator[Point]:
     elif sweep == "start":
         yield {"start": True, "paths": 100, "steps": 100}
     elif sweep == "methods":
-        from dalembert.theory.diagnosis import FOR_EVERY_SYSTEM
+        from dalembert.theory.diagnosis import for_every_system
 
-        for name in FOR_EVERY_SYSTEM:
+        for name in for_every_system():
             yield {"method": name, "paths": 2**13, "steps": 100}
 
 

@@ -83,7 +83,7 @@ def simulated(point: Point, paths: int, melting: int, steps: int) -> da.Run:
     observed = {"weight": weight, **{name: gap(name) for name in OBSERVED}}
     burn_in = melting * point.dt
     return da.simulate(
-        system, da.baoab(), lennard_jones_sampler(N, point.density, point.temperature),
+        system, da.baoab(), lennard_jones_sampler(system),
         dt=point.dt, t_end=(melting + steps) * point.dt, paths=paths, seed=SEED,
         save_every=SAVE_EVERY, on_failure="raise", progress=False,
         statistics={f"mean {x}": da.TimeAverage(f, burn_in=burn_in) for x, f in observed.items()},

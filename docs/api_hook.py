@@ -24,6 +24,7 @@ SECTIONS = (
             "System",
             "Fields",
             "simulate",
+            "Event",
             "Run",
             "RunStatistics",
             "TracedRun",

@@ -86,8 +86,7 @@ class Calls:
         Path(path).touch()
 
     def add(self) -> None:
-        with open(self._path, "ab") as file:
-            file.write(b".")
+        os.truncate(self._path, len(self) + 1)
 
     def __len__(self) -> int:
         return os.path.getsize(self._path)

@@ -71,6 +71,7 @@ def _group(result, operands, **functions):
 
 STRAIGHT = {
     **_group("F", "F", sin=jnp.sin, cos=jnp.cos, tanh=jnp.tanh, atan=jnp.arctan, erf=jax.lax.erf),
+    **_group("F", "F", bessel=lax.bessel_i0e),
     **_group("F", "F", asinh=jnp.arcsinh, absolute=jnp.abs, negative=lambda x: -x),
     **_group("F", "F", root=lambda x: jnp.sqrt(1 + x * x), log=lambda x: jnp.log(1.5 + x * x)),
     **_group("F", "F", gauss=lambda x: jnp.exp(-x * x), bell=lambda x: 1 / (1 + x * x)),
@@ -137,8 +138,8 @@ STRAIGHT = {
 
 SCALAR_ONLY = frozenset(
     {
-        *("angle", "asinh", "atan", "case", "clip", "erf", "irest", "length", "log1p", "lse"),
-        *("nearest", "own_tanh", "remainder", "softmax", "softplus"),
+        *("angle", "asinh", "atan", "bessel", "case", "clip", "erf", "irest", "length", "log1p"),
+        *("lse", "nearest", "own_tanh", "remainder", "softmax", "softplus"),
     }
 )
 VECTORISED = frozenset(STRAIGHT) - SCALAR_ONLY
@@ -146,6 +147,7 @@ VECTORISED = frozenset(STRAIGHT) - SCALAR_ONLY
 LOOPS = {
     **_group("F", "BFF", branch=lambda b, x, y: lax.cond(b, jnp.sin, lambda y: 2 * y, (x + y) / 2)),
     **_group("F", "F", loop=lambda x: lax.fori_loop(0, 3, lambda i, s: jnp.cos(s) * x, x)),
+    **_group("F", "F", gamma=lambda x: lax.lgamma(2 + x * x), psi=lambda x: lax.digamma(2 + x * x)),
     **_group("F", "IF", table=lambda n, x: x * jnp.asarray(WEIGHTS)[jnp.clip(n, 0, 2)]),
     **_group(
         "V", "V", sorted=jnp.sort, halves=lambda v: v.astype(jnp.bfloat16).astype(jnp.float64)

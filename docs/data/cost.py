@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 import dalembert as da
-from dalembert.theory.diagnosis import FOR_EVERY_SYSTEM
+from dalembert.theory.diagnosis import for_every_system
 
 PATHS, STEPS, DT, REPEAT = 8192, 1000, 0.1, 5
 
@@ -61,11 +61,11 @@ def measure(cases: list[Case]) -> list[float]:
 
 def main(target: Path) -> None:
     """Measure all methods and write one file."""
-    paper = [(name, da.systems.pendulum()) for name in FOR_EVERY_SYSTEM]
+    paper = [(name, da.systems.pendulum()) for name in for_every_system()]
     beyond = [
         (name, OTHERS.get(name, HEAT_BATH))
         for name, make in da.METHODS.items()
-        if name not in FOR_EVERY_SYSTEM and "constraints" not in make().requires
+        if name not in for_every_system() and "constraints" not in make().requires
     ]
     systems = {system.name: system for _, system in beyond}
     times = measure([*paper, *beyond, *(("midpoint", system) for system in systems.values())])

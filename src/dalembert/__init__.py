@@ -45,6 +45,7 @@ from dalembert.statistics import (
     Statistic,
     TimeAverage,
 )
+from dalembert.stepping.event import Event
 from dalembert.stepping.project import project
 from dalembert.stepping.step import StepInfo, step
 from dalembert.system import System
@@ -76,6 +77,7 @@ __all__ = [
     "Checkpoint",
     "Covariance",
     "Diagnosis",
+    "Event",
     "Expectation",
     "Flow",
     "Gaussian",

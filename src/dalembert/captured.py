@@ -7,10 +7,11 @@ what is in containers and arrays. The search runs no code of the user's. Where i
 that it cannot look into, such as a `ContextVar`, a buffer of `ctypes` or anything else of a type
 that is written in C, or more than `BUDGET` things, the function is traced again instead, and its
 trace is compared (`digest.py`); runs of `da.simulate` compare traces in any case, and so notice
-every change of what functions compute. Not promised by `da.step`, `da.expect` and the theory: to
-notice a change of what a function gets by calling something that is not written in Python, such as
-the content of a file, the clock or a variable of the environment, by a name that it puts together,
-or of Python's, NumPy's and JAX's own modules. Not promised by anything: to notice what a function
+every change of what functions compute. So is a function whose code names what reads the
+environment, files, the clock or random numbers, see `from_outside.py`. Not promised by `da.step`,
+`da.expect` and the theory: to notice a change of what a function gets by calling something else
+that is not written in Python, by a name that it puts together, or of Python's, NumPy's and JAX's
+own modules. Not promised by anything: to notice what a function
 inside `jax.jit` reads after its first call, because JAX keeps its trace.
 """
 
@@ -48,6 +49,7 @@ import numpy as np
 from jax.core import Tracer
 
 from dalembert.caches import Kept, bounded
+from dalembert.from_outside import looks_outside
 from dalembert.precision import read_outside
 
 BUDGET = 2000
@@ -237,6 +239,8 @@ def _of_function(fun: FunctionType) -> Iterator[tuple[str, Any]]:
             continue
     if _is_of_a_library(fun.__globals__.get("__name__")):
         return
+    if looks_outside(fun):
+        raise _HiddenError
     for name in _names(fun.__code__):
         if name in fun.__globals__:
             yield name, fun.__globals__[name]

@@ -10,6 +10,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -80,6 +81,15 @@ def degree_in_time(system: Any, term: Any, z: Any) -> Degree:
         return fun(q, p, Timed(t, params), *w)
 
     return degree(at, (t, q, p, params, *w), (0,))
+
+
+def is_driven(system: Any) -> bool:
+    """Whether a velocity, a force or a noise of a system without a flow may depend on time."""
+    terms = [(kind, 0) for kind in ("H_p", "H_q", "F")]
+    terms += [(kind, i) for i in system.noise_numbers for kind in ("h_p", "h_q", "f")]
+    with jax.enable_x64(True):
+        z = jax.ShapeDtypeStruct((int(system.dim),), np.float64)
+        return any(degree_in_time(system, term, z) > Degree.CONSTANT for term in terms)
 
 
 def at_time(system: Any, t: Any) -> Any:
@@ -164,5 +174,6 @@ def _made_of(system: Any, scalar: Any, force: Any, **more: Any) -> Any:
         "f": all_of(force, system.f),
         "params": system.params,
         "noises": None if system.flow else system.noise_shape,
+        "check": system.check,
     }
     return type(system)(**given | more)

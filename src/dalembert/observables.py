@@ -49,10 +49,11 @@ def potential(system: System) -> Observable:
 def kinetic_temperature(system: System) -> Observable:
     """Temperature of the momenta, a scalar: Σ p_i ∂H/∂p_i / dim, which is Σ p_i²/(m dim).
 
-    Its mean over exp(−H/T) is T, whatever H is.
+    Its mean over exp(−H/T) is T, whatever H is. With c independent constraints momenta have c
+    directions fewer: the sum is divided by dim − c, and its mean is T if H is quadratic in p.
     """
-    H, dim = system.H, system.dim
-    return lambda q, p, *params: jnp.sum(p * jax.grad(H, argnums=1)(q, p, *params)) / dim
+    H, free = system.H, system.dim - system.constraint_count
+    return lambda q, p, *params: jnp.sum(p * jax.grad(H, argnums=1)(q, p, *params)) / free
 
 
 @written("da.observables.configurational_temperature(system)")
@@ -72,6 +73,11 @@ def configurational_temperature(system: System, directions: int = 24) -> Observa
         directions: how many of them, at most the number of degrees of freedom.
     """
     _require_separable(system, "configurational_temperature")
+    if system.constraint_count:
+        raise ValueError(
+            "observables.configurational_temperature goes along all coordinates, which the "
+            f"constraints of {system.name!r} do not let move. Take kinetic_temperature."
+        )
     if not isinstance(directions, int) or isinstance(directions, bool) or directions < 1:
         raise ValueError(f"directions must be a positive integer, not {directions!r}.")
     H, dim, count = system.H, system.dim, min(directions, system.dim)

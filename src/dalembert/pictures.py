@@ -39,14 +39,27 @@ def import_extra(module: str) -> ModuleType:
 def make_axes(ax: Any = None) -> Any:
     """The axes that were given, or new ones."""
     if ax is not None:
+        _check_axes(ax)
         return ax
     return import_extra("matplotlib.pyplot").subplots(figsize=SIZE, layout="constrained")[1]
+
+
+def _check_axes(ax: Any) -> None:
+    """Refuse what nothing can be drawn into."""
+    if not hasattr(ax, "plot") or not hasattr(ax, "figure"):
+        hint = " Take its axes, such as figure.axes[0]." if hasattr(ax, "axes") else ""
+        raise TypeError(
+            f"ax must be axes of matplotlib, such as plt.subplots()[1], or several of them, not "
+            f"{ax!r}.{hint}"
+        )
 
 
 def make_panels(number: int, ax: Any = None) -> list[Any]:
     """Axes for so many pictures: above each other with a common time, or those that were given."""
     if ax is not None:
-        given = list(np.ravel(ax)) if np.ndim(ax) else [ax] * number
+        given = list(np.ravel(np.asarray(ax, object))) if np.ndim(ax) else [ax] * number
+        for each in given:
+            _check_axes(each)
         if len(given) != number:
             raise ValueError(f"{number} axes are needed, or one for all, not {len(given)}.")
         return given

@@ -28,6 +28,16 @@ def is_traced(*trees: Any) -> bool:
     return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
 
 
+def refuse_traced(what: str, **given: Any) -> None:
+    """Refuse, by name, what belongs to a surrounding jit, vmap or grad, and is to be numbers."""
+    traced = [name for name, tree in given.items() if is_traced(tree)]
+    if traced:
+        raise ValueError(
+            f"{what} cannot be had inside jit, vmap or grad (traced here: {', '.join(traced)}): "
+            "call it outside, with numbers. da.simulate and da.step take traced params and states."
+        )
+
+
 def traced_dtype(tree: Any, usual: Any) -> np.dtype:
     """The floating type of what is traced, or the usual one if only whole numbers are."""
     traced = [leaf.dtype for leaf in jax.tree.leaves(tree) if isinstance(leaf, Tracer)]
@@ -55,6 +65,16 @@ def check_dt(dt: Any, dtype: Any = np.float64) -> None:
         raise ValueError(
             f"dt = {dt} counts as zero in {np.dtype(dtype)}, whose smallest number is {tiny:.1e}: "
             "measure time in smaller units."
+        )
+
+
+def check_confidence(confidence: Any) -> None:
+    """Refuse what is no probability of an interval."""
+    is_number = isinstance(confidence, int | float | np.number) and not isinstance(confidence, bool)
+    if not is_number or not 0 < confidence < 1:
+        share = confidence / 100 if is_number and 1 < confidence < 100 else 0.95
+        raise ValueError(
+            f"confidence must lie between 0 and 1, such as {share:g}, not {confidence!r}."
         )
 
 
@@ -89,6 +109,8 @@ def float_hint(dtype: Any) -> str:
         return "Write them as floats, e.g. 2.0 instead of 2."
     if jax.numpy.issubdtype(dtype, np.complexfloating):
         return "Take the real part, e.g. with jnp.real."
+    if jax.numpy.issubdtype(dtype, np.bool_):
+        return "Make 1 and 0 of true and false, with .astype(float) or jnp.where(…, 1.0, 0.0)."
     return "Give numbers such as 2.0."
 
 

@@ -96,6 +96,12 @@ ARGUMENTS: dict[str, tuple[str, str]] = {
     ),
     "mass": ("a number, or an array that stretches to the shape of q", "masses m"),
     "potential": ("a function U(q)", "U V energy energy_fn potential_energy force forces"),
+    "bins": ("a whole number", "nbins n_bins num_bins number_of_bins"),
+    "low": ("the lower end, and high= the upper one", "range limits bounds min lower vmin"),
+    "x": (
+        "da.Axis(function, low, high, bins=100)",
+        "of fun function bins range axis axes nbins n_bins low high edges",
+    ),
     "N": ("the number of particles", "n n_particles num_particles particles dim size"),
     "field": (
         "such as da.plasma.Fourier(modes) or da.plasma.Spline(cells)",
@@ -129,6 +135,11 @@ CONVERTED = {
         "tau_t": "1/tau_t",
         "relaxation_time": "1/relaxation_time",
     },
+    "density": {
+        **dict.fromkeys(("box", "box_size", "box_length", "side", "length", "L"), "N/side**3"),
+        "volume": "N/volume",
+    },
+    "periodic": {"period": "True, with low and high one period apart"},
     "transverse": dict.fromkeys(
         ("temperature", "T", "kT", "temp"),
         "T of the components other than x, and velocities=da.plasma.Maxwellian(temperature=T)",
@@ -157,15 +168,41 @@ NEITHER = {
 }
 """What is said of arguments of others that have no counterpart."""
 
+BY_ROOM = {
+    "methods": {
+        "friction, temperature and masses are those of the system, da.systems.langevin(potential, "
+        "dim, gamma=…, temperature=…, mass=…)": "gamma friction friction_coeff collision_rate "
+        "damping temperature temp kT T mass masses",
+        "the size of steps is told to da.simulate(system, method, …, dt=…)": "dt dt0 timestep "
+        "time_step step_size stepsize h",
+    },
+    "systems": {
+        "bind the positions of any system by dataclasses.replace(system, constraints=g) with "
+        "g(q, params) -> (c,), or by da.System(…, constraints=g)": "constraints constraint rigid "
+        "shake bonds",
+    },
+}
+"""The same, of what is called in one room of the package."""
+
+NOT_HERE = {
+    "there is none here; scipy.optimize.minimize finds a minimum of a potential to start from": (
+        "minimize minimise minimizer energy_minimization minimize_energy local_energy_minimizer "
+        "fire fire_descent gradient_descent"
+    ),
+}
+"""What is said of functions of others that have no counterpart."""
+
 NAMES = {
-    "da.stormer_verlet": "leapfrog verlet velocity_verlet position_verlet symplectic_euler",
+    "da.stormer_verlet": "leapfrog verlet velocity_verlet position_verlet symplectic_euler "
+    "verlet_integrator nve",
     "da.midpoint": "implicit_midpoint boris gauss rk4 runge_kutta",
     "da.heun": "euler_maruyama euler_heun euler milstein em srk",
-    "da.baoab": "langevin_middle nvt_langevin langevin_integrator gjf",
+    "da.baoab": "langevin_middle langevin_middle_integrator nvt_langevin langevin_integrator gjf",
     "da.rattle": "shake lincs",
     "da.systems.langevin(potential, …)": "harmonic_oscillator harmonic double_well oscillator",
     "da.systems.langevin(potential, …) with a large gamma and da.baoab()": "brownian_dynamics "
     "overdamped overdamped_langevin brownian",
+    "da.systems.triangles()": "water tip3p spce rigid_water",
     "da.simulate": "solve run integrate sdeint diffeqsolve odeint sample",
     "da.observables": "reporters",
     "da.Histogram": "hist",
@@ -195,6 +232,9 @@ def instead_of(word: str, known: Iterable[str], prefix: str = "") -> str:
     """
     known = [name for name in known if not name.startswith("_")]
     ours = _elsewhere(word)
+    for said, words in NOT_HERE.items():
+        if _plain(word) in map(_plain, words.split()):
+            return f": {said}."
     is_of = (ours.partition("[")[0].partition(" ")[0] in known) or ours.startswith(prefix or "-")
     if ours and is_of:
         return f": {ours} comes nearest."
@@ -231,7 +271,7 @@ class ByName(dict[str, Thing]):
         return f"{refusal}: {hint} There are {names}." if hint else f"{refusal}: there are {names}."
 
     def _hint(self, name: str) -> str:
-        ours = _elsewhere(name).removeprefix("da.")
+        ours = _elsewhere(name).removeprefix("da.").removeprefix("systems.").removesuffix("()")
         if ours in self:
             return f"{ours!r} comes nearest."
         longer = [each for each in self if _plain(name) in _plain(each)]
@@ -246,8 +286,8 @@ def is_not_there(room: str, name: str, known: Iterable[str]) -> AttributeError:
     return AttributeError(f"dalembert.{room} has no {name!r}{hint}")
 
 
-def _argument(name: str, word: str, known: list[str]) -> str:
-    """The refusal of an argument that a function does not have."""
+def _argument(name: str, word: str, known: list[str], room: str) -> str:
+    """The refusal of an argument that a function of a room of the package does not have."""
     said = f"{name} has no argument {word}="
     if near := _nearest(word, known, 0.85):
         return f"{said}: did you mean {near}=?"
@@ -258,7 +298,7 @@ def _argument(name: str, word: str, known: list[str]) -> str:
         meaning, words = ARGUMENTS.get(ours, ("", ""))
         if _plain(word) in map(_plain, words.split()):
             return f"{said}: write {ours}=, {meaning}."
-    for reason, words in NEITHER.items():
+    for reason, words in (BY_ROOM.get(room, {}) | NEITHER).items():
         if _plain(word) in map(_plain, words.split()):
             return f"{said}: {reason}."
     if near := _nearest(word, known):
@@ -283,13 +323,14 @@ def says_its_words(thing: Marked) -> Marked:
     known = [name for name in known if name != "self"]
     name = thing.__name__
     positional = [p.name for p in of if p.kind is not p.KEYWORD_ONLY]
+    room = fun.__module__.partition(".")[2].partition(".")[0]
     needed = [p.name for p in of if p.name in known and p.default is p.empty]
 
     @wraps(fun)
     def called(*args: Any, **kwargs: Any) -> Any:
         for word in kwargs:
             if word not in known:
-                raise TypeError(_argument(name, word, known))
+                raise TypeError(_argument(name, word, known, room))
         if name in EXAMPLES:
             given = {*positional[: len(args)], *kwargs}
             if missing := [each for each in needed if each not in given]:

@@ -20,7 +20,7 @@ from dalembert.caches import Kept, shared
 from dalembert.captured import Keyed, captured
 from dalembert.dependence import Degree
 from dalembert.digest import ORDERS, traced_key
-from dalembert.driven import Timed, at_time, degree_in_time, extended, refusal, time_of
+from dalembert.driven import Timed, at_time, degree_in_time, extended, is_driven, refusal, time_of
 from dalembert.fields import ALL, BRACKET_TERMS, DRIFT_TERMS, NOISE_TERMS, Bracket, Fields, Term
 from dalembert.flow import Flow
 from dalembert.functions import check_function, check_linear
@@ -59,6 +59,8 @@ class System(Fields):
             noises are its own then.
         time: if True, the system is driven in time: every function takes the time after q and p,
             `(q, p, t)`, then w and params as far as there are any. One of them must read it.
+        check: a function of params that raises an error where they are out of range. It is called
+            when the system is made, and by `with_params`; values may be traced by JAX.
 
     The functions are written with `jax.numpy`. Everything is checked on construction.
     """
@@ -75,6 +77,7 @@ class System(Fields):
     constraints: Callable[..., Any] | None = None
     flow: Flow | None = None
     time: bool = False
+    check: Callable[[Any], None] | None = None
     _backwards: frozenset[str] = field(init=False, default=frozenset())
     _kept: Any = field(init=False, default_factory=Kept)
     #: The number c of constraints, 0 if there are none.
@@ -83,6 +86,7 @@ class System(Fields):
     def __post_init__(self) -> None:
         hint = " It has to be given, e.g. dim=1." if np.array_equal(self.dim, 0) else ""
         self._set("dim", size_of("dim", "degrees of freedom", self.dim, hint))
+        self._check_params()
         is_copy = isinstance(self.h, tuple) and self.noises == len(self.h)
         if self.flow is not None:
             size = self._size_of_flow()
@@ -102,6 +106,19 @@ class System(Fields):
             raise TypeError(f"time must be True or False, not {self.time!r}.")
         self._set("_backwards", frozenset(self._checked()))
         self._set("constraint_count", self._checked_constraints())
+        if self.time and not is_driven(self.fields):
+            raise ValueError(
+                f"time=True, but no velocity, force or noise of {self.name!r} depends on t: what H "
+                "and h have of t stands apart from q and p, and moves nothing. Leave time=True and "
+                "t out, or multiply what depends on t by a function of q or p."
+            )
+
+    def _check_params(self) -> None:
+        if self.check is None:
+            return
+        if not callable(self.check):
+            raise TypeError(f"check must be a function of params, not {self.check!r}.")
+        self.check(self.params)
 
     def _size_of_flow(self) -> "Size":
         """The noises of the flow, which must be the only ones."""

@@ -13,7 +13,7 @@ import pytest
 import dalembert as da
 from dalembert.stepping.step import check_method
 from dalembert.theory.advice import advise_special
-from dalembert.theory.diagnosis import FOR_EVERY_SYSTEM
+from dalembert.theory.diagnosis import for_every_system
 from tiers import tiered
 
 HELD = {name: make for name, make in da.METHODS.items() if "constraints" in make().requires}
@@ -234,7 +234,7 @@ def test_the_readme_says_what_certificates_say():
         for names, sense, *orders in rows
         for name in re.findall(r"`(\w+)", names)
     }
-    assert set(told) == set(FOR_EVERY_SYSTEM)
+    assert set(told) == set(for_every_system())
     for name, (sense, one, general) in told.items():
         certificate = da.certify(da.METHODS[name]())
         assert (sense, one, general) == (

@@ -1,7 +1,9 @@
 """Functions are known by what they read: what is compiled follows a change of it."""
 
 import ctypes
+import datetime
 import io
+import os
 import random
 import sys
 import threading
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 from functools import partial, wraps
+from time import time as clock
 from types import ModuleType, SimpleNamespace
 
 import jax
@@ -515,7 +518,7 @@ def test_too_much_to_look_at_is_traced_again():
 
 
 def test_runs_follow_whatever_a_function_reads(tmp_path):
-    """A file is nothing that a function is known by, and yet a run takes what is in it."""
+    """Such as what is in a file."""
     file = tmp_path / "stiffness"
 
     def H(q, p):
@@ -532,9 +535,7 @@ def test_runs_follow_whatever_a_function_reads(tmp_path):
 
     file.write_text("1.0")
     system = da.System(H=H, dim=1)
-    before = captured(H)
     soft, stiff = (np.array(results(k, ([2.0], [0.0]))) for k in (1.0, 4.0))
-    assert captured(H) == before
     np.testing.assert_allclose(stiff, 4 * soft, rtol=0.1)
     small, large = (results(k, start)[1] for k in (1.0, 2.0))
     np.testing.assert_allclose(large, 8 * small, rtol=1e-12)
@@ -676,3 +677,65 @@ def test_many_functions_that_call_each_other_are_looked_at_once():
         functions.append(make(functions))
     assert len(captured(functions[0])) < 60 * 70
     assert captured(functions[0]) == captured(functions[0])
+
+
+def by_environment(q, p):
+    return p[0] ** 2 / 2 + float(os.environ["STIFFNESS_OF_A_TEST"]) * q[0] ** 2
+
+
+def by_file(path):
+    def H(q, p):
+        with open(path) as file:
+            return p[0] ** 2 / 2 + float(file.read()) * q[0] ** 2
+
+    return H
+
+
+def by_name_inside(q, p):
+    from os import getenv as read
+
+    return p[0] ** 2 / 2 + float(read("STIFFNESS_OF_A_TEST") or 0) * q[0] ** 2
+
+
+def by_clock(q, p):
+    return clock() * q[0]
+
+
+def by_datetime(q, p):
+    return datetime.datetime.now().second * q[0]
+
+
+def by_random_state(q, p):
+    return np.random.rand() * q[0]  # noqa: NPY002
+
+
+@pytest.mark.parametrize(
+    "fun", [by_environment, by_file("x"), by_name_inside, by_clock, by_datetime, by_random_state]
+)
+def test_what_reads_from_outside_is_traced_again(fun):
+    assert captured(fun) != captured(fun)
+
+    def around(q, p):
+        return fun(q, p)
+
+    assert captured(around) != captured(around)
+    # What does neither is known: a control.
+    assert captured(by_function) == captured(by_function)
+    assert captured(by_key) == captured(by_key)
+
+
+def by_key(q, p):
+    """Random numbers of JAX are those of their key."""
+    return jax.random.normal(jax.random.key(0)) * q[0]
+
+
+def test_steps_follow_the_environment_and_files(monkeypatch, tmp_path):
+    file = tmp_path / "stiffness"
+    for fun in (by_environment, by_file(file)):
+        ends, system = [], None
+        for value in ("1", "2"):
+            monkeypatch.setenv("STIFFNESS_OF_A_TEST", value)
+            file.write_text(value)
+            system = system or da.System(fun, dim=1)
+            ends.append(float(da.step(system, da.stormer_verlet(), [1.0], [0.0], 0.1, [])[1][0]))
+        assert ends[1] == pytest.approx(2 * ends[0], rel=0.01)

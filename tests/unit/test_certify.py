@@ -20,6 +20,7 @@ from dalembert.methods import (
     stormer_verlet,
 )
 from dalembert.theory.certificate import Certificate, certify
+from dalembert.theory.tree_words import term_in_words
 from variational_cases import general_dirk
 
 STRUCTURED = [
@@ -245,7 +246,7 @@ def test_the_obstacle_to_the_next_order_is_named():
         "weak order 2 for additive noise is stopped by 2 conditions, "
         "such as E[0[1 1]], which is 1/4 and should be 1/2" in notes
     )
-    assert notes[-1].startswith("E[1[0 1]] is the mean of one term of the step's series: 0 is ")
+    assert notes[-1].startswith("E[0[1 1]] is the mean of one term of the step's series: the drift")
     assert certify(rs2()).notes == certify(heun()).notes[:1]
 
 
@@ -292,6 +293,41 @@ def test_certificates_are_frozen_records():
     assert certificate == certify(midpoint())
     with pytest.raises(dataclasses.FrozenInstanceError):
         certificate.order = {}  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize("method", [make() for make in METHODS.values()], ids=lambda m: m.name)
+def test_the_legend_explains_what_is_shown_and_nothing_else(method):
+    notes = certify(method).notes
+    stopped = [note.partition("such as ")[2] for note in notes if "is stopped by" in note]
+    terms = [text.partition(",")[0] for text in stopped if text]
+    legend = [note for note in notes if " is the mean of " in note]
+    assert len(legend) == bool(terms)
+    if not terms:
+        return
+    assert legend[0].startswith(f"{terms[0]} is the mean of ")
+    shown = " ".join(terms)
+    assert ("· is a product" in legend[0]) == ("·" in shown)
+    assert ("is the part of a field" in legend[0]) == ("(" in shown)
+
+
+@pytest.mark.parametrize(
+    ("term", "words"),
+    [
+        ("2 · 2", "a product of terms of the step's series: noise 2 × noise 2"),
+        ("0", "one term of the step's series: the drift"),
+        ("1[2[1]] · 2", "(noise 1, moved by (noise 2, moved by noise 1)) × noise 2"),
+        ("1(h_p)[1(h_p) 1(h_p)]", "h_p of noise 1, moved by h_p of noise 1 twice"),
+    ],
+)
+def test_terms_in_words(term, words):
+    assert term_in_words(term).startswith(f"E[{term}] is the mean of ")
+    assert words in term_in_words(term)
+
+
+def test_methods_by_name():
+    assert certify("midpoint") == certify(midpoint())
+    with pytest.raises(ValueError, match="midpoint"):
+        certify("midpont")
 
 
 def test_only_methods_can_be_certified():

@@ -448,10 +448,9 @@ def test_other_weights_are_refused_later_too():
 def test_a_rate_below_zero_is_refused_later_too(name):
     """And not taken as none; where it has no value yet, what comes out is no number."""
     system = plasma(name)
-    with pytest.raises(TypeError, match=r"nu is -0\.1, but must be at least 0"):
-        system.with_params(nu=-0.1)
-    with pytest.raises(ValueError, match=r"nu is -0\.1, but must be at least 0"):
-        plasma(name, nu=-0.1)
+    for make in (lambda: system.with_params(nu=-0.1), lambda: plasma(name, nu=-0.1)):
+        with pytest.raises(ValueError, match=r"nu is -0\.1, but must be at least 0"):
+            make()
     q, p = map(jnp.asarray, state(system))
     w = jnp.asarray(np.random.default_rng(0).normal(size=system.flow.noises))
     moved = jax.jit(
@@ -513,7 +512,7 @@ def composed(name):
     )
 
 
-@pytest.mark.parametrize("name", tiered(list(IN_ORDER), ["dougherty", "lorentz, of speed"]))
+@pytest.mark.parametrize("name", tiered(list(IN_ORDER), ["dougherty"]))
 def test_the_composition_has_order_two_on_a_fixed_path(name):
     """A path that has derivatives; flows that one noise and the opposite one lead back."""
     system = composed(name)

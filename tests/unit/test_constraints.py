@@ -10,7 +10,8 @@ from dalembert.ensemble.identity import describe_functions
 from dalembert.noise import Increments
 from dalembert.stepping import project
 from dalembert.stepping.block_solver import Solver
-from dalembert.stepping.multipliers import Blocks, Way, find_blocks, solve_multipliers
+from dalembert.stepping.constraint_blocks import Blocks, find_blocks
+from dalembert.stepping.multipliers import Way, solve_multipliers
 from dalembert.stepping.residuals import tolerance
 from dalembert.stepping.stepper import make_stepper
 from dalembert.systems.double_pendulum_system import double_pendulum_start
@@ -523,7 +524,7 @@ def test_steps_over_a_singular_point_are_reported(method):
     np.testing.assert_allclose(run.q[1], turning(0.95 + 1.4, 1.0)[0], atol=5e-3)
 
 
-@pytest.mark.parametrize("copies", [1, 3])
+@pytest.mark.parametrize("copies", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_one_block_that_goes_over_a_singular_point_is_enough(copies):
     """On scalars and on arrays."""
     states = [turning(1.0, 0.1 * (k % 5)) for k in range(copies - 1)]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dalembert as da
-from dalembert.theory.diagnosis import FOR_EVERY_SYSTEM, Diagnosis, diagnose
+from dalembert.theory.diagnosis import Diagnosis, diagnose, for_every_system
 from dalembert.theory.facts import Probe
 from tiers import tiered
 
@@ -79,7 +79,7 @@ def test_the_page_is_readable(name):
     assert lines[0].startswith(f"Diagnosis of {name} (dim ")
     for heading in ("Structure", "Invariants", "Methods on this system", "Recommendation"):
         assert heading in lines
-    for method in FOR_EVERY_SYSTEM:
+    for method in for_every_system():
         assert any(line.split()[:1] and line.split()[0].startswith(method) for line in lines)
     assert of(name)._repr_html_().startswith("<pre>Diagnosis")
     assert len(repr(of(name))) < 100
@@ -526,7 +526,7 @@ def test_wrong_arguments():
 def test_methods_for_some_systems_are_judged_where_they_are_recommended():
     found = of("van_der_pol")
     verdicts = {verdict.name: verdict for verdict in found.methods}
-    names = [da.METHODS[name]().name for name in FOR_EVERY_SYSTEM]
+    names = [da.METHODS[name]().name for name in for_every_system()]
     assert list(verdicts)[: len(names)] == names
     assert verdicts["additive_midpoint"].strong == 2 and verdicts["additive_midpoint"].weak == 2
     assert "additive_midpoint" in [advice.method for advice in found.recommendation]

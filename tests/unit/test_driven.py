@@ -277,6 +277,14 @@ def test_what_cannot_be_is_said():
         da.System(H=H, dim=1, time=True)
     with pytest.raises(ValueError, match="none of the functions of 'still' depends on t"):
         da.System(H=lambda q, p, t: H(q, p), dim=1, time=True, name="still")
+    apart = {"H": lambda q, p, t: H(q, p) + jnp.cos(t), "dim": 1, "time": True}
+    joint = {"h": lambda q, p, t, w: (jnp.sin(t) - q[0]) * w[0], "noises": 1}
+    flow = da.Flow(lambda q, p, w, h: (q, p + w), 1)
+    for more in ({}, {"h": [lambda q, p, t: t - q[0]]}, joint, {"flow": flow}):
+        with pytest.raises(ValueError, match=r"no velocity, force or noise of .* depends on t"):
+            da.System(**apart, **more)
+        driven = da.System(**{**apart, "H": lambda q, p, t: H(q, p) - q[0] * t}, **more)
+        assert driven.time, "a control"
     with pytest.raises(TypeError, match="time must be True or False"):
         da.System(H=H, dim=1, time=2.0)
     still, driven, z = da.System(H=H, dim=1), oscillator(), ([1.0], [0.0])
@@ -521,6 +529,7 @@ def test_stationary_laws_of_driven_systems_are_refused():
         )
 
 
+@pytest.mark.slow
 def test_theorems_about_paths_take_the_extended_system():
     """Of paths with steps of that system: the momentum of the time has a part in the action."""
     system = oscillator()

@@ -337,18 +337,34 @@ def light(q, p, params):
     return jnp.exp(q[0])
 
 
-@pytest.mark.parametrize("options", [{}, {"estimator": "plain", "tolerance": 100.0, "dt": 0.25}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, marks=pytest.mark.slow),
+        {"estimator": "plain", "tolerance": 100.0, "dt": 0.25},
+    ],
+)
 @pytest.mark.parametrize("observable", [heavy, infinite], ids=lambda f: f.__name__)
 def test_variances_that_are_not_finite_are_refused(observable, options):
     system = da.systems.langevin(gamma=0.5, temperature=0.5)
     given = {"t_end": 2.0, "tolerance": 0.05, "progress": False} | options
     with pytest.raises(
-        da.ToleranceError, match=r"of their variance, which grows with their number"
+        da.ToleranceError, match=r"which grows with their number.* unstable, give a smaller dt="
     ):
         da.expect(system, da.midpoint(), START, observable, **given)
     for usual in (position, light):
         found = da.expect(system, da.midpoint(), START, usual, **given)
         assert found.is_met and not found.notes, "a control"
+
+
+@pytest.mark.parametrize("method", [da.stormer_verlet(), da.heun()], ids=lambda m: m.name)
+@pytest.mark.parametrize("estimator", ["plain", pytest.param(None, marks=pytest.mark.slow)])
+def test_steps_that_are_too_long_for_a_method_are_halved(method, estimator):
+    """At a quarter of the time steps are unstable, and values as wide as if without a variance."""
+    kubo, given = da.systems.damped_kubo(), {"t_end": 10.0, "tolerance": 1e-2, "progress": False}
+    found = da.expect(kubo, method, ([2.0], [0.0]), kubo.H, estimator=estimator, **given)
+    assert found.is_met
+    assert abs(found.value - 1.98010871276) < 1e-2
 
 
 def test_one_path_that_makes_much_of_the_error_is_said_where_the_budget_ends():

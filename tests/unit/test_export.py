@@ -232,6 +232,21 @@ def test_kept_states_are_chains_for_arviz(run):
     assert "energy" not in replace(run, system=None).to_arviz().posterior
 
 
+@pytest.mark.parametrize("shape", [(1, 3), (5, 3)])
+def test_what_arviz_gets_of_states_with_a_shape_is_what_was_observed(shape):
+    pytest.importorskip("arviz")
+    system = da.System(
+        H=lambda q, p: jnp.sum(p**2 + q**2) / 2, f=lambda q, p, w: w, dim=shape, noises=shape
+    )
+    run = da.simulate(
+        system, da.heun(), (np.arange(np.prod(shape), dtype=float).reshape(shape), np.ones(shape)),
+        dt=0.1, t_end=0.2, paths=3, keep="all", observe={"first": lambda q, p: q[0, :2] + p[0, 2]},
+    )  # fmt: skip
+    observed = run.to_arviz().posterior["first"].values
+    np.testing.assert_allclose(observed, np.moveaxis(run.q[:, :, 0, :2] + run.p[:, :, 0, 2:], 0, 1))
+    np.testing.assert_allclose(observed.mean(0), run.mean["first"], rtol=1e-12)
+
+
 def band(axes, k=0):
     """Lower and upper ends of a shaded band at each time."""
     points = axes.collections[k].get_paths()[0].vertices
@@ -454,3 +469,59 @@ def test_long_observables_are_summarised(run):
     wide |= {"count": data["count"], "mean": np.arange(4000.0).reshape(4, 1000)}
     text = repr(replace(run, observed={"observe/wide": Observed(statistic, wide)}))
     assert "wide at the end: [3000. 3001. 3002. ... 3997. 3998. 3999.]" in text
+
+
+@pytest.mark.parametrize(
+    ("gamma", "starts", "paths", "noise", "said"),
+    [
+        (0.0, 1, 8, None, True),
+        (0.0, 8, 8, None, False),
+        (0.0, 1, 1, None, False),
+        (1.0, 1, 8, None, False),
+        (1.0, 1, 8, da.Zero(), True),
+    ],
+)
+def test_paths_that_are_all_the_same_are_called_so(gamma, starts, paths, noise, said):
+    """Eight paths without noise from one state have an error of zero that says nothing."""
+    chain = da.systems.fput(2, gamma=gamma)
+    q = np.ones(2) if starts == 1 else np.random.default_rng(0).normal(size=(starts, 2))
+    options = dict(dt=0.1, t_end=0.2, paths=paths, noise=noise, progress=False)
+    run = da.simulate(chain, da.stormer_verlet(), (q, 0 * q), **options)
+    assert ("paths: all are the same: no noise and one start" in str(run)) == said
+
+
+def test_pictures_of_many_entries_show_the_first_and_say_so():
+    pytest.importorskip("matplotlib").use("Agg")
+    still, q = da.systems.fput(4), np.ones(4)
+    observe = {
+        "w": lambda q, p, params: jnp.outer(jnp.tile(q, 8), jnp.tile(q, 8)),
+        "a[1]": lambda q, p, params: q[0],
+    }
+    options = dict(dt=0.1, t_end=0.2, paths=2, observe=observe, progress=False)
+    run = da.simulate(still, da.stormer_verlet(), (q, 0 * q), **options)
+    axes = run.plot("w")
+    assert len(axes.lines) == 64 and "(first 64 of 1024)" in axes.get_ylabel()
+    for name in ("w[3, 2]", "w[3,2]"):
+        axes = run.plot(name)
+        assert len(axes.lines) == 1 and axes.lines[0].get_label() == "w[3, 2]"
+        np.testing.assert_array_equal(axes.lines[0].get_ydata(), run.mean["w"][:, 3, 2])
+    assert len(run.plot("a[1]").lines) == 1
+    for name in ("w[3]", "w[32, 0]", "a[1][0]"):
+        with pytest.raises(ValueError, match="is no entry of"):
+            run.plot(name)
+    with pytest.raises(KeyError, match="no observable 'z'"):
+        run.plot("z[0]")
+
+
+def test_what_is_not_axes_is_refused():
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    still, q = da.systems.fput(4), np.ones(4)
+    options = dict(dt=0.1, t_end=0.1, keep="final", progress=False)
+    run = da.simulate(still, da.stormer_verlet(), (q, 0 * q), **options)
+    figure = pyplot.figure()
+    for ax in (3, "left", [3], figure):
+        with pytest.raises(TypeError, match="ax must be axes of matplotlib"):
+            run.plot(ax=ax)
+    with pytest.raises(TypeError, match="ax must be axes of matplotlib"):
+        run.phase_portrait(ax=figure)
+    pyplot.close("all")

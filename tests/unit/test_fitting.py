@@ -198,6 +198,50 @@ def test_what_the_data_do_not_determine_is_said_by_name():
     assert alone.stderr["a"] > 0
 
 
+@pytest.mark.slow
+def test_optax_finds_the_best_parameters():
+    """The value is a function of parameters by name like any other loss."""
+    optax = pytest.importorskip("optax")
+    t, p = np.arange(40) * 0.5, np.random.default_rng(0).normal(size=(40, 1))
+    seen = fitting.path_likelihood(damped(), EULER, t, 0 * p, p)
+    best = fitting.fit(seen, {"gamma": 0.5, "sigma": 0.5}, positive=["sigma"])
+    slope = jax.jit(jax.grad(lambda x: -seen(x) / seen.count))
+    optimiser, x = optax.adam(0.1), {"gamma": jnp.asarray(0.5), "sigma": jnp.asarray(0.5)}
+    state = optimiser.init(x)
+    with jax.numpy_dtype_promotion("standard"):
+        for _ in range(300):
+            change, state = optimiser.update(slope(x), state)
+            x = optax.apply_updates(x, change)
+    for name, value in best.estimate.items():
+        assert abs(x[name] - value) < 0.01 * best.stderr[name]
+
+
+def damped():
+    """Noise in the momenta, that nothing but friction holds back."""
+    return da.System(
+        H=lambda q, p, c: p @ p / 2,
+        F=lambda q, p, c: -c["gamma"] * p,
+        h=[lambda q, p, c: -c["sigma"] * q[0]],
+        dim=1,
+        params={"gamma": 0.5, "sigma": 0.5},
+    )
+
+
+@pytest.mark.parametrize("period", [1, 2])
+def test_observations_that_are_repeated_are_refused(period):
+    """Scores of equal transitions do not vary by chance; those of both of two add up to zero."""
+    guess = {"sigma": 0.5} if period == 1 else {"gamma": 0.5, "sigma": 0.5}
+
+    def fitted(p):
+        seen = fitting.path_likelihood(damped(), EULER, np.arange(121) * 0.5, 0 * p, p)
+        return fitting.fit(seen, guess, positive=["sigma"])
+
+    with pytest.raises(ValueError, match=r"do not vary at .* constant or repeated"):
+        fitted(np.resize([1.0, 2.0][:period], 121)[:, None])
+    varied = fitted(np.random.default_rng(0).normal(size=(121, 1)))
+    assert min(varied.stderr.values()) > 1e-3, "a control"
+
+
 def test_without_noise_there_is_no_likelihood():
     with pytest.raises(ValueError, match="without noise there is no likelihood"):
         fitting.path_likelihood(_spring(sigma=0.0), EULER, *_some_path(2))
@@ -371,4 +415,4 @@ def test_what_cannot_be_matched_is_refused(change, message):
         **change,
     }
     with pytest.raises(ValueError, match=message):
-        fitting.match_moments(da.systems.damped_kubo(), EULER, **given)
+        fitting.match_moments(da.systems.damped_kubo(), da.heun(), **given)

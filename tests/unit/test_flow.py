@@ -247,3 +247,17 @@ def test_certificates_of_a_composition_name_the_flow():
 def test_explain_names_the_flow():
     text = da.explain(pendulum(), da.stormer_verlet())
     assert "thermostat before and after" in text and "thermostat is a map of whole states" in text
+
+
+@pytest.mark.slow
+def test_paths_that_fail_in_the_first_step_are_counted():
+    """A map that is not finite for large w; the fields themselves are finite everywhere."""
+
+    def rare(q, p, w, h):
+        return q, jnp.where(w > 1.5 * jnp.sqrt(h), jnp.nan, p)
+
+    system = da.System(H=lambda q, p: (q @ q + p @ p) / 2, dim=1, flow=da.Flow(rare, 1, "rare"))
+    start, given = ([1.0], [0.0]), {"dt": 0.1, "t_end": 0.2, "paths": 64, "progress": False}
+    with pytest.warns(RuntimeWarning, match=r"of 64 paths failed .*the flow 'rare' is not finite"):
+        run = da.simulate(system, da.stormer_verlet(), start, **given)
+    assert run.failures.first_time == pytest.approx(0.1) and 0 < run.failed < 64

@@ -26,7 +26,17 @@ FLOORS = (
         "sizes",
         "spelling",
     ),
-    ("traces", "dependence", "elementary", "digest", "captured", "functions", "joint", "flow"),
+    (
+        "traces",
+        "dependence",
+        "elementary",
+        "digest",
+        "from_outside",
+        "captured",
+        "functions",
+        "joint",
+        "flow",
+    ),
     ("driven", "fields", "system", "noise", "constraints"),
     ("systems", "methods"),
     ("statistics", "stepping", "observables", "plasma"),
@@ -41,8 +51,9 @@ ORDER = {
     room: (floor, place) for floor, rooms in enumerate(FLOORS) for place, room in enumerate(rooms)
 }
 LATER = {("__init__", x) for x in ("theory", "answers", "fitting", "studies")}
-LATER |= {("ensemble", "__init__")}
-"""Imports inside functions that look up: names found when they are asked for, and the version."""
+LATER |= {("ensemble", "__init__"), ("ensemble", "theory")}
+"""Imports inside functions that look up: names found when they are asked for, the version, and
+whether a method has the right limit."""
 
 
 def rooms_of(module: str) -> str:
@@ -111,6 +122,27 @@ def test_no_two_classes_have_one_name():
             places.setdefault(node.name, []).append(str(file.relative_to(ROOT)))
     assert len(places) > 100
     assert not {name for name, where in places.items() if len(where) > 1}
+
+
+def _public(tree):
+    """The names in `__all__` of a module."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and "__all__" in (
+            getattr(t, "id", "") for t in node.targets
+        ):
+            return {c.value for c in ast.walk(node.value) if isinstance(c, ast.Constant)}
+    return set()
+
+
+def test_no_two_public_functions_have_one_name():
+    places: dict[str, list[str]] = {}
+    for file in sorted(ROOT.rglob("*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef) and node.name in _public(tree):
+                places.setdefault(node.name, []).append(str(file.relative_to(ROOT)))
+    assert len(places) > 150
+    assert not {name: where for name, where in places.items() if len(where) > 1}
 
 
 def test_no_module_is_hidden_by_a_function_of_its_name():

@@ -627,6 +627,24 @@ def test_kinetic_energy_from_momenta_that_are_not_zero_at_rest():
     assert observables.kinetic_temperature(planar())(q, p, planar().params).shape == ()
 
 
+def test_temperatures_with_constraints_count_the_directions_that_are_left():
+    """Of Gaussian momenta along three rigid points, nine coordinates of which six may move."""
+    T, mass = 0.7, np.array([[[1.0], [2.0], [3.0]]])
+    system = da.System(
+        H=lambda q, p: jnp.sum(p**2 / (2 * mass)), dim=(1, 3, 3),
+        constraints=da.constraints.rigid({(0, 1): 1.0, (1, 2): 1.0, (0, 2): 1.0}),
+    )  # fmt: skip
+    q = np.array([[[0.0, 0, 0], [1, 0, 0], [0.5, np.sqrt(0.75), 0]]])
+    free = np.sqrt(T * mass) * np.random.default_rng(0).standard_normal((4000, 1, 3, 3))
+    p = jax.jit(jax.vmap(lambda p: da.project(system, q, p)[1]))(free)
+    values = np.asarray(jax.vmap(lambda p: observables.kinetic_temperature(system)(q, p))(p))
+    error = values.std() / np.sqrt(len(values))
+    assert abs(values.mean() - T) < 4 * error
+    assert abs(values.mean() * 6 / 9 - T) > 20 * error, "a control: all nine are counted"
+    with pytest.raises(ValueError, match=r"constraints of .* Take kinetic"):
+        observables.configurational_temperature(system)
+
+
 @pytest.mark.parametrize("directions", [1, 2, 24])
 def test_configurational_temperature_by_quadrature(directions):
     T, x = 0.7, np.linspace(-5, 5, 161)

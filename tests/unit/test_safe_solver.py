@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import dalembert as da
+from dalembert.stepping.residuals import tolerance
 
 EXAMPLE = [-1.972478546332561], [-0.6062874245678347], 2.0, [-2.016745058021307]
 
@@ -117,3 +118,31 @@ def test_a_run_inside_jit_whose_paths_have_all_failed_has_no_mean():
     assert np.isfinite(lost.mean["q"][0]) and np.isnan(lost.mean["q"][-1])
     assert np.isnan(lost.variance["q"][-1]) and np.isnan(lost.stderr["q"][-1])
     assert np.isfinite(fine.mean["q"]).all()
+
+
+@pytest.mark.filterwarnings("ignore:truncation=1", "ignore:20 of 20 paths failed")
+def test_a_run_inside_jit_reports_what_one_outside_does():
+    """Truncated increments, and the residual of the step at which a path fails."""
+
+    def run(a):
+        system = da.System(
+            H=lambda q, p, a: p[0] ** 2 / 2 - a * jnp.cos(q[0]),
+            F=lambda q, p, a: -0.3 * jnp.sqrt(p - a) * p,
+            h=[lambda q, p, a: 0.05 * q[0]], dim=1, params=a,
+        )  # fmt: skip
+        return da.simulate(
+            system, da.midpoint(), ([1.0], [1.2]), dt=0.5, t_end=2.0, paths=20, save_every=2,
+            noise=da.Gaussian(truncation=1.0), progress=False,
+        )  # fmt: skip
+
+    with jax.enable_x64(True):
+        inside = jax.jit(run)(1.0)
+    outside = run(1.0)
+    assert int(inside.failed) == outside.failed == 20
+    assert inside.residual > 1e-3 < outside.residual
+    with jax.enable_x64(True):
+        inside = jax.jit(run)(-1.5)
+    outside = run(-1.5)
+    assert int(inside.failed) == outside.failed == 0
+    assert int(inside.truncated) == outside.truncated > 0
+    assert inside.residual <= tolerance(np.float64)

@@ -64,6 +64,37 @@ def test_other_functions():
             call()
 
 
+def test_words_of_molecular_dynamics():
+    for call, said in (
+        (lambda: da.baoab(gamma=1.0), r"friction.* those of the system, da\.systems\.langevin"),
+        (lambda: da.midpoint(dt=0.1), r"told to da\.simulate"),
+        (lambda: da.dirk(lamb=0.5), r"did you mean lam="),
+        (lambda: da.Axis(len, 0, 1, period=1.0), "did you mean periodic="),
+        (lambda: da.Axis(len, range=(0, 1)), "write low="),
+        (lambda: da.Histogram(len, bins=8), r"write x=, da\.Axis\(function, low, high"),
+        (lambda: da.systems.lennard_jones(box=6.0), r"write density=N/side\*\*3"),
+        (lambda: da.systems.langevin(constraints=len), r"dataclasses\.replace\(system, constr"),
+    ):
+        with pytest.raises(TypeError, match=said):
+            call()
+    for read, said in (
+        (lambda: da.LangevinMiddleIntegrator, r"da\.baoab comes nearest"),
+        (lambda: da.VerletIntegrator, r"da\.stormer_verlet comes nearest"),
+        (lambda: da.minimize, r"none here; scipy\.optimize\.minimize"),
+        (lambda: da.systems.water, r"da\.systems\.triangles\(\) comes nearest"),
+    ):
+        with pytest.raises(AttributeError, match=said):
+            read()
+    with pytest.raises(KeyError, match="'triangles' comes nearest"):
+        da.SYSTEMS["water"]
+
+
+@pytest.mark.parametrize("name", da.METHODS)
+def test_every_method_says_its_words(name):
+    with pytest.raises(TypeError, match=f"{name} has no argument colour="):
+        da.METHODS[name](colour="red")
+
+
 def test_names():
     run = da.simulate(KUBO, da.midpoint(), START, dt=0.5, t_end=1.0, paths=2)
     for read, said in (
@@ -138,6 +169,7 @@ def test_the_tables_name_what_there_is():
     takers = [da.simulate, da.expect, da.System, da.strong_order, da.work_precision]
     takers += [*da.SYSTEMS.values(), da.plasma.vlasov_poisson, da.plasma.Start, da.plasma.Spline]
     takers += [da.plasma.Maxwellian, da.plasma.two_streams]
+    takers += [da.Axis, da.Histogram]
     there = {name for taker in takers for name in inspect.signature(taker).parameters}
     assert set(ARGUMENTS) <= there
     for name in NAMES:

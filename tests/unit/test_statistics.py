@@ -5,7 +5,8 @@ Error bars are compared with the spread of many samples of a process whose stati
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -369,7 +370,16 @@ def test_what_the_sample_does_not_support_is_nan():
     assert np.isnan(same.correlation).all() and np.allclose(same.covariance, 0, atol=1e-30)
 
 
-COUNTS = {"count", "censored", "counts", "outside", "counts_of_groups", "outside_of_groups"}
+COUNTS = {
+    "count",
+    "censored",
+    "below",
+    "above",
+    "counts",
+    "outside",
+    "counts_of_groups",
+    "outside_of_groups",
+}
 FOREKNOWN = {"lag", "t", "edges", "names"}
 
 
@@ -457,6 +467,39 @@ class Loose(SignChanges):
     __hash__ = None
 
 
+@dataclass(frozen=True)
+class Unmerged(da.Statistic):
+    of: Any
+
+    def functions(self):
+        return {"of": self.of}
+
+
+class Masked(SignChanges):
+    def start(self, values, mask):
+        return ()
+
+
+class RowAlone(SignChanges):
+    def observe(self, memory, values, mask, t):
+        return {"paths": jnp.sum(mask)}
+
+
+class MemoryAlone(SignChanges):
+    def observe(self, memory, values, mask, t):
+        return memory[0]
+
+
+class Bare(SignChanges):
+    def functions(self):
+        return self.of
+
+
+class Endless(SignChanges):
+    def finish(self, mask):
+        return {}
+
+
 class Forgetful(SignChanges):
     def start(self, values):
         return jnp.zeros(3), jnp.zeros(3, jnp.int32)
@@ -479,6 +522,15 @@ class Forgetful(SignChanges):
         ({"a": da.TimeAverage(position, burn_in=99.0)}, r"\['a'\]: burn_in must be a time of the"),
         ({"a": da.Autocorrelation(position, lags=41)}, "a lag of 41 needs more than the 21 saves"),
         ({"a": Odd(position)}, r"statistics\['a'\]: observe must return \(memory, row\)"),
+        ({"a": Masked(position)}, r"Masked\.start is called with 1 arg.*def start\(self, values\)"),
+        ({"a": Endless(position)}, r"Endless\.finish .* def finish\(self, memory, mask\)"),
+        (
+            {"a": RowAlone(position)},
+            r"RowAlone\.observe .*\(memory, row\).* the row alone, {'paths'",
+        ),
+        ({"a": MemoryAlone(position)}, r"MemoryAlone\.observe must return two things"),
+        ({"a": Bare(position)}, r"Bare\.functions must return functions of \(q, p\) by name"),
+        ({"a": Unmerged(position)}, r"Unmerged defines no merge: write def merge\(self, a, b\)"),
         ({"a": Forgetful(position)}, r"remembers an array of shape \(3,\)"),
         ({"a": Loose(position)}, "cannot be told from others .* make it a frozen dataclass"),
     ],

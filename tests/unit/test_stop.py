@@ -7,6 +7,7 @@ import pytest
 
 import dalembert as da
 from dalembert.ensemble import blocks, settings
+from dalembert.ensemble.until import Until
 
 START = ([-1.0], [0.0])
 
@@ -245,7 +246,128 @@ def test_a_path_that_starts_at_its_event_or_beyond_stops_when_it_comes_back(sign
     np.testing.assert_allclose(run.stopped.t, np.pi * np.array([1, 0.5, 0.5]), rtol=1e-4)
 
 
+def escape_from_both(stop, **options):
+    """Half of the paths start below the top, half above."""
+
+    def sampler(key):
+        q = jnp.where(jax.random.bernoulli(key, shape=(1,)), 1.0, -1.0)
+        return q, 0 * q
+
+    given = {"dt": 0.1, "t_end": 1.0, "paths": 100, "progress": False} | options
+    return da.simulate(well(), da.midpoint(), sampler, stop=stop, **given)
+
+
+@pytest.mark.parametrize(
+    "stop",
+    [
+        lambda q, p, params: jnp.where(q[0] > 0, 1.0, 0.0),
+        lambda q, p, params: jnp.maximum(q[0], 0.0),
+        lambda q, p, params: jnp.maximum(q[0] + 1, 0.0),
+        lambda q, p, params: jnp.floor(q[0] + 1.5),
+        lambda q, p, params: 0 * q[0],
+    ],
+    ids=["indicator", "one side", "at the edge", "steps", "zero"],
+)
+def test_events_that_are_zero_on_a_region_are_refused(stop):
+    with pytest.raises(ValueError, match="stop is 0 on a whole region, where path 0 starts"):
+        escape(stop)
+    with pytest.raises(ValueError, match="stop is 0 on a whole region"):
+        escape_from_both(lambda q, p, params: jnp.where(q[0] < 0, stop(q, p, params), 1.0))
+
+
+def starts(stop, q, p=0.0, *, system=None, direction="both", dtype=np.float64):
+    """The value of an event that a path begins with."""
+    event = da.Event(stop, direction)
+    until = Until.checked(system or FREE, da.midpoint(), None, event, 0.1, 1.0, dtype)
+    return until._initial(([q], [p]))[1][-1]
+
+
+FREE = da.System(H=lambda q, p: p @ p / 2, dim=1, name="free")
+
+
+def test_events_that_are_zero_at_a_start_alone_are_no_region():
+    for section in (
+        lambda q, p: q[0] - 0.3,
+        lambda q, p: (q[0] - 0.3) ** 3 + p[0],
+        lambda q, p: (q[0] - 0.3) * (q[0] - 5),
+        lambda q, p: jnp.where(q[0] > 0.3, 1.0, -1.0) * jnp.abs(q[0] - 0.3),
+        lambda q, p: 1 - jnp.cos(p[0]),
+    ):
+        assert starts(section, 0.3) == 0
+    driven = da.System(H=lambda q, p, t: p @ p / 2 - q[0] * t, dim=1, time=True)
+    assert starts(lambda q, p, t: jnp.sin(t), 0.3, system=driven) == 0
+
+
+def test_starts_at_an_event_but_for_rounding_are_at_it():
+    for stop, q, p in (
+        (lambda q, p: q[0] - 0.1 - 0.2, 0.3, 0.0),
+        (lambda q, p: 10 * (q[0] - 0.1 - 0.2), 0.3, 0.0),
+        (lambda q, p: q[0] ** 2 + p[0] ** 2 - 1, np.sin(0.7), np.cos(0.7)),
+        (lambda q, p: q[0] - 1e9 - 0.1, 1e9 + 0.1, 0.0),
+        (lambda q, p: q[0] / 3e-9 - 0.1, 3e-10, 0.0),
+    ):
+        assert starts(stop, q, p) == 0
+        assert starts(stop, q * (1 + 1e-12), p * (1 + 1e-12)) > 0, "a control"
+        assert starts(stop, q * (1 - 1e-12), p * (1 - 1e-12)) < 0, "a control"
+    nearly = 0.3 * (1 + 1e-8)
+    assert starts(lambda q, p: q[0] - 0.3, nearly, dtype=np.float32) == 0
+    assert starts(lambda q, p: q[0] - 0.3, nearly) > 0
+    # With the zero of rounding it would stop at once.
+    start = ([0.3], [-1.0])
+    run = da.simulate(
+        FREE, da.midpoint(), start, dt=0.1, t_end=1.0, stop=lambda q, p: q[0] - 0.1 - 0.2,
+        progress=False,
+    )  # fmt: skip
+    assert run.stopped.count == 0
+
+
+def test_one_direction_alone_ends_a_path():
+    """A free oscillator from q = 0 with p = 1: down through zero at π, up at 2π."""
+    system = da.System(H=lambda q, p: (q @ q + p @ p) / 2, dim=1, name="oscillator")
+    for direction, time in (("both", np.pi), ("down", np.pi), ("up", 2 * np.pi)):
+        for p, t in ((1.0, time), (-1.0, 3 * np.pi - time if direction != "both" else np.pi)):
+            run = da.simulate(
+                system, da.midpoint(), ([0.0], [p]), dt=0.01, t_end=7.0, save_every=700,
+                stop=da.Event(lambda q, p: q[0], direction), progress=False,
+            )  # fmt: skip
+            np.testing.assert_allclose(run.stopped.mean, t, rtol=1e-4)
+
+
+def test_a_direction_is_part_of_what_a_run_is(tmp_path):
+    given = {"paths": 4, "t_end": 0.2, "checkpoint": tmp_path / "run"}
+    assert escape(da.Event(top, "up"), **given).provenance["method"]["direction"] == "up"
+    with pytest.raises(ValueError, match=r"What differs: method\.direction"):
+        escape(top, **given)
+
+
+def test_events_that_are_true_at_the_start_are_refused_where_that_is_known():
+    for stop, direction, side in ((top, "down", "<"), (lambda *z: -top(*z), "up", ">")):
+        with pytest.raises(ValueError, match=f"true at the start of path 0: stop {side} 0 there"):
+            escape(da.Event(stop, direction))
+        with pytest.raises(ValueError, match=f"true at the start of path .: stop {side} 0 there"):
+            escape_from_both(da.Event(stop, direction))
+    with pytest.raises(ValueError, match="stop gives nan at the start of path"):
+        escape_from_both(lambda q, p, params: jnp.sqrt(q[0]))
+
+
+def test_a_run_says_from_which_side_paths_came():
+    run = escape_from_both(top, keep="final")
+    found = run.stopped
+    assert 30 < found.below < 70 and found.below + found.above == 100
+    text = f"{found.below} began where stop < 0, {found.above} where stop > 0, on both sides"
+    assert text in repr(run)
+    far = escape(lambda q, p, params: q[0] + 2, t_end=1.0, save_every=1000).stopped
+    assert (far.below, far.above) == (0, 300)
+    section = escape(lambda q, p, params: p[0], t_end=0.5)
+    assert (section.stopped.below, section.stopped.above) == (0, 0)
+    assert "began where stop = 0" in repr(section) and "both sides" not in repr(section)
+
+
 def test_what_is_no_event():
+    with pytest.raises(TypeError, match="an event must be a function"):
+        da.Event(0.5)
+    with pytest.raises(ValueError, match='is "up", "down" or "both", not \'left\''):
+        da.Event(top, "left")
     with pytest.raises(TypeError, match="It must change its sign at the event"):
         escape(lambda q, p, params: q[0] > 0)
     with pytest.raises(ValueError, match="float32 does not tell the times"):

@@ -65,6 +65,26 @@ def test_lines_of_extended_xyz(run, tmp_path):
     assert "Lattice" not in "".join(lines)
 
 
+@pytest.mark.parametrize("symbols", ["Ar", ["O", "H"], ["O", "H", "C", "N", "O", "X"]])
+def test_molecules_are_written_one_after_the_other(run, tmp_path, symbols):
+    """States (N, k, 3), of rigid bodies: k symbols are those of every molecule."""
+    record = {**run.provenance["system"], "dim": [3, 2, 3]}
+    z = np.random.default_rng(0).normal(size=(2, 4, 2, 3, 2, 3))
+    provenance, kept = {**run.provenance, "system": record}, dict(zip("qp", z, strict=True))
+    molecules = replace(run, provenance=provenance, kept=kept)
+    molecules.to_trajectory(tmp_path / "a.xyz", 1, symbols=symbols)
+    lines = (tmp_path / "a.xyz").read_text().splitlines()
+    assert len(lines) == 4 * (6 + 2) and lines[0] == "6"
+    words = [line.split() for line in lines[2:8]]
+    assert [w[0] for w in words] == {1: ["Ar"] * 6, 2: ["O", "H"] * 3, 6: symbols}[
+        1 if symbols == "Ar" else len(symbols)
+    ]
+    first = np.array([[float(x) for x in w[1:]] for w in words])
+    np.testing.assert_array_equal(first, np.hstack([x[0, 1].reshape(6, 3) for x in z]))
+    with pytest.raises(ValueError, match="3 symbols for 6 particles: give one, the 2 of a molecu"):
+        molecules.to_trajectory(tmp_path / "b.xyz", symbols=["O", "H", "H"])
+
+
 @pytest.mark.parametrize(
     ("box", "edges"),
     [
@@ -113,7 +133,7 @@ def test_only_kept_states_of_particles_in_space(run, tmp_path):
     for kept in ({}, {"q": run.q[-1], "p": run.p[-1]}):
         with pytest.raises(ValueError, match='write keep="all"'):
             replace(run, kept=kept).to_trajectory(file)
-    for dim, shape in ((12, r"\(12,\)"), ([4, 2], r"\(4, 2\)"), ([2, 2, 3], r"\(2, 2, 3\)")):
+    for dim, shape in ((12, r"\(12,\)"), ([4, 2], r"\(4, 2\)"), ([2, 3, 2], r"\(2, 3, 2\)")):
         other = replace(run, provenance={**run.provenance, "system": {"name": "s", "dim": dim}})
         with pytest.raises(ValueError, match=f"shape {shape}: run.to_xarray"):
             other.to_trajectory(file)

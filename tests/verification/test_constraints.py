@@ -149,6 +149,29 @@ def test_constraints_are_kept(system, method, start, steps):
     assert np.max(found) < 1e-12
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["rattle", "weak_rattle", "projected_midpoint", "g_baoab"])
+@pytest.mark.parametrize(
+    ("system", "start", "dt"),
+    [
+        pytest.param(SPHERE, START, 0.05, id="sphere"),
+        pytest.param(
+            da.systems.double_pendulum(gamma=1.0), double_pendulum_start(), 0.05, id="pendulum"
+        ),
+        pytest.param(da.systems.ring(6), ring_start(6), 0.02, id="ring"),
+        pytest.param(
+            da.systems.triangles(8, density=0.1), triangles_start(8, 0.1), 0.01, id="triangles"
+        ),
+    ],
+)
+def test_constraints_are_kept_at_every_step(system, start, dt, name):
+    """10⁴ steps, because to look at each costs several times as much as the step."""
+    method, steps = da.METHODS[name](), 10_000
+    found = along(system, method, start, dt, steps, 1, {"miss": misses(system)})["miss"]
+    assert len(found) == steps + 1
+    assert np.max(found) < 1e-12
+
+
 @pytest.mark.parametrize("steps", [4000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_energy_stays_bounded_without_noise(steps):
     system = quartic()

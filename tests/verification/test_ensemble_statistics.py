@@ -15,7 +15,7 @@ from scipy import linalg, stats
 
 import dalembert as da
 from dalembert.systems.kubo_system import kubo_energy
-from dalembert.theory.diagnosis import FOR_EVERY_SYSTEM
+from dalembert.theory.diagnosis import for_every_system
 
 FALSE_ALARM = 1e-6
 PATHS = 30_000
@@ -155,7 +155,7 @@ def test_large_steps_against_the_method_itself():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(FOR_EVERY_SYSTEM))
+@pytest.mark.parametrize("name", sorted(for_every_system()))
 def test_large_steps_against_every_method_itself(name):
     """The control is the noise: 10 % more of it."""
     method = da.METHODS[name]()

@@ -8,7 +8,7 @@ from scipy import integrate, linalg
 
 import dalembert as da
 from dalembert.systems.kubo_system import kubo_energy
-from dalembert.theory.diagnosis import FOR_EVERY_SYSTEM, diagnose
+from dalembert.theory.diagnosis import diagnose, for_every_system
 from dalembert.theory.moments import (
     exact_moments,
     exact_stationary_covariance,
@@ -152,7 +152,7 @@ def test_the_weak_orders_that_a_diagnosis_expects_are_attained():
 
 
 def named():
-    return [da.METHODS[name]() for name in FOR_EVERY_SYSTEM]
+    return [da.METHODS[name]() for name in for_every_system()]
 
 
 # Stability in second moment

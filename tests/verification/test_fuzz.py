@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from jax import lax
 
 import dalembert as da
+from dalembert.ensemble import registers
+from dalembert.ensemble.kernel_engine import KernelInRegisters
 from dalembert.stepping import stepper as steppers
 from dalembert.stepping.expressions import Shared, vector
 from dalembert.stepping.scalarise import scalarise
@@ -259,15 +261,25 @@ def by_arrays(functions, method):
             da.clear_caches()
 
 
-def by_run(functions, method, vector_code=False):
+VECTOR, KERNEL, SLOWER = "vector code (LLVM)", "one GPU kernel (Pallas)", ("XLA", "arrays (XLA)")
+
+
+def by_run(functions, method, *engines):
     """All steps of a run; paths that have failed are not fine."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        engine = None if vector_code else ("XLA", "arrays (XLA)")
-        run = simulate(functions.system, method, initial(functions.dim), engine)
-    if vector_code and functions.names <= VECTORISED and find_spec("llvmlite"):
-        assert run.provenance["code"] == "vector code (LLVM)"
+        run = simulate(functions.system, method, initial(functions.dim), (*engines, *SLOWER))
+    if engines and functions.names <= VECTORISED and find_spec("llvmlite"):
+        assert run.provenance["code"] in engines
     return of_run(run.q, run.p)
+
+
+def by_kernel(functions, method):
+    """A run with the kernel of a GPU, interpreted."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registers, "INTERPRETED", True)
+        patch.setattr(KernelInRegisters, "compile", KernelInRegisters.compile_anywhere)
+        return by_run(functions, method, KERNEL)
 
 
 def simulate(system, method, start, engine=None):
@@ -292,7 +304,8 @@ ENGINES = {
     "step inside jit": partial(by_steps, change=jax.jit),
     "arrays": by_arrays,
     "run": by_run,
-    "run of vector code": partial(by_run, vector_code=True),
+    "run of vector code": lambda functions, method: by_run(functions, method, VECTOR),
+    "run of a kernel": by_kernel,
     "run inside jit": by_traced_run,
 }
 

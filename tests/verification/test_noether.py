@@ -328,8 +328,88 @@ def test_generators_that_do_not_fit_are_refused():
         rotation(2, 1, 1)
     with pytest.raises(ValueError, match="non-zero vector"):
         translation([0.0, 0.0])
-    with pytest.raises(ValueError, match=r"shape \(dim, dim\), not \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"shape \(d, d\), .* not \(2, 3\)"):
         linear(np.zeros((2, 3)))
+
+
+def bodies(shape, pull=0.0):
+    """Bodies on springs between each other, with noisy strength, and a pull on the first of them.
+
+    Flat ones are the same system, in positions of one axis.
+    """
+
+    def distances(q):
+        q = q.reshape(shape)
+        return jnp.sum((q[0] - q[1]) ** 2)
+
+    return [
+        da.System(
+            H=lambda q, p: jnp.sum(p**2) / 2 + jnp.log1p(distances(q)) + pull * jnp.ravel(q)[0],
+            h=[lambda q, p: 0.1 * distances(q)],
+            dim=dim,
+            name="bodies",
+        )
+        for dim in (shape, int(np.prod(shape)))
+    ]
+
+
+def test_generators_act_on_the_last_axis_of_positions():
+    """Also where there are as many bodies as axes."""
+    q = jnp.arange(1.0, 5.0).reshape(2, 2)
+    p = jnp.ones((2, 2))
+    np.testing.assert_array_equal(rotation(2)(q), [[-2.0, 1.0], [-4.0, 3.0]])
+    np.testing.assert_array_equal(translation([0.0, 1.0])(q), [[0.0, 1.0], [0.0, 1.0]])
+    np.testing.assert_array_equal(translation([[1.0, 0.0], [0.0, 2.0]])(q), [[1, 0], [0, 2]])
+    assert momentum_map(rotation(2))(q, p) == -2.0
+    assert momentum_map(translation([[1.0, 0.0], [0.0, 2.0]]))(q, p) == 3.0
+    assert rotation(3)(jnp.ones((5, 4, 3))).shape == (5, 4, 3)
+
+
+@pytest.mark.parametrize("shape", [(2, 2), pytest.param((2, 3), marks=pytest.mark.slow)])
+def test_bodies_that_turn_together_are_a_symmetry(shape):
+    assert check_symmetry(bodies(shape)[0], rotation(shape[1]), points=2).conserved
+
+
+@pytest.mark.slow
+def test_bodies_that_move_together_are_a_symmetry():
+    shape = (3, 2)
+    system = bodies(shape)[0]
+    apart = np.zeros(shape)
+    apart[0, 0] = 1.0
+    assert check_symmetry(system, translation([1.0, 0.0])).conserved
+    assert check_symmetry(system, translation(np.ones(shape))).conserved
+    assert not check_symmetry(system, translation(apart)).invariant
+    assert not check_symmetry(bodies(shape, pull=0.1)[0], translation([1.0, 0.0])).invariant
+
+
+@pytest.mark.slow
+def test_momenta_of_bodies_are_kept_and_are_those_of_flat_positions():
+    shaped, flat = bodies((3, 2))
+    q, p = np.random.default_rng(0).normal(size=(2, 3, 2))
+    found = momentum_along(shaped, da.stormer_verlet(), (q, p), rotation(2), dt=0.1, steps=5)
+    turned = np.sum(q[:, 0] * p[:, 1] - q[:, 1] * p[:, 0])
+    np.testing.assert_allclose(found.momentum[0], turned, rtol=1e-14)
+    assert found.drift < 1e-13
+    turn = linear(np.kron(np.eye(3), rotation(2).matrix))
+    states = q.ravel(), p.ravel()
+    same = momentum_along(flat, da.stormer_verlet(), states, turn, dt=0.1, steps=5)
+    np.testing.assert_allclose(found.momentum, same.momentum, rtol=1e-13)
+    J = {"J": momentum_map(rotation(2))}
+    run = da.simulate(
+        shaped, da.stormer_verlet(), (q, p), dt=0.1, t_end=0.5, observe=J, progress=False
+    )
+    np.testing.assert_allclose(run.mean["J"], turned, rtol=1e-12)
+
+
+def test_generators_of_other_shapes_are_refused():
+    shaped, flat = bodies((2, 2))
+    for system, generator in ((shaped, rotation(3)), (shaped, translation([1.0, 0.0, 0.0]))):
+        with pytest.raises(TypeError, match=r"acts on positions of shape \(3,\), or \(N, 3\)"):
+            check_symmetry(system, generator)
+    with pytest.raises(TypeError, match=r"acts on positions of shape \(2, 2\), not \(4,\)"):
+        check_symmetry(flat, translation([[1.0, 0.0], [1.0, 0.0]]))
+    with pytest.raises(ValueError, match=r"non-zero vector of shape \(d,\), for each body, or"):
+        translation(1.0)
 
 
 def test_runs_that_cannot_be_made_are_refused():

@@ -10,16 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from dalembert.answers.orders import Exponents, expected_exponents, measured_exponents
+from dalembert.answers.orders import (
+    Exponents,
+    doubts_about_limit,
+    expected_exponents,
+    measured_exponents,
+)
 from dalembert.answers.result import Expectation, ToleranceError
 from dalembert.answers.sampling import Sampler, types_of
 from dalembert.answers.schemes import LEAST_HALVINGS, SCHEMES
-from dalembert.answers.search import HEAVY, PATIENCE, Goal, Search, StoppedError
+from dalembert.answers.search import PATIENCE, Goal, Search
+from dalembert.answers.tails import HEAVY, StoppedError
 from dalembert.caches import kept
 from dalembert.captured import Keyed, captured
 from dalembert.ensemble.settings import _number, check_choice, whole
 from dalembert.functions import check_function
 from dalembert.methods import Method
+from dalembert.precision import check_confidence, refuse_traced
 from dalembert.spelling import says_its_words
 from dalembert.statistics import Mean, TimeAverage
 from dalembert.stepping.step import check_method
@@ -106,15 +113,19 @@ def expect(
         ToleranceError: if the tolerance cannot be met, with the reason, and `.result` so far.
     """
     check_method(system, method)
+    numbers = {"t_end": t_end, "tolerance": tolerance, "dt": dt, "every": every, "seed": seed}
+    refuse_traced("da.expect", params=system.params, initial=initial, **numbers)
     check_choice("on_failure", on_failure, ("raise", "warn"))
     t_end, tolerance = _number("t_end", t_end), _number("tolerance", tolerance)
     most = BUDGET if budget is None else _number("budget", budget)
     dt = None if dt is None else _number("dt", dt)
     every = None if every is None else _number("every", every)
     if not isinstance(relative, bool | np.bool_):
-        raise TypeError(f"relative must be True or False, not {relative!r}.")
-    if isinstance(confidence, str) or not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie between 0 and 1, such as 0.95, not {confidence!r}.")
+        hint = ""
+        if isinstance(relative, int | float):
+            hint = f" For a share of the value write tolerance={relative!r}, relative=True."
+        raise TypeError(f"relative must be True or False, not {relative!r}.{hint}")
+    check_confidence(confidence)
     named, shapes = _observables(system, observable)
     if dt is None and every is None and any(isinstance(x, TimeAverage) for x in named.values()):
         raise ValueError(
@@ -140,6 +151,7 @@ def expect(
     )
     halvings = whole("halvings", halvings, LEAST_HALVINGS)
     alpha, beta = expected_exponents(system, method)
+    doubts = doubts_about_limit(system, method)
     if estimator == "richardson" and alpha is None:
         raise ValueError(
             f"the weak order of {method.name} on {system.name!r} is not known, and Richardson's "
@@ -177,6 +189,7 @@ def expect(
         estimator=estimator,
         notes=(
             *([f"stopped: {reason}"] if reason else ()),
+            *doubts,
             *_rough(search),
             *_notes(search, exponents, beta),
         ),

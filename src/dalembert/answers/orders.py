@@ -10,7 +10,7 @@ from dalembert.caches import kept
 from dalembert.methods import Method
 from dalembert.system import System
 
-__all__ = ["Exponents", "expected_exponents", "measured_exponents"]
+__all__ = ["Exponents", "doubts_about_limit", "expected_exponents", "measured_exponents"]
 
 CLEAR = 3.0
 """Standard errors by which a mean must differ from zero to count for its exponent."""
@@ -68,3 +68,24 @@ def expected_exponents(system: System, method: Method) -> tuple[float | None, fl
 
     (verdict,) = diagnose(system, methods=[method]).methods
     return verdict.weak, None if verdict.strong is None else 2 * verdict.strong
+
+
+def doubts_about_limit(system: System, method: Method) -> tuple[str, ...]:
+    """A note where nothing says that a method has the right limit; a wrong one is refused."""
+    from dalembert.theory.limits import WRONG, limit, why_wrong
+
+    if any(expected_exponents(system, method)):
+        return ()
+    found = limit(system, method)
+    if found == "wrong":
+        raise ValueError(
+            f"{method.name} {WRONG} of {system.name!r} ({why_wrong(system, method)}), so that its "
+            "levels would agree on something else. Take another method, such as da.midpoint(): "
+            "da.diagnose(system) recommends one, and da.certify(method) says more."
+        )
+    if found == "right":
+        return ()
+    return (
+        f"no order of {method.name} is known on {system.name!r}, so that its limit is not known "
+        "to be the right one: compare with another method",
+    )

@@ -7,12 +7,19 @@ import numpy as np
 
 from dalembert.answers.orders import measured_exponents
 from dalembert.answers.sampling import Level, Sampler, TableRow, largest, reach
-from dalembert.answers.schemes import Scheme
+from dalembert.answers.schemes import SCHEMES, Scheme
+from dalembert.answers.tails import (
+    HEAVY,
+    LONG,
+    StoppedError,
+    WideError,
+    check_range,
+    check_tails,
+)
 from dalembert.ensemble.job import FailedPathsError
 from dalembert.ensemble.settings import USUAL_DIM
-from dalembert.statistics import SampleMean
 
-__all__ = ["Estimate", "Goal", "Search", "StoppedError"]
+__all__ = ["Estimate", "Goal", "Search"]
 
 PILOT, PILOT_STEPS, PILOT_SHARE = 512, 2**16, 64
 """Paths of the first batch of a level, which say how large its variance is; more where all of them
@@ -42,10 +49,8 @@ of paths and 3 of pairs, √(3 V_d) + √V < √(2 V) where V_d < (√2 − 1)²
 LESS, LEAST_ORDER = 0.25, 0.5
 """By how much a measured order must be below the expected one to count, and the least that does."""
 
-HEAVY, FACTOR, LONG, GROWN = 0.1, 4, 64, 2.0
-"""Share of the squared error that one path may make. With finite variance it falls as paths are
-added, so many times as many at once: it is refused if after so many times as many it has not, and
-the largest deviation has become so much larger. Of a rare event the deviation stays what it is."""
+FACTOR = 4
+"""So many times as many paths at once, where one makes too much of an error."""
 
 PATIENCE = 2**28
 """Path-steps that may be taken while all samples are equal, if no budget was given."""
@@ -53,9 +58,8 @@ PATIENCE = 2**28
 COARSEST, MOST_TRIED = 4, 2**14
 """Steps to the end of the coarsest level that is tried, and of the last one."""
 
-
-class StoppedError(Exception):
-    """The tolerance cannot be met; the message is the reason."""
+LOST = 4 * LONG
+"""Path-steps of pilots after which a variance that seems to be infinite is taken to be so."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +131,7 @@ class Search:
             self._afford(sum(n * row.cost for row, n in missing.items()))
             self.add(missing)
         for row in paths:
-            _check_range(self.levels[row].itself)
+            check_range(self.levels[row].itself)
 
     def pilot(self, row: TableRow) -> int:
         """Paths of the first batch of a row."""
@@ -151,9 +155,11 @@ class Search:
     def coarsest(self, saves: int) -> int:
         """The fewest steps, 2^k times the number of saves, from which on levels pay.
 
-        Where paths cannot be coupled, the fewest at which none fails.
+        Where paths cannot be coupled, the fewest at which none fails. Steps at which paths fail,
+        or variances seem to be infinite, may be too long: shorter ones are tried, after the latter
+        with many paths, among which an infinite variance would show again.
         """
-        steps, seen, failed = saves, [], None
+        steps, seen, failed, factor = saves, [], None, 1
         while steps < COARSEST:
             steps *= 2
         most = max(MOST_TRIED, 8 * steps)
@@ -162,49 +168,46 @@ class Search:
                 row = TableRow(steps, self.coupled)
                 self.sample({row: self.pilot(row)})
                 self._vary([row])
-                self._resolve(row)
+                self._resolve(row, factor * self.pilot(row))
             except FailedPathsError as error:
                 failed = error
+            except WideError as error:
+                failed, factor = error, LONG
+                if self.steps * self.sampler.system.dim > LOST * PILOT_STEPS * USUAL_DIM:
+                    raise
             else:
+                factor = 1
                 seen.append(self.share(self.levels[row]))
                 if seen[-1] < PAYS or not self.coupled:
                     return steps
             steps *= 2
         if not seen and failed is not None:
             raise failed
+        other = "" if self.scheme is SCHEMES["plain"] else 'estimator="plain", or '
         raise StoppedError(
             f"the variance of differences between dt and dt/2 does not decay: it is {seen[-1]:.2g} "
             f"of that of the observable at dt = {2 * self.sampler.t_end / steps:.3g}, so that "
-            'levels do not help. Take estimator="plain", or dt= for the first level'
+            f"levels do not help. Take {other}dt= for the first level"
         )
 
-    def _resolve(self, row: TableRow) -> None:
+    def _resolve(self, row: TableRow, least: int = 1) -> None:
         """Add paths to the first sample of a row as long as one value makes much of its variance.
 
-        Of rare events, levels are compared by the few paths on which they come up.
+        Of rare events, levels are compared by the few paths on which they come up. At least so many
+        paths are looked at.
         """
         first = self.levels[row].itself
-        while np.any(is_heavy := largest(now := self.levels[row].itself) > HEAVY):
-            paths = int(now.count)
-            self._check_tails(self.levels[row].dt, now, is_heavy, int(first.count), reach(first))
+        affordable = min(self.goal.budget, self.goal.patience) / PILOT_SHARE
+        while True:
+            now = self.levels[row].itself
+            paths, is_heavy = int(now.count), largest(now) > HEAVY
+            if not np.any(is_heavy) and paths >= least:
+                return
+            check_tails(self.levels[row].dt, now, is_heavy, int(first.count), reach(first))
             more = (FACTOR - 1) * paths * row.cost
-            least = min(self.goal.budget, self.goal.patience) / PILOT_SHARE
-            if paths >= LONG * first.count or self.steps + more > least:
+            if paths >= LONG * first.count or self.steps + more > affordable:
                 return
             self.sample({row: FACTOR * paths})
-
-    @staticmethod
-    def _check_tails(
-        dt: float, now: SampleMean, is_heavy: np.ndarray, paths: int, before: np.ndarray
-    ) -> None:
-        """Refuse a sample that is heavy with many more paths than before, by ever larger values."""
-        if now.count >= LONG * paths and np.any(is_heavy & (reach(now) > GROWN * before)):
-            raise StoppedError(
-                f"one of {int(now.count):,} samples at dt = {dt:.3g} makes "
-                f"{np.max(largest(now)):.0%} of their variance, which grows with their number: it "
-                "may be infinite, and no error can be told. Take a bounded function of what is "
-                "observed, or a histogram of it"
-            )
 
     def share(self, level: Level) -> float:
         """The largest share of its variance that an observable has in differences.
@@ -329,7 +332,7 @@ class Search:
                 continue
             now = level.difference
             paths, before = self.heavy.setdefault(row, (level.paths, reach(now)))
-            self._check_tails(level.dt, now, is_heavy, paths, before)
+            check_tails(level.dt, now, is_heavy, paths, before)
             if row not in missing:
                 wanted[row] = FACTOR * level.paths
         # All numbers of paths follow from the variance that is not known.
@@ -382,13 +385,3 @@ class Search:
             for row, count in zip(scheme.rows, counts, strict=True)
             if count > self.levels[row].paths
         }
-
-
-def _check_range(sample: SampleMean) -> None:
-    """Refuse variances that float64 does not hold."""
-    is_small = (sample.minimum < sample.maximum) & (sample.variance < np.finfo(float).tiny)
-    if np.any(is_small) or not np.all(np.isfinite(sample.variance)):
-        raise StoppedError(
-            f"the variance of an observable with values from {sample.minimum} to {sample.maximum} "
-            "is no number that float64 holds: take other units"
-        )

@@ -128,7 +128,8 @@ def _observables(run: Run) -> dict[str, np.ndarray]:
     system = run.system
     if system is None or not run.kept:
         return {}
-    found, states = {}, (run.q, run.p)
+    found, flat = {}, (*run.q.shape[:2], system.dim)
+    states = run.q.reshape(flat), run.p.reshape(flat)
     with jax.enable_x64(run.q.dtype == np.float64):
         for name, (statistic, _) in at_door("observe", run.observed).items():
             fun = statistic.functions()["of"]

@@ -21,7 +21,7 @@ from dalembert.functions import arguments_like
 from dalembert.noise import Gaussian, Halves, Increments, Recorded, ThreePoint, Zero, seed_words
 from dalembert.precision import cast
 from dalembert.statistics.observing import Observing, at_door, in_words
-from dalembert.statistics.statistic import Statistic, recorded
+from dalembert.statistics.statistic import Statistic, memory_and_row, recorded
 from dalembert.stepping.derived import DerivedMethod, DerivedSystem
 from dalembert.system import System
 
@@ -126,7 +126,8 @@ def _method(
         like = run_arguments(system.one, dtype)
         read = {k: _traced(unknown, k, fun, *like) for k, fun in method.functions().items()}
         of = _method(method.of, system.one, settings, unknown)
-        return of | {"family": method.family, "of": of["family"], "functions": read}
+        about = {"family": method.family, "of": of["family"], "functions": read}
+        return of | about | method.options
     if type(method).__module__.startswith("dalembert."):
         return method.to_dict()
     rows = method.rows(system.noises)
@@ -170,7 +171,8 @@ def _computed(settings: Settings, unknown: dict[str, str], key: str, statistic: 
     mask = np.zeros(settings.block_paths, bool)
 
     def everything(values: Any, mask: Any, t: Any) -> Any:
-        memory, row = statistic.observe(statistic.start(values), values, mask, t)
+        found = statistic.observe(statistic.start(values), values, mask, t)
+        memory, row = memory_and_row(statistic, found)
         return memory, row, statistic.finish(memory, mask)
 
     t = np.zeros((), settings.dtype)

@@ -147,12 +147,14 @@ def _sampled(system: System, sampler: Any, seed: int, dtype: np.dtype) -> Initia
         q, p = jax.tree.map(np.asarray, cast(sample(words, number_words(numbers)), dtype))
         is_fine = np.all(np.isfinite(q) & np.isfinite(p), axis=1)
         if not np.all(is_fine):
-            number = numbers[np.argmin(is_fine)]
+            k = int(np.argmin(is_fine))
+            why = getattr(sampler, "why", None)
             raise BadStartError(
-                f"the sampler gave NaN or infinity for path {number}: (q, p) = "
-                f"{q[np.argmin(is_fine)]}, {p[np.argmin(is_fine)]}. A rejection sampler does so if "
-                "its density exceeds the bound that it was given, is negative or NaN, or if no "
-                "point was accepted in all its tries."
+                (why and why(p[k], int(numbers[k])))
+                or f"the sampler gave NaN or infinity for path {numbers[k]}: (q, p) = "
+                f"{q[k]}, {p[k]}. A rejection sampler does so if its density "
+                "exceeds the bound that it was given, is negative or NaN, or if no point was "
+                "accepted in all its tries."
             )
         check_start(system, q, p, numbers)
         return q, p

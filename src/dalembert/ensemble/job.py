@@ -17,12 +17,13 @@ from dalembert.ensemble.executors import Remote
 from dalembert.ensemble.failures import Failures
 from dalembert.ensemble.observed import Observed
 from dalembert.ensemble.pool import BlocksStopped, run_blocks
-from dalembert.ensemble.processes import LostError, agreed, are_alike, exchange, largest
+from dalembert.ensemble.processes import LostError, agreed, are_alike, exchange, largest_given
 from dalembert.ensemble.progress import ProgressBar
 from dalembert.ensemble.ready import Ready
 from dalembert.ensemble.run import Run
 from dalembert.ensemble.sigterm import Terminated, ending_on_sigterm, undisturbed
 from dalembert.ensemble.tally import Tally
+from dalembert.noise import Zero
 
 ROUND_SECONDS = 5.0
 """About how long processes work before they exchange results."""
@@ -121,7 +122,7 @@ class Job:
             self.done = file.read(self.work)
         except (OSError, ValueError, MemoryError) as error:
             problem = error
-        if jax.process_count() > 1 and largest(int(problem is not None)) and problem is None:
+        if jax.process_count() > 1 and largest_given(int(problem is not None)) and problem is None:
             raise ValueError("another process of this run was refused the checkpoint.")
         if problem is not None:
             raise problem
@@ -141,7 +142,7 @@ class Job:
         if self.file is None:
             return
         if jax.process_count() > 1:
-            largest(self.done.blocks)
+            largest_given(self.done.blocks)
         if jax.process_index() == 0:
             try:
                 self._write()
@@ -166,7 +167,7 @@ class Job:
             numbers = range(first, end)
             yield from run_blocks(self.work, numbers, self.workers, self._tick, self.threads)
             return
-        share = largest(self.workers)
+        share = largest_given(self.workers)
         while first < end:
             share = min(share, -(-(end - first) // processes))
             began = time.perf_counter()
@@ -253,6 +254,7 @@ class Job:
         provenance = self.identity | {
             "device": name if kind == name else f"{name} ({kind})",
             **self._team(),
+            **({"alike": True} if self._is_alike() else {}),
             "seconds": seconds,
             "compile_seconds": compiling,
             "earlier_seconds": done.seconds,
@@ -277,6 +279,15 @@ class Job:
                 raise FailedPathsError(message)
             warnings.warn(message, RuntimeWarning, stacklevel=5)
         return run
+
+    def _is_alike(self) -> bool:
+        """Whether several paths cannot but be the same: without noise, from one state."""
+        of = self.settings
+        is_still = not of.system.noises or isinstance(of.noise, Zero)
+        starts_alike = not callable(of.initial) and all(
+            np.shape(x) == of.system.shape for x in of.initial
+        )
+        return of.run_paths > 1 and is_still and starts_alike
 
     def _times(self) -> tuple[float, float]:
         """How long this call and those before it took, and how much of it was compilation."""
@@ -317,6 +328,9 @@ class Job:
             )
         if failures.unconverged and settings.system.constraint_count:
             return f"{self._advice_on_steps()} Or they are where the rank of Dg drops."
+        if failures.non_finite and settings.system.flow is not None:
+            flow = settings.system.flow.name
+            return f"Perhaps the flow {flow!r} is not finite. {self._advice_on_steps()}"
         return self._advice_on_steps()
 
     def _advice_on_steps(self) -> str:
@@ -327,8 +341,8 @@ class Job:
         return f"A smaller dt{truncated} may help."
 
     def _has_finite_fields(self, path: int | None) -> bool:
-        """Whether drift and noise are finite where a path starts."""
-        system = self.settings.system
+        """Whether drift and noise are finite where a path starts; a flow is not looked at."""
+        system = self.settings.system.fields
         q, p = (system.shaped(x[0]) for x in self.work.starts(np.array([path])))
         t = (0.0,) if system.time else ()
         fields = (*system.drift(q, p, *t), *system.diffusion(q, p, *t))

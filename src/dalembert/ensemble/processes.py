@@ -22,7 +22,7 @@ __all__ = [
     "connect",
     "exchange",
     "in_launcher",
-    "largest",
+    "largest_given",
     "leave_together",
 ]
 
@@ -83,7 +83,7 @@ def leave_together() -> None:
         global_state.client.wait_at_barrier("dalembert has saved", int(1000 * LEAVE_SECONDS))
 
 
-def largest(number: int) -> int:
+def largest_given(number: int) -> int:
     """The largest of the numbers that the processes give."""
     return int(np.max(_gather(np.asarray([number], np.int32))))
 

@@ -219,16 +219,18 @@ class Run(RunStatistics):
     ) -> None:
         """Write one path of particles in space for viewers such as VMD, OVITO and ASE.
 
-        Needs keep="all" and states of shape (N, 3). There is a frame for every save, with all
-        digits of positions and momenta, in the units of the system; an existing file is replaced
-        when the new one is complete. Where a path has failed, its trajectory ends, with a warning.
+        Needs keep="all" and states of shape (N, 3), or (N, k, 3) for N molecules of k points, which
+        are written one molecule after the other. There is a frame for every save, with all digits
+        of positions and momenta, in the units of the system; an existing file is replaced when the
+        new one is complete. Where a path has failed, its trajectory ends, with a warning.
 
         Args:
             file: its name ends in `.xyz` (extended XYZ, which needs no package) or `.traj` (ASE's
                 own, extra `md`).
             path: number among the kept paths.
-            symbols: of all particles or of each, as "Ar". ASE takes masses from them, and
-                velocities from masses; "X" has mass 1.
+            symbols: of all particles or of each, as "Ar", or of the k points of every molecule, as
+                ["O", "H", "H"]. ASE takes masses from them, and velocities from masses; "X" has
+                mass 1.
             box: side of a periodic cube, three sides, or edges as rows. Positions are not wrapped.
         """
         from dalembert.ensemble.trajectory import to_trajectory
@@ -241,11 +243,12 @@ class Run(RunStatistics):
         """Draw means with bands of two standard errors; returns the axes (extra `plot`).
 
         Args:
-            observables: a name or several; by default all, each in a picture of its own.
+            observables: a name or several; by default all, each in a picture of its own. Of an
+                array the first 64 entries are drawn; "w[0, 3]" is one entry of w.
             ax: axes to draw into: one for all of them, or one for each.
             errors: half the width of a band, in standard errors.
         """
-        from dalembert.ensemble.export import plot
+        from dalembert.ensemble.curves import plot
 
         return plot(self, observables, ax, errors)
 
@@ -304,6 +307,9 @@ class Run(RunStatistics):
             f"largest residual {self.residual:.1e}, at most {counted(self.iterations, 'iteration')}"
         )
         rows = [("failed paths", str(self.failures))]
+        if of.get("alike"):
+            same = "all are the same: no noise and one start, so that ± 0 is no error bar"
+            rows.append(("paths", f"{same}; a sampler gives each a start of its own"))
         # Explicit methods have none.
         rows += [("stage equations", solved)] if self.iterations or self.residual else []
         if self.truncated:

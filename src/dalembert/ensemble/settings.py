@@ -14,6 +14,7 @@ from dalembert.methods import Method
 from dalembert.noise import Gaussian, Noise, harmless_truncation, usual_noise
 from dalembert.precision import as_dtype, check_dt, is_traced, warn_if_rounded
 from dalembert.statistics import Histogram, Mean, Statistic
+from dalembert.statistics.checked import check_statistic
 from dalembert.stepping.step import check_method
 from dalembert.system import System
 
@@ -253,6 +254,8 @@ def _check_schedule(dt: float, t_end: float) -> int:
 
 def whole(name: str, value: Any, least: int) -> int:
     """A whole number that is large enough, or an error; 1e4 is one too."""
+    if is_traced(value):
+        raise TypeError(f"{name} cannot be traced: it decides how much is computed.")
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
@@ -319,6 +322,7 @@ def _by_key(door: str, statistics: Mapping[str, Statistic]) -> Iterator[tuple[st
                 f"{door}[{name!r}] cannot be told from others ({error}): make it a frozen "
                 "dataclass of numbers, texts, functions and tuples."
             ) from error
+        check_statistic(f"{door}[{name!r}]", statistic)
         yield f"{door}/{name}", statistic
 
 

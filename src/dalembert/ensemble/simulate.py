@@ -2,6 +2,7 @@
 
 import os
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,6 +24,7 @@ from dalembert.noise import Noise
 from dalembert.precision import is_traced, traced_dtype
 from dalembert.spelling import says_its_words
 from dalembert.statistics import Histogram, Statistic
+from dalembert.stepping.event import Event
 from dalembert.system import System
 
 
@@ -51,7 +53,7 @@ def simulate(
     shard: bool = False,
     executor: Any = None,
     dtype: Any = np.float64,
-    stop: Callable[..., Any] | None = None,
+    stop: Callable[..., Any] | Event | None = None,
 ) -> Run:
     """Simulate an ensemble of independent paths and collect statistics of observables.
 
@@ -101,8 +103,10 @@ def simulate(
         stop: a function of (q, p), or (q, p, params), that changes its sign where a path ends. The
             path stays there: what is observed from then on, and kept, is its state at the event,
             found between two steps by interpolation. `run.stopped` has times, survival and
-            observables at the event. It is finite wherever paths come; one that starts where it is
-            zero, or on either side, stops when its sign changes after the first step.
+            observables at the event, and how many paths began on which side. It is finite wherever
+            paths come, and zero on no region; a path that starts where it is zero, or on either
+            side, stops when its sign changes after the first step. `da.Event(f, "up")` counts only
+            changes to above zero, and refuses paths that begin there.
 
     Returns:
         A `Run`: `run.t`, `run.mean["energy"]`, `run.stderr["energy"]`, `run.failed`, … Inside
@@ -133,6 +137,7 @@ def simulate(
         keep=keep,
         dtype=dtype,
     )
+    _warn_of_wrong_limit(system, method)
     given = (system.params, settings.noise, None if callable(initial) else initial)
     if is_traced(given):
         usual = None if on_failure == "warn" else on_failure
@@ -183,6 +188,15 @@ def prepare(
         file = CheckpointFile(options, ready.identity, jax.process_index())
     remote = None if team is None else Remote(team, make_payload(ready, workers, engine, shard))
     return Job(ready, began, file, on_failure, progress, remote)
+
+
+def _warn_of_wrong_limit(system: System, method: Method) -> None:
+    """Say that smaller steps would not help."""
+    from dalembert.theory.limits import WRONG, limit, why_wrong
+
+    if limit(system, method) == "wrong":
+        text = f"{method.name} {WRONG} of {system.name!r}: {why_wrong(system, method)}."
+        warnings.warn(f"{text} See da.certify(method).", RuntimeWarning, stacklevel=4)
 
 
 def _check_checkpoint(checkpoint: Any) -> Checkpoint | None:

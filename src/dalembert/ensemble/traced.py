@@ -26,12 +26,13 @@ from dalembert.precision import cast
 from dalembert.statistics.observing import Observing, at_door
 from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.project import only_on_constraints
+from dalembert.stepping.residuals import worse
 from dalembert.stepping.stepper import make_stepper
 
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["t", "results", "failed", "residual", "iterations", "kept"],
+    data_fields=["t", "results", "failed", "truncated", "residual", "iterations", "kept"],
     meta_fields=[],
 )
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class TracedRun(RunStatistics):
         results: what came of all statistics, by where they were asked for, as `observe/energy`;
             see `mean`, `histograms` and `statistics`.
         failed: number of paths that left the statistics before the end.
+        truncated: number of truncated increments.
         residual: the largest relative residual of a stage equation that was met.
         iterations: the largest number of Newton steps or sweeps that was met.
         kept: states of paths, as `q` and `p`; empty without `keep=`.
@@ -54,6 +56,7 @@ class TracedRun(RunStatistics):
     t: Any
     results: Mapping[str, Any]
     failed: Any
+    truncated: Any
     residual: Any
     iterations: Any
     kept: Mapping[str, Any]
@@ -81,6 +84,7 @@ class _Paths(NamedTuple):
     q: Any
     p: Any
     is_fine: Any
+    truncated: Any
     residual: Any
     iterations: Any
     memory: Any
@@ -104,11 +108,19 @@ def simulate_traced(settings: Settings, dtype: np.dtype) -> TracedRun:
         increments = noise.draw(seed, words, number, dt, system.noises, dtype)
         q, p, info = stepper.advance(now.q, now.p, dt, increments, params, Solver.BOTH)
         fine = now.is_fine & info.converged
-        # A path that has failed stays where it was.
+        cut = 0 if increments.truncated is None else increments.truncated
+        after = _Paths(
+            q,
+            p,
+            fine,
+            now.truncated + cut,
+            worse(now.residual, info.residual),
+            jnp.maximum(now.iterations, info.iterations),
+            (),
+        )
+        # A path that has failed stays where it was, with the report of the step that failed.
         q, p = jax.tree.map(partial(jnp.where, fine), (q, p), (now.q, now.p))
-        residual = jnp.where(fine, jnp.maximum(now.residual, info.residual), now.residual)
-        iterations = jnp.maximum(now.iterations, info.iterations)
-        return _Paths(q, p, fine, residual, iterations, ())
+        return jax.tree.map(partial(jnp.where, now.is_fine), after._replace(q=q, p=p), now)
 
     def until(now: _Paths, first: Any, count: int) -> _Paths:
         def together(now: _Paths, number: Any) -> tuple[_Paths, None]:
@@ -139,6 +151,7 @@ def simulate_traced(settings: Settings, dtype: np.dtype) -> TracedRun:
         jax.vmap(stepper.enter)(q),
         jax.vmap(stepper.enter)(p),
         jnp.ones(len(q), bool),
+        jnp.zeros(len(q), jnp.int32),
         jnp.zeros(len(q), dtype),
         jnp.zeros(len(q), jnp.int32),
         observing.start(len(q)),
@@ -159,6 +172,7 @@ def simulate_traced(settings: Settings, dtype: np.dtype) -> TracedRun:
         t,
         {key: s.result({**rows[key], **left[key]}, t) for key, s in settings.statistics},
         jnp.sum(~now.is_fine),
+        jnp.sum(now.truncated),
         jnp.max(now.residual),
         jnp.max(now.iterations),
         _kept(settings.keep, system.shaped(q), system.shaped(p)),

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator, Sequence
+from math import prod
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -13,7 +14,7 @@ from dalembert.ensemble.run import Run
 
 
 class _Frame(NamedTuple):
-    """One save of one path: arrays of shape (N, 3)."""
+    """One save of one path: arrays of shape (particles, 3), those of molecules one by one."""
 
     t: float
     q: np.ndarray
@@ -43,19 +44,19 @@ def to_trajectory(run: Run, file: Any, path: int, symbols: Any, box: Any) -> Non
 def _frames(run: Run, path: Any) -> list[_Frame]:
     """The saves of one path, up to its failure."""
     dim = run.provenance["system"]["dim"]
-    if not isinstance(dim, list) or len(dim) != 2 or dim[1] != 3:
+    if not isinstance(dim, list) or len(dim) < 2 or dim[-1] != 3:
         shape = tuple(dim) if isinstance(dim, list) else (dim,)
         raise ValueError(
-            f"a trajectory for viewers has particles in space, states of shape (N, 3), and those "
-            f"of {run.provenance['system']['name']!r} have shape {shape}: "
-            "run.to_xarray().to_netcdf(FILE) writes any shape."
+            f"a trajectory for viewers has particles in space, states of shape (N, 3), or (N, k, "
+            f"3) for molecules, and those of {run.provenance['system']['name']!r} have shape "
+            f"{shape}: run.to_xarray().to_netcdf(FILE) writes any shape."
         )
-    if not run.kept or run.q.ndim != 4:
+    if not run.kept or run.q.ndim != 2 + len(dim):
         raise ValueError('a trajectory needs the states at all save times: write keep="all".')
     count = run.q.shape[1]
     if not isinstance(path, int | np.integer) or isinstance(path, bool) or not 0 <= path < count:
         raise ValueError(f"path is {path!r}, but the kept paths have the numbers 0 to {count - 1}.")
-    q, p = run.q[:, path], run.p[:, path]
+    q, p = (x[:, path].reshape(len(x), -1, 3) for x in (run.q, run.p))
     # From its failure on a path is NaN, which no viewer reads.
     lost = np.flatnonzero(~np.isfinite(np.stack([q, p])).all(axis=(0, 2, 3)))
     end = int(lost[0]) if len(lost) else len(q)
@@ -68,10 +69,16 @@ def _frames(run: Run, path: Any) -> list[_Frame]:
 
 
 def _symbols(run: Run, symbols: str | Sequence[str]) -> list[str]:
-    count = run.provenance["system"]["dim"][0]
-    found = [symbols] * count if isinstance(symbols, str) else list(symbols)
-    if len(found) != count:
-        raise ValueError(f"there are {len(found)} symbols for {count} particles: give one or all.")
+    shape = run.provenance["system"]["dim"][:-1]
+    count = prod(shape)
+    found = [symbols] if isinstance(symbols, str) else list(symbols)
+    # Of molecules (N, k, 3): k symbols are those of each.
+    if not isinstance(symbols, str) and len(found) not in (count, *shape[1:][-1:]):
+        each = f", the {shape[-1]} of a molecule," if len(shape) > 1 else ""
+        raise ValueError(
+            f"there are {len(found)} symbols for {count} particles: give one{each} or all."
+        )
+    found = found * (count // len(found))
     wrong = [s for s in found if not isinstance(s, str) or len(s.split()) != 1 or s != s.strip()]
     if wrong:
         raise ValueError(f"symbols are words such as 'Ar', not {wrong[0]!r}.")

@@ -15,14 +15,16 @@ from dalembert.ensemble.run import Run
 from dalembert.ensemble.settings import _number
 from dalembert.functions import check_function
 from dalembert.methods import Method
-from dalembert.precision import as_dtype, is_traced
+from dalembert.precision import as_dtype, float_hint, is_traced
 from dalembert.statistics.histogram import Histogram
 from dalembert.statistics.stop_times import StopTimes
+from dalembert.stepping.event import Event, why_no_start
 from dalembert.stepping.step import check_method
 from dalembert.stepping.stopping import (
     StoppingMethod,
     at_place,
     located,
+    side,
     started,
     stopped_after,
     stopping_system,
@@ -43,6 +45,8 @@ class Until:
     system: System
     event: Keyed
     dt: float
+    direction: str
+    eps: float
 
     @classmethod
     def checked(
@@ -60,23 +64,30 @@ class Until:
         ask_start(system, initial)
         if is_traced((system.params, None if callable(initial) else initial)):
             raise ValueError("stop cannot be had inside jit, vmap or grad: leave it out.")
+        direction = "both"
+        if isinstance(stop, Event):
+            stop, direction = stop.of, stop.direction
         if not callable(stop):
-            raise TypeError(f"stop must be a function of (q, p) that changes sign, not {stop!r}.")
+            raise TypeError(
+                "stop must be a function of (q, p) that changes sign, or da.Event of one, not "
+                f"{stop!r}."
+            )
         try:
             like = system.shape, system.params, None
             shape = check_function("stop", stop, *like, time=system.time).shape
         except TypeError as error:
-            hint = " It must change its sign at the event: q[0] - 1, not q[0] > 1."
-            raise TypeError(f"{error}{hint if 'bool' in str(error) else ''}") from error
+            hint = "It must change its sign at the event: q[0] - 1, not q[0] > 1."
+            raise TypeError(str(error).replace(float_hint(np.dtype(bool)), hint)) from error
         if shape:
             raise ValueError(f"stop must give one number, not an array of shape {shape}.")
         dt, t_end = _number("dt", dt), _number("t_end", t_end)
-        if as_dtype(dtype) == np.float32 and t_end / dt > MOST_FLOAT32:
+        dtype = as_dtype(dtype)
+        if dtype == np.float32 and t_end / dt > MOST_FLOAT32:
             raise ValueError(
                 f"float32 does not tell the times of {t_end / dt:.3g} steps apart: with stop= take "
                 "dtype=float64, or fewer steps."
             )
-        return cls(system, system.known(stop), dt)
+        return cls(system, system.known(stop), dt, direction, float(np.finfo(dtype).eps))
 
     def arguments(
         self, method: Method, initial: Any, observe: Any, histograms: Any, statistics: Any
@@ -87,11 +98,11 @@ class Until:
         seen = self._all_changed({"energy": self.system.H} if observe is None else observe)
         at_event = tuple(seen.items()) if isinstance(seen, Mapping) else ()
         counted = self._all_changed(histograms or {})
-        times = StopTimes(stopped_after, at_event, self.dt, _counted_once(counted))
+        times = StopTimes(stopped_after, side, at_event, self.dt, _counted_once(counted))
         others = self._all_changed(statistics or {})
         return {
             "system": stopping_system(self.system),
-            "method": StoppingMethod(method, self.event),
+            "method": StoppingMethod(method, self.event, self.direction),
             "initial": self._initial(initial),
             "observe": seen,
             "histograms": counted,
@@ -116,10 +127,10 @@ class Until:
         return at_place(self.system, value, self.dt if self.system.time else None)
 
     def _initial(self, initial: Any) -> Any:
-        start = partial(started, self.system, self.event.value)
+        about = self.event.value, self.direction, self.dt, self.eps
+        start = partial(started, self.system, *about)
         if callable(initial):
-            sampler: Callable[..., Any] = initial
-            return lambda key: start(*sampler(key))
+            return _Starts(start, initial, self.direction)
         q, p = (np.asarray(x) for x in initial)
         if not np.all([np.issubdtype(x.dtype, np.number) for x in (q, p)]):
             raise TypeError(f"the initial state must be numbers, not {initial!r}.")
@@ -136,10 +147,7 @@ class Until:
         wrong = np.atleast_1d(is_state & ~np.isfinite(values))
         if wrong.any():
             k = int(np.argmax(wrong))
-            raise ValueError(
-                f"stop gives {np.atleast_1d(values)[k]} at the start of path {k}: the event must "
-                "be a finite number wherever paths are, such as q[0] - 1."
-            )
+            raise ValueError(why_no_start(np.atleast_1d(values)[k], k, self.direction))
         return begun_at
 
     def told(self, run: Run) -> Run:
@@ -158,6 +166,22 @@ class Until:
         times = np.where(steps < 0, -steps, np.nan) * self.dt
         q, p = (self.system.shaped(x[..., dim : 2 * dim]) for x in (q, p))
         return replace(run, kept={"q": q, "p": p, "stop_times": times})
+
+
+@dataclass(frozen=True)
+class _Starts:
+    """A sampler of the states of paths that begin, from one of those of the system."""
+
+    start: Callable[..., tuple[Any, Any]]
+    sampler: Callable[..., Any]
+    direction: str
+
+    def __call__(self, key: Any) -> tuple[Any, Any]:
+        return self.start(*self.sampler(key))
+
+    def why(self, p: np.ndarray, path: int) -> str:
+        """What is wrong with the event at the start of a path; empty if nothing is."""
+        return why_no_start(p[-1], path, self.direction) if np.isfinite(p[:-1]).all() else ""
 
 
 def _counted_once(histograms: Any) -> tuple[tuple[str, Histogram], ...]:

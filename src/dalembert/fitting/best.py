@@ -13,7 +13,7 @@ from jax.scipy.special import gammaincc
 from dalembert.fitting.observed import free_parameters, labels, unravelled
 from dalembert.fitting.profile import Profile
 from dalembert.pictures import import_extra
-from dalembert.precision import with_precision
+from dalembert.precision import check_confidence, with_precision
 from dalembert.theory.text import table
 
 __all__ = ["Fit", "fit"]
@@ -79,6 +79,7 @@ class Fit:
 
         What is positive has none below zero.
         """
+        check_confidence(confidence)
         if self.profile is not None:
             low, high = (self._by_name(x) for x in self.profile.interval(confidence).T)
             return {name: (low[name], high[name]) for name in self.estimate}
@@ -197,6 +198,9 @@ def fit(
             f"the search ended {near:.2g} standard errors from where slopes say it is best: "
             "with more simulated paths it comes nearer",
         )
+    is_of_moments, profile = hasattr(objective, "misfit"), None
+    if not is_of_moments:
+        _check_varied(names, flat, found, objective)
     inverse = np.linalg.inv(found.information)
     covariance = inverse @ found.spread @ inverse
     count = objective.count
@@ -209,7 +213,6 @@ def fit(
             "and intervals too short",
         )
     errors = np.sqrt(np.diag(covariance))
-    is_of_moments, profile = hasattr(objective, "misfit"), None
     if is_of_moments:
         profile = objective.profile(free, flat, covariance, is_positive)
         if profile is None:
@@ -285,6 +288,22 @@ def _climb(objective: Any, free: Any, flat: Any, is_positive: Any, most: int) ->
 
 def _text(names: Sequence[str], flat: np.ndarray) -> str:
     return ", ".join(f"{name} = {x:.4g}" for name, x in zip(names, flat, strict=True))
+
+
+def _check_varied(names: Sequence[str], flat: np.ndarray, found: Any, objective: Any) -> None:
+    """Refuse scores of transitions that are all the same, or are in some direction.
+
+    Where all are equal each is zero at the best parameters, up to what the search leaves of them:
+    errors that are taken from how they vary would be zero, too.
+    """
+    root = np.linalg.cholesky(found.information)
+    spread = np.linalg.solve(root, np.linalg.solve(root, found.spread).T)
+    if np.linalg.eigvalsh(spread)[0] < objective.near**2:
+        raise ValueError(
+            f"the scores of {objective.observations} do not vary at {_text(names, flat)}, and "
+            "standard errors come from how they do. Are observations constant or repeated? Give "
+            "each once; if they are right, the noise of the model is far too large for them."
+        )
 
 
 def _check_determined(names: Sequence[str], flat: np.ndarray, information: np.ndarray) -> None:

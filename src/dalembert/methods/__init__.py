@@ -26,7 +26,7 @@ from dalembert.methods.explicit import ExplicitTableau, e1, heun, r2
 from dalembert.methods.explicit_weak import ExplicitWeakTableau, rs1, rs2
 from dalembert.methods.langevin import LangevinSplitting, aboba, baoab, obabo, quasi_symplectic
 from dalembert.methods.mean_square import MeanSquareTableau, dirk, midpoint, stormer_verlet
-from dalembert.methods.method import Method, Promises
+from dalembert.methods.method import Method, Offer, Promises
 from dalembert.methods.weak import WeakTableau, srkw1, srkw2
 from dalembert.spelling import ByName, is_not_there
 
@@ -65,6 +65,7 @@ __all__ = [
     "MeanSquareTableau",
     "Method",
     "NinomiyaVictoirTableau",
+    "Offer",
     "ProjectedMethod",
     "Promises",
     "WeakTableau",

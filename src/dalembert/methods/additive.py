@@ -18,7 +18,7 @@ from dalembert.methods.conditions import (
     one_conjugacy_residual,
     residual,
 )
-from dalembert.methods.method import LAGRANGE_DALEMBERT, Convergence, Promises, orders
+from dalembert.methods.method import LAGRANGE_DALEMBERT, Convergence, Offer, Promises, orders
 from dalembert.methods.stages import (
     DT,
     DW,
@@ -73,6 +73,14 @@ class AdditiveTableau(Tableau):
         stages = map(fields, self.a, range(self.stages), self.omega, self.zeta)
         return assemble([*stages, fields(self.alpha, 0, 1.0, 0.0)])
 
+    def offers(self, found: Any) -> Offer | None:
+        best = "additive_midpoint" if found.straight_together else "additive_dirk"
+        if found.noise_kind != "additive" or self.name != best:
+            return None
+        straight = ": the drift is affine along the additive noise"
+        why = straight if found.straight_together else ", {kept}"
+        return Offer("accurate paths", ("mean-square order {strong}" + why, "{solves}"))
+
     def promises(self) -> Promises:
         """Conditions 1 and 5 of the structure, and those of order 3/2."""
         sums = self._sums_of_order()
@@ -112,6 +120,7 @@ SPREAD = "E Σ α_i η_i² = h/2"
 """The condition of order 3/2 that is not needed where the drift is linear along the noises."""
 
 
+@says_its_words
 def additive_midpoint() -> AdditiveTableau:
     """Midpoint method for additive noise, with the mean of the noise over the step in its stage.
 
@@ -142,6 +151,7 @@ def _two_stages(a: list[list[Number]], name: str) -> AdditiveTableau:
     return AdditiveTableau(a, [_HALF, _HALF], [-shift, shift], [1, 1], name=name)
 
 
+@says_its_words
 def additive_dirk() -> AdditiveTableau:
     """Diagonally implicit method of two stages for additive noise.
 
@@ -163,6 +173,7 @@ def additive_dirk() -> AdditiveTableau:
     return _two_stages([[quarter, 0], [_HALF, quarter]], "additive_dirk")
 
 
+@says_its_words
 def additive_gauss() -> AdditiveTableau:
     """Gauss' method of two stages for additive noise.
 

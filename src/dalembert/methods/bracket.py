@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from dalembert.methods.coefficients import Matrix, Tableau, Vector, gauss_coefficients
 from dalembert.methods.conditions import classical_conditions, failing, one_conjugacy_residual
-from dalembert.methods.method import NOISE_KINDS, SYMPLECTIC, Convergence, Promises
+from dalembert.methods.method import NOISE_KINDS, SYMPLECTIC, Convergence, Offer, Promises
 from dalembert.methods.stages import (
     DT,
     DW,
@@ -80,6 +80,7 @@ class BracketTableau(Tableau):
 
     family = "Runge–Kutta along brackets"
     convergence: ClassVar[Convergence] = "mean-square"
+    is_special: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -111,6 +112,15 @@ class BracketTableau(Tableau):
 
         return assemble([*map(fields, self.a), fields(self.alpha)])
 
+    def offers(self, found: Any) -> Offer | None:
+        orders = {
+            ("one", "bracket_gauss"): "mean-square order {strong}, {kept}",
+            ("general", "bracket_midpoint"): "mean-square order {strong} where others have 1/2, "
+            "with Lévy areas",
+        }
+        order = orders.get((found.noise_kind, self.name))
+        return None if order is None else Offer("accurate paths", (order, "{solves}"))
+
     def promises(self) -> Promises:
         """The condition of a symplectic Runge–Kutta method, and those of its classical order."""
         along_drift = self.brackets == "drift"
@@ -141,6 +151,7 @@ class BracketTableau(Tableau):
         )
 
 
+@says_its_words
 def bracket_gauss() -> BracketTableau:
     """Gauss' method along a field with brackets of drift and noise, for one noise of any kind.
 
@@ -161,6 +172,7 @@ def bracket_gauss() -> BracketTableau:
     return BracketTableau(gauss_coefficients(), [0.5, 0.5], "drift", name="bracket_gauss")
 
 
+@says_its_words
 def bracket_midpoint() -> BracketTableau:
     """Midpoint method along a field with brackets of the noises, for noises that do not commute.
 

@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 
 from dalembert.methods.coefficients import Matrix, Tableau, Vector, gauss_coefficients
 from dalembert.methods.conditions import one_conjugacy_residual
-from dalembert.methods.method import SYMPLECTIC, Convergence, Promises
+from dalembert.methods.method import SYMPLECTIC, Convergence, Offer, Promises
 from dalembert.methods.stages import DT, DW, FieldTerm, StageSystem, along, assemble
 from dalembert.noise import Increments
+from dalembert.spelling import says_its_words
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class NinomiyaVictoirTableau(Tableau):
 
     family = "Ninomiya–Victoir composition"
     convergence: ClassVar[Convergence] = "weak"
+    is_special: ClassVar[bool] = True
 
     def rows(self, noises: int) -> StageSystem:
         """The stages of flow after flow; what earlier flows have done is in all later stages."""
@@ -66,12 +68,19 @@ class NinomiyaVictoirTableau(Tableau):
             done += along(which, increment, alpha, begin)
         return assemble([*stages, done])
 
+    def offers(self, found: Any) -> Offer | None:
+        if found.noise_kind != "general":
+            return None
+        why = "weak order {weak} although the noises do not commute"
+        return Offer("accurate expectations", (why, "{solves}"))
+
     def promises(self) -> Promises:
         """The condition of a symplectic flow; the orders follow from the series."""
         notes = ("each flow is a Lagrange–d'Alembert step for its own part of the equations",)
         return Promises(SYMPLECTIC, one_conjugacy_residual(self.alpha, self.a), notes=notes)
 
 
+@says_its_words
 def ninomiya_victoir() -> NinomiyaVictoirTableau:
     """Ninomiya and Victoir's composition with symplectic flows, for any number of noises.
 

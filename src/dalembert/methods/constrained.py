@@ -9,6 +9,7 @@ from dalembert.methods.langevin import FlowOfLetter, LangevinSplitting, rows_of_
 from dalembert.methods.mean_square import midpoint, stormer_verlet
 from dalembert.methods.method import SYMPLECTIC, Convergence, Method, Orders, Promises
 from dalembert.methods.stages import StageSystem
+from dalembert.spelling import says_its_words
 
 ON_THE_MANIFOLD = "all of it holds on the manifold g(q) = 0, Dg(q) H_p = 0, which no step leaves"
 
@@ -180,6 +181,7 @@ class GeodesicSplitting(Method):
         return f"{self.name}: {self.family} {self.word}, {self.geodesic_steps} geodesic steps"
 
 
+@says_its_words
 def rattle() -> ProjectedMethod:
     """RATTLE with forces and noise: Störmer–Verlet between projections of momenta.
 
@@ -208,6 +210,7 @@ def rattle() -> ProjectedMethod:
     return ProjectedMethod(stormer_verlet(), "rattle")
 
 
+@says_its_words
 def weak_rattle() -> ProjectedMethod:
     """RATTLE driven by three-point variables.
 
@@ -228,6 +231,7 @@ def weak_rattle() -> ProjectedMethod:
     return ProjectedMethod(stormer_verlet(), "weak_rattle", "weak")
 
 
+@says_its_words
 def projected_midpoint() -> ProjectedMethod:
     """The midpoint method with a symmetric projection to constraints.
 
@@ -250,6 +254,7 @@ def projected_midpoint() -> ProjectedMethod:
     return ProjectedMethod(midpoint(), "projected_midpoint")
 
 
+@says_its_words
 def g_baoab(geodesic_steps: int = 2) -> GeodesicSplitting:
     """Geodesic BAOAB: Langevin dynamics with constraints, by projected flows.
 

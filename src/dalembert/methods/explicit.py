@@ -121,6 +121,7 @@ class ExplicitTableau(Tableau):
 NO_EXPLICIT_METHOD = "no explicit method meets condition 1: 0 = α_i² for every i, but Σ α_i = 1"
 
 
+@says_its_words
 def heun() -> ExplicitTableau:
     """Stochastic Heun method: the explicit trapezoidal rule.
 
@@ -149,6 +150,7 @@ def heun() -> ExplicitTableau:
     )
 
 
+@says_its_words
 def r2() -> ExplicitTableau:
     """R2: two-stage explicit method whose second stage lies two thirds into the step.
 
@@ -176,6 +178,7 @@ def r2() -> ExplicitTableau:
     )
 
 
+@says_its_words
 def e1() -> ExplicitTableau:
     """E1: four-stage explicit method that reads ΔZ = ∫ (W − W(t_k)) dt as well as ΔW.
 

@@ -160,6 +160,7 @@ def rossler(A0: Rows, alpha: list[Number], name: str) -> ExplicitWeakTableau:
     )  # fmt: skip
 
 
+@says_its_words
 def rs1() -> ExplicitWeakTableau:
     """RS1: explicit weak method of order two for any number of noises.
 
@@ -186,6 +187,7 @@ def rs1() -> ExplicitWeakTableau:
     )
 
 
+@says_its_words
 def rs2() -> ExplicitWeakTableau:
     """RS2: explicit weak method of order two for any number of noises, three without noise.
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 
-from dalembert.methods.method import QUASI_SYMPLECTIC, Convergence, Method, Promises, orders
+from dalembert.methods.method import QUASI_SYMPLECTIC, Convergence, Method, Offer, Promises, orders
 from dalembert.methods.stages import (
     DT,
     DW,
@@ -22,6 +22,7 @@ from dalembert.methods.stages import (
     of_noise,
 )
 from dalembert.noise import Increments
+from dalembert.spelling import says_its_words
 from dalembert.system import DRIFT_TERMS, NOISE_TERMS, System, Term
 
 
@@ -207,6 +208,12 @@ class LangevinSplitting(Method):
         """A row of positions for every A, one of momenta for every other letter."""
         return rows_of_flows(self.flows, noises)
 
+    def offers(self, found: Any) -> Offer | None:
+        if found.noise_kind != "additive" or self.name != "baoab":
+            return None
+        why = "no equations, and exact variances of positions of harmonic oscillators"
+        return Offer("sampling", (why,))
+
     def promises(self) -> Promises:
         """Its flows are exact: nothing but their order decides."""
         weak = 2.0 if self.is_symmetric else 1.0
@@ -218,6 +225,7 @@ class LangevinSplitting(Method):
             notes.append("weak order 2, because the word reads the same in both directions")
         return Promises(
             QUASI_SYMPLECTIC,
+            residuals={},
             sums={},
             order=orders(additive=1.0) if self.convergence == "mean-square" else None,
             weak_order=orders(additive=weak),
@@ -229,6 +237,7 @@ class LangevinSplitting(Method):
         return f"{self.name}: {self.family} {self.word}"
 
 
+@says_its_words
 def baoab() -> LangevinSplitting:
     """BAOAB: kick, drift, friction and noise, drift, kick.
 
@@ -249,6 +258,7 @@ def baoab() -> LangevinSplitting:
     return LangevinSplitting("BAOAB", "baoab")
 
 
+@says_its_words
 def aboba() -> LangevinSplitting:
     """ABOBA: drift, kick, friction and noise, kick, drift.
 
@@ -269,6 +279,7 @@ def aboba() -> LangevinSplitting:
     return LangevinSplitting("ABOBA", "aboba")
 
 
+@says_its_words
 def obabo() -> LangevinSplitting:
     """OBABO: half of friction and noise, a Störmer–Verlet step, the other half.
 
@@ -290,6 +301,7 @@ def obabo() -> LangevinSplitting:
     return LangevinSplitting("OBABO", "obabo")
 
 
+@says_its_words
 def quasi_symplectic() -> LangevinSplitting:
     """The second weak quasi-symplectic method of Milstein and Tretyakov.
 

@@ -113,6 +113,7 @@ def promises_by_sums(structure: Residuals, sums: Residuals, *notes: str) -> Prom
     return Promises(LAGRANGE_DALEMBERT, structure, sums=sums, order=order, notes=notes)
 
 
+@says_its_words
 def midpoint() -> MeanSquareTableau:
     """Stochastic midpoint method.
 
@@ -145,6 +146,7 @@ def midpoint() -> MeanSquareTableau:
     )  # fmt: skip
 
 
+@says_its_words
 def stormer_verlet() -> MeanSquareTableau:
     """Stochastic Störmer–Verlet method.
 
@@ -182,6 +184,7 @@ def stormer_verlet() -> MeanSquareTableau:
     )  # fmt: skip
 
 
+@says_its_words
 def dirk(lam: Number = 0.5) -> MeanSquareTableau:
     """Two-stage diagonally implicit method: midpoint steps of length λh and (1−λ)h with one ΔW.
 

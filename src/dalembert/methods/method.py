@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, get_args
 
+import numpy as np
+
+from dalembert.methods.checked_rows import checked_rows
 from dalembert.methods.conditions import Residuals
 from dalembert.methods.stages import StageSystem
 from dalembert.system import ALL, System
@@ -41,13 +44,15 @@ class Promises:
     """What a method keeps and how fast it converges, as far as its family knows.
 
     Attributes:
-        structure: what is kept if all residuals vanish to rounding; "" if nothing is.
-        residuals: of the conditions of the structure, by their formulas.
+        structure: what is kept if all residuals vanish to rounding; "" if none is declared.
+        residuals: of the conditions of the structure, by their formulas; {} if it is kept whatever
+            the coefficients are. None: a certificate says that the structure was not checked.
         not_counted: conditions that are shown but do not apply.
         sums: residuals of the conditions of convergence; None: those of weak order one, from the
             series of the stage rows.
-        order: mean-square order by kind of noise; None: that of a weak method is its weak order,
-            others promise nothing.
+        order: mean-square order by kind of noise, "one", "additive", "commuting" or "general";
+            None where there is none. None alone: that of a weak method is its weak order, others
+            promise nothing. One that the series of the stage rows contradicts is not believed.
         weak_order: None: from the series of the stage rows, up to two.
         without_noise: the order without noise; None: from the series, up to two.
         straight: mean-square orders for additive noise where the drift is affine along each noise,
@@ -64,6 +69,76 @@ class Promises:
     without_noise: float | None = None
     straight: tuple[float, float] | None = None
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.structure, str):
+            raise TypeError(f"Promises: structure must be a text, not {self.structure!r}.")
+        for name in ("order", "weak_order"):
+            _check_orders(name, getattr(self, name))
+        for name in ("residuals", "sums"):
+            _check_residuals(name, getattr(self, name))
+        for name, value in (("without_noise", self.without_noise), ("straight", self.straight)):
+            for order in value if isinstance(value, tuple) else (value,):
+                _check_order(name, order)
+
+
+def _check_orders(name: str, given: Any) -> None:
+    """Refuse what is no order by kind of noise."""
+    if given is None:
+        return
+    example = f'{name}={{"one": 1.0, "additive": 1.0}}'
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            f"Promises: {name} must be orders by kind of noise, {example}, not {given!r}."
+        )
+    for kind, order in given.items():
+        if kind not in NOISE_KINDS:
+            raise ValueError(
+                f"Promises: {name} has the kind of noise {kind!r}; there are "
+                f"{', '.join(map(repr, NOISE_KINDS))}. Write {example}."
+            )
+        _check_order(f"{name}[{kind!r}]", order)
+
+
+def _check_order(name: str, order: Any) -> None:
+    if order is None:
+        return
+    is_number = isinstance(order, int | float | np.number) and not isinstance(order, bool)
+    if not is_number or not 0 < order < np.inf:
+        raise ValueError(
+            f"Promises: {name} must be a positive number such as 1.0, or None where the method "
+            f"does not converge, not {order!r}."
+        )
+
+
+def _check_residuals(name: str, given: Any) -> None:
+    """Refuse what are no residuals by the formulas of conditions."""
+    if given is None:
+        return
+    example = f'{name}={{"Σ α = 1": 0.0}}'
+    if not isinstance(given, Mapping):
+        raise TypeError(f"Promises: {name} must be numbers by formula, {example}, not {given!r}.")
+    for label, value in given.items():
+        is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+        if not is_number or not value >= 0:
+            raise ValueError(
+                f"Promises: {name}[{label!r}] must be a number ≥ 0, how far the condition is from "
+                f"being met, not {value!r}."
+            )
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a method has to offer to a kind of system that it is made for.
+
+    Attributes:
+        purpose: what it is good for, such as "sampling".
+        reasons: why, in words; `{strong}` and `{weak}` stand for its orders on that system,
+            `{kept}` for whether it keeps the structure, `{solves}` for the equations of a step.
+    """
+
+    purpose: str
+    reasons: tuple[str, ...]
 
 
 class Method(ABC):
@@ -89,6 +164,10 @@ class Method(ABC):
     #: Whether all noises act at the same stages, so that one function can give all of them.
     shares_stages: ClassVar[bool] = False
 
+    #: Whether it takes systems of some kinds alone, and `da.diagnose` shows it only where it has an
+    #: offer. Others are compared for every system, if they require nothing of it.
+    is_special: ClassVar[bool] = False
+
     @abstractmethod
     def rows(self, noises: int) -> StageSystem:
         """The stage equations for a number of noises, or for ALL if stages are shared."""
@@ -96,7 +175,7 @@ class Method(ABC):
     def rows_for(self, system: System) -> StageSystem:
         """The stage equations for a system."""
         is_joint = system.is_joint and self.shares_stages
-        return self.rows(ALL if is_joint else system.noises)
+        return checked_rows(self, ALL if is_joint else system.noises)
 
     @property
     def parts(self) -> tuple[tuple[Method, int], ...]:
@@ -106,6 +185,19 @@ class Method(ABC):
     def promises(self) -> Promises:
         """What it keeps and its orders, beyond what the series of its rows says."""
         return Promises()
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether `da.diagnose` compares it for every system."""
+        return not self.is_special and not self.requires
+
+    def offers(self, found: Any) -> Offer | None:
+        """What it is made for among systems like one, as `da.diagnose` has found it; None: nothing.
+
+        Args:
+            found: the `da.Diagnosis` of the system without what is said of methods.
+        """
+        return None
 
     def needs(self, noises: int = 1) -> frozenset[str]:
         """Increments that one step reads: "dW", and others where the rows use them."""
@@ -168,4 +260,6 @@ class Method(ABC):
 @lru_cache(maxsize=256)
 def _needs(method: Method, noises: int) -> frozenset[str]:
     count = min(noises, 1) if method.shares_stages else noises
-    return frozenset({"dW"}).union(*(e.increment.reads for e in method.rows(count).entries))
+    return frozenset({"dW"}).union(
+        *(e.increment.reads for e in checked_rows(method, count).entries)
+    )

@@ -150,12 +150,23 @@ def along_noises(
     return [field for r in noise_numbers(noises) for field in along(r, kind(r), weights, first)]
 
 
+def _check_increment(increment: Any) -> None:
+    """Refuse a kind of increment in the place of an increment."""
+    if not isinstance(increment, Increment):
+        name = increment.__name__ if isinstance(increment, type) else repr(increment)
+        raise TypeError(
+            "a field is multiplied by an increment, such as DT, which is one, or DW(r), that of "
+            f"noise r; not by {name}."
+        )
+
+
 def assemble(stages: Sequence[Iterable[FieldTerm]]) -> StageSystem:
     """Rows from fields; stage i has rows number i + 1, the last one is the new state."""
     rows: tuple[list[Row], list[Row]] = ([()], [()])
     for fields in stages:
         q_row, p_row = [], []
         for which, stage, increment, weight in fields:
+            _check_increment(increment)
             kinds = DRIFT_TERMS if which is None else NOISE_TERMS
             kinds = BRACKET_TERMS if isinstance(which, tuple) else kinds
             weights = weight if isinstance(weight, tuple) else (weight,) * len(kinds)

@@ -138,6 +138,7 @@ def weak_structure(
     }
 
 
+@says_its_words
 def srkw1(lam: Number = 0.5) -> WeakTableau:
     """SRKw1: one-stage weak method with a free parameter λ.
 
@@ -172,6 +173,7 @@ def srkw1(lam: Number = 0.5) -> WeakTableau:
     )  # fmt: skip
 
 
+@says_its_words
 def srkw2() -> WeakTableau:
     """SRKw2: four-stage weak method of order two for one noise.
 

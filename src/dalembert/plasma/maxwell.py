@@ -9,10 +9,10 @@ import numpy as np
 from dalembert.elementary import cos_beside_sin, sin_beside_cos
 from dalembert.plasma.fields import Field, Fourier, require_particles, whole_numbers
 from dalembert.plasma.placed import Placed
-from dalembert.plasma.poisson import effective, product, require_physical, scalar
+from dalembert.plasma.poisson import effective, particle_rules, product, scalar
 from dalembert.spelling import says_its_words, written
 from dalembert.system import System
-from dalembert.systems._parameters import Params, parameters
+from dalembert.systems._parameters import Params, Rule, Rules, parameters
 
 __all__ = [
     "Canonical",
@@ -91,15 +91,13 @@ def vlasov_maxwell(
     ):
         raise ValueError("vlasov_maxwell has one dimension: give one number of modes, and a field.")
     require_particles(N)
-    require_physical(length=length, c=c, mass=mass, weight=weight, charge=charge)
-    values = parameters(c=c, charge=charge, mass=mass, weight=weight)
-    for name, value in values.items():
-        if jnp.shape(value) not in ((), (N,)) or (name == "c" and jnp.shape(value) != ()):
-            raise ValueError(
-                f"{name} has shape {jnp.shape(value)}, but must be a number or ({N},)."
-            )
+    of = particle_rules(N)
+    check = Rules({**of, "c": of["length"], "l": Rule(shape=(modes,), is_exact=True)})
+    values = {"c": c, "charge": charge, "mass": mass, "weight": weight}
+    check({"length": length, **values})
     numbers = np.arange(1.0, modes + 1)
-    params = {"length": (parameters(length=length)["length"],), **values, "l": numbers}
+    length, values = parameters(length=length)["length"], parameters(**values)
+    params = {"length": (length,), **values, "l": numbers}
 
     def H(q: Any, p: Any, params: Params) -> Any:
         x, p_x, p_y = q[:N], p[:N], p[N : 2 * N]
@@ -117,9 +115,8 @@ def vlasov_maxwell(
     invariants: dict[str, Callable[..., Any]] = {"energy": H}
     if field is None or isinstance(field, Fourier):
         invariants["momentum_x"] = _momentum
-    return System(
-        H=H, dim=2 * N + 2 * modes, params=params, invariants=invariants, name="vlasov_maxwell"
-    )
+    options = {"invariants": invariants, "name": "vlasov_maxwell", "check": check}
+    return System(H=H, dim=2 * N + 2 * modes, params=params, **options)
 
 
 def canonical_state(

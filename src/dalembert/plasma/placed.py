@@ -34,12 +34,12 @@ class Placed(tuple[Any, Any]):
         return tuple, (tuple(self),)
 
 
-def _pair(_: Any, parts: Iterable[Any]) -> Any:
-    """A plain pair, which is what JAX makes of a state."""
-    return tuple(parts)
+def _pair(_: None, state: tuple[Any, ...]) -> Any:
+    """For JAX it is a pair."""
+    return tuple(state)
 
 
-jax.tree_util.register_pytree_node(Placed, lambda state: (tuple(state), None), _pair)
+jax.tree_util.register_pytree_node(Placed, lambda s: (tuple(s), None), _pair)
 
 
 def begins_in(system: System, sides: tuple[float, ...], particles: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from dalembert.plasma.fields import Field, Fourier, require_particles
 from dalembert.precision import is_traced
 from dalembert.spelling import says_its_words
 from dalembert.system import System
-from dalembert.systems._parameters import Params, parameters, require
+from dalembert.systems._parameters import Params, Rule, Rules, parameters, require
 
 __all__ = [
     "Collisions",
@@ -21,6 +21,7 @@ __all__ = [
     "columns",
     "effective",
     "is_count",
+    "particle_rules",
     "product",
     "require_physical",
     "scalar",
@@ -127,30 +128,27 @@ def vlasov_poisson(
             "at most 3."
         )
     require_particles(N)
-    require_physical(length=sides, mass=mass, weight=weight, charge=charge)
     _check_is_read(nu, temperature, collisions)
     nu = 0.0 if nu is None else nu
     temperature = 1.0 if temperature is None else temperature
-    for name, value, advice in (
-        ("nu", nu, "it is a collision rate"),
-        ("temperature", temperature, "the noise is √(2νTm)"),
-    ):
-        require(name, value, "at least 0", lambda v: (v >= 0) & (v < np.inf), advice)
-    values = parameters(charge=charge, mass=mass, weight=weight)
-    thermal = parameters(nu=nu, temperature=temperature)
-    check_number("nu", thermal["nu"])
-    for name, value in {**values, "temperature": thermal["temperature"]}.items():
-        if jnp.shape(value) not in ((), (N,)):
-            raise ValueError(
-                f"{name} has shape {jnp.shape(value)}, but must be a number or an array of shape "
-                f"({N},), one for each particle."
-            )
+    values = {"charge": charge, "mass": mass, "weight": weight}
+    check = Rules(
+        {
+            **particle_rules(N),
+            "nu": Rule("at least 0", "it is a collision rate", _is_finite_or_zero),
+            "temperature": Rule(
+                "at least 0", "the noise is √(2νTm)", _is_finite_or_zero, (N,), True
+            ),
+        }
+    )
+    check({"length": sides, **values, "nu": nu, "temperature": temperature})
+    values, thermal = parameters(**values), parameters(nu=nu, temperature=temperature)
     shape = (N,) if components == 1 else (N, components)
     params = {"length": tuple(parameters(length=side)["length"] for side in sides), **values}
     if potential is not None:
         _check_potential(potential, shape)
     H = _hamiltonian(field, potential)
-    options: dict[str, Any] = {"H": H, "dim": shape, "name": "vlasov_poisson"}
+    options: dict[str, Any] = {"H": H, "dim": shape, "name": "vlasov_poisson", "check": check}
     invariants = {"energy": H}
     if isinstance(field, Fourier) and potential is None:
         invariants |= {f"momentum_{a}": _momentum(i) for i, a in enumerate("xyz"[:components])}
@@ -205,14 +203,34 @@ def _reads_temperature(collisions: Any) -> bool:
     return getattr(collisions, "reads_temperature", True)
 
 
+def _is_finite_or_zero(value: Any) -> Any:
+    return (value >= 0) & (value < np.inf)
+
+
+def _is_physical(value: Any) -> Any:
+    return (value > 0) & (value < np.inf)
+
+
+PHYSICAL = "it is a length, a speed, a mass or a number"
+
+
+def particle_rules(N: int) -> dict[str, Rule]:
+    """What the parameters of N particles in a box must be: one number or one for each particle."""
+    return {
+        "length": Rule("above 0", PHYSICAL, _is_physical),
+        "mass": Rule("above 0", PHYSICAL, _is_physical, (N,), True),
+        "weight": Rule("above 0", PHYSICAL, _is_physical, (N,), True),
+        "charge": Rule("finite", "it is a charge", np.isfinite, (N,), True),
+    }
+
+
 def require_physical(**values: Any) -> None:
     """Refuse charges that are not finite, and all else that is not above 0 and finite."""
     for name, value in values.items():
         if name == "charge":
             require(name, value, "finite", np.isfinite, "it is a charge")
         else:
-            advice = "it is a length, a speed, a mass or a number"
-            require(name, value, "above 0", lambda v: (v > 0) & (v < np.inf), advice)
+            require(name, value, "above 0", _is_physical, PHYSICAL)
 
 
 def is_count(value: Any, least: float, most: float) -> bool:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.precision import is_traced
+from dalembert.spelling import says_its_words
 from dalembert.statistics.groups import GROUPS, in_groups, jackknife
 from dalembert.statistics.statistic import Data, Recordable, Statistic, numeric
 
@@ -17,6 +18,7 @@ MAX_BINS = 2**31 - 2
 """So that bins, and what lies outside, can be numbered in 32 bits."""
 
 
+@says_its_words
 @dataclass(frozen=True)
 class Axis(Recordable):
     """One axis of a histogram: `bins` equal bins of a quantity between `low` and `high`.
@@ -54,6 +56,7 @@ class Axis(Recordable):
         return np.linspace(self.low, self.high, self.bins + 1)
 
 
+@says_its_words
 @dataclass(frozen=True)
 class Histogram(Statistic):
     """A request to count paths in bins of one or two quantities.

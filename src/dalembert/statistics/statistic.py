@@ -110,7 +110,8 @@ class Statistic(Recordable):
         t = jax.ShapeDtypeStruct((), first.dtype)
 
         def all_of_it(values: Any, mask: Any, t: Any) -> tuple[Any, Data, Data]:
-            memory, row = self.observe(self.start(values), values, mask, t)
+            found = self.observe(self.start(values), values, mask, t)
+            memory, row = memory_and_row(self, found)
             return memory, row, self.finish(memory, mask)
 
         return jax.eval_shape(all_of_it, values, mask, t)
@@ -187,6 +188,23 @@ class RawData(dict[str, np.ndarray]):
 
     def __repr__(self) -> str:
         return f"<{self.reason}>"
+
+
+def memory_and_row(statistic: Statistic, found: Any) -> tuple[Any, Any]:
+    """What `observe` has returned, or an error about the form that it should have."""
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise TypeError(
+            f"{type(statistic).__name__}.observe must return two things, (memory, row): what is "
+            "remembered of every path, () if nothing is, and a dictionary of arrays, {} if nothing "
+            f"is noted. It returns {_in_words(found)}."
+        )
+    return found[0], found[1]
+
+
+def _in_words(found: Any) -> str:
+    if isinstance(found, Mapping):
+        return f"the row alone, {{{', '.join(map(repr, found))}}}"
+    return f"{len(found)} of them" if isinstance(found, tuple) else f"a {type(found).__name__}"
 
 
 def numeric(*arrays: Any) -> Any:

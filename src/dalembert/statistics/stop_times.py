@@ -27,6 +27,8 @@ class Stopped(NamedTuple):
         times: histogram of the times between saves; those that have not stopped are outside.
         at_event: mean and variance of the observables where paths have stopped, by name.
         histograms: those of the run, of the paths that have stopped and where they did, by name.
+        below: paths that began where the event is negative, of those that have not failed.
+        above: paths that began where it is positive, likewise.
         t: times of all paths, NaN if never, for keep="final" or "all"; else None.
     """
 
@@ -41,6 +43,8 @@ class Stopped(NamedTuple):
     times: Binned
     at_event: Mapping[str, SampleMean]
     histograms: Mapping[str, Binned]
+    below: Any = None
+    above: Any = None
     t: Any = None
 
 
@@ -50,12 +54,14 @@ class StopTimes(Statistic):
 
     Attributes:
         steps: steps after which a path has stopped, −1 if it has not; a function of the state.
+        side: the sign of the event; a function of the state.
         of: observables by name.
         dt: step size.
         histograms: what is counted where paths have stopped, by name.
     """
 
     steps: Callable[..., Any]
+    side: Callable[..., Any]
     of: tuple[tuple[str, Callable[..., Any]], ...]
     dt: float
     histograms: tuple[tuple[str, Histogram], ...] = ()
@@ -66,7 +72,8 @@ class StopTimes(Statistic):
             for key, one in self._counted.items()
             for letter, fun in one.functions().items()
         }
-        return {"steps": self.steps, **dict(zip(self._names, self._seen, strict=True)), **counted}
+        seen = dict(zip(self._names, self._seen, strict=True))
+        return {"steps": self.steps, "side": self.side, **seen, **counted}
 
     def start(self, values: Mapping[str, Any]) -> Any:
         seen = {name: jnp.zeros(x.shape, x.dtype) for name, x in values.items()}
@@ -78,7 +85,8 @@ class StopTimes(Statistic):
         on_the_way = mask & (values["steps"] < 0)
         now = jnp.full_like(values["steps"], t)
         noted = {"on_the_way": jnp.sum(on_the_way), "paths": jnp.sum(mask)}
-        return {**values, "now": now}, noted
+        begun = jnp.where(t == 0, values["side"], memory["side"])
+        return {**values, "side": begun, "now": now}, noted
 
     def finish(self, memory: Any, mask: Any) -> Data:
         steps = memory["steps"]
@@ -93,7 +101,11 @@ class StopTimes(Statistic):
         for key, one in self._counted.items():
             values = {letter: memory[f"{key}_{letter}"] for letter in one.functions()}
             found[key] = one.counted(values, mask & has_stopped)
-        return {f"{name}_{part}": x for name, parts in found.items() for part, x in parts.items()}
+        side = memory["side"]
+        sides = {"below": jnp.sum(mask & (side < 0)), "above": jnp.sum(mask & (side > 0))}
+        return sides | {
+            f"{name}_{part}": x for name, parts in found.items() for part, x in parts.items()
+        }
 
     @property
     def _names(self) -> list[str]:
@@ -115,7 +127,7 @@ class StopTimes(Statistic):
         return SampleMean(*(data[f"{name}_{part}"] for part in SampleMean._fields))
 
     def merge(self, a: Data, b: Data) -> Data:
-        found = {name: a[name] + b[name] for name in ("on_the_way", "paths")}
+        found = {name: a[name] + b[name] for name in ("on_the_way", "paths", "below", "above")}
         for name in ("time", "restricted", *self._names):
             merged = merged_means(self._sample(a, name), self._sample(b, name))
             found |= {f"{name}_{part}": x for part, x in merged._asdict().items()}
@@ -146,6 +158,8 @@ class StopTimes(Statistic):
                     self._counted.items(), self.histograms, strict=True
                 )
             },
+            data["below"],
+            data["above"],
         )
 
     def _known(self, data: Data, name: str) -> SampleMean:
@@ -176,13 +190,28 @@ class StopTimes(Statistic):
     def summary(self, result: Stopped) -> str:
         text = f"{int(result.count):,} stopped, {int(result.censored):,} did not"
         if result.count + result.censored < 2:
-            return text
+            return f"{text}; {_begun(result)}"
         if result.censored:  # the mean of those that have stopped would be too short
             end = f"{result.times.edges[0][-1]:.6g}"
             restricted = f"{result.restricted_mean:.6g} ± {result.restricted_stderr:.2g}"
             alive = f"{result.survival[-1]:.3g} on their way at {end}"
-            return f"{text}; {alive}, restricted mean time E[min(τ, {end})] = {restricted}"
-        return f"{text}; mean time {result.mean:.6g} ± {result.stderr:.2g}"
+            text = f"{text}; {alive}, restricted mean time E[min(τ, {end})] = {restricted}"
+        else:
+            text = f"{text}; mean time {result.mean:.6g} ± {result.stderr:.2g}"
+        return f"{text}; {_begun(result)}"
+
+
+def _begun(result: Stopped) -> str:
+    """On which side of the event paths began, in words."""
+    below, above = int(result.below), int(result.above)
+    on_it = int(result.count) + int(result.censored) - below - above
+    counts = {"stop < 0": below, "stop = 0": on_it, "stop > 0": above}
+    sides = {where: n for where, n in counts.items() if n}
+    if len(sides) < 2:
+        return "".join(f"began where {where}" for where in sides)
+    first, *others = (f"{n:,} began where {where}" for where, n in sides.items())
+    text = ", ".join([first, *(other.replace(" began", "") for other in others)])
+    return f"{text}, on both sides" if below and above else text
 
 
 def _times(data: Data, t: Any) -> Binned:

@@ -16,9 +16,10 @@ from dalembert.noise import Increments
 from dalembert.stepping import residuals
 from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.clocks import row_time
+from dalembert.stepping.constraint_blocks import Blocks, find_blocks
 from dalembert.stepping.equal_blocks import EqualBlocks, find_equal_blocks
 from dalembert.stepping.manifold import Manifold, Slopes, is_straight, left
-from dalembert.stepping.multipliers import Blocks, Way, find_blocks, is_lost
+from dalembert.stepping.multipliers import Way, is_lost
 from dalembert.stepping.residuals import Report
 from dalembert.stepping.stepper import StepInfo, Stepper, at_next, at_the_end, one_stepper
 from dalembert.system import System, Term
@@ -177,10 +178,12 @@ class ConstrainedStepper(Stepper):
             return self._by_equal_blocks(equal, part, moved, q, p, slopes, params)
         manifold = self.manifold
         if part.moves:
-            change, floor, count, pivots = self._kick(part, moved, q, p, dt, slopes, params, solver)
+            change, floor, found, pivots = self._kick(part, moved, q, p, dt, slopes, params, solver)
             q, p, report, terms = moved(p + change)
             missed = left(self.system.constraint(q, params), floor)
-            report, slopes = _both(Report(count, missed), report), manifold.slopes(q, params)
+            missed = jnp.where(found.residual < jnp.inf, missed, found.residual)
+            found = Report(found.iterations, missed)
+            report, slopes = _both(found, report), manifold.slopes(q, params)
             p, more, others = manifold.project_momentum(q, p, params, solver, slopes)
             more = _unless_lost(more, pivots, others)
         else:
@@ -198,8 +201,8 @@ class ConstrainedStepper(Stepper):
         slopes: Slopes,
         params: Any,
         solver: Solver,
-    ) -> tuple[Any, Any, Any, Any]:
-        """The change of momenta, what rounding does to constraints, Newton steps, and pivots."""
+    ) -> tuple[Any, Any, Report, Any]:
+        """The change of momenta, what rounding does to constraints, a report, and pivots."""
         manifold = self.manifold
 
         def end(solver: Solver, change: Any) -> Any:
@@ -211,10 +214,11 @@ class ConstrainedStepper(Stepper):
         distance = dt * jnp.max(jnp.abs(manifold.velocity(q, p, params)))
         floor = slopes.floor(jnp.max(jnp.abs(q)) + distance)
         # Stage equations are solved fast on the way, and as well as asked for at the end.
-        way = Way(partial(end, Solver.FAST), slopes.rows, part.is_straight)
+        fast = partial(end, Solver.FAST)
+        way = Way(fast, slopes.rows, part.is_straight, q, manifold.looks)
         closely = partial(end, solver)
         u, report, pivots = manifold.solve(way, closely, miss, floor, solver, BLIND_STEPS)
-        return -manifold.blocks.spread(slopes.rows, u), floor, report.iterations, pivots
+        return -manifold.blocks.spread(slopes.rows, u), floor, report, pivots
 
     def _by_equal_blocks(
         self,
@@ -233,7 +237,7 @@ class ConstrainedStepper(Stepper):
             change, size, found, pivots = equal.positions(rows, start, pace, given)
             q, p, report, terms = moved(p + change)
             old, rows = rows, equal.rows(q)
-            missed = equal.left(old, rows, size, given)
+            missed = equal.left(old, rows, pace, size, given)
             report = _both(Report(found.iterations, missed), report)
         else:
             q, p, report, terms = moved(p)
@@ -304,7 +308,11 @@ def constrained_stepper(
     notice = "multipliers of constraints are solved for on arrays"
     rest = dependence, solvers, None, notice, dtype
     straight = manifold.is_straight and all(part.is_straight for part in parts if part.moves)
-    equal = find_equal_blocks(system, manifold.blocks, dtype) if straight and shortcuts else None
+    equal = (
+        find_equal_blocks(system, manifold.blocks, manifold.looks, dtype)
+        if straight and shortcuts
+        else None
+    )
     return ConstrainedStepper(system, method, last.plan, *rest, manifold, parts, equal)
 
 

@@ -22,6 +22,7 @@ from dalembert.stepping.expressions import Program, Shared, components, vector
 from dalembert.stepping.manifold import Slopes
 from dalembert.stepping.multipliers import is_lost
 from dalembert.stepping.scalarise import NotScalarError, scalarise
+from dalembert.stepping.sheets import Chord, has_left
 from dalembert.stepping.stepper import MAX_SCALAR_DIM, StepInfo
 from dalembert.system import Term
 
@@ -179,6 +180,28 @@ def _programs(whole: ConstrainedStepper, part: Substep) -> PartPrograms:
         pace = jnp.max(jnp.abs(manifold.velocity(q, p, params)))
         return slopes.floor(jnp.max(jnp.abs(q)) + dt * pace)
 
+    def paces(end: Any, still: Any, slopes: Slopes) -> tuple[Any, ...]:
+        """How positions change with each multiplier of a block."""
+        return tuple(jax.jvp(end, (still,), (-row,))[1] for row in slopes.rows)
+
+    def inverse_at(x: Any, along: tuple[Any, ...], params: Any) -> Any:
+        return blocks.inverse([manifold.along(x, row, params) for row in along])
+
+    def has_jumped(
+        slopes: Slopes, new: Any, q: Any, p: Any, clock: Any, dt: Any, *told: Any
+    ) -> Any:
+        params = told[-1]
+
+        def end(change: Any) -> Any:
+            return moved(q, p + change, clock, dt, *told)[0]
+
+        def miss(x: Any) -> Any:
+            return system.constraint(x, params)
+
+        along = paces(end, jnp.zeros_like(p), slopes)
+        chord = Chord(q, new, along, miss, lambda x: inverse_at(x, along, params))
+        return has_left(blocks, manifold.looks, chord)
+
     def next_pass(u: Any, q: Any, p: Any, clock: Any, dt: Any, *told: Any) -> tuple[Any, Any]:
         params, slopes = told[-1], manifold.slopes(q, told[-1])
 
@@ -189,11 +212,8 @@ def _programs(whole: ConstrainedStepper, part: Substep) -> PartPrograms:
             return end(-blocks.spread(slopes.rows, blocks.split(u)))
 
         x = reach(u)
-        still, columns = jnp.zeros_like(p), []
-        for row in slopes.rows:
-            along = jax.jvp(end, (still,), (-row,))[1]
-            columns.append(jax.jvp(lambda x: system.constraint(x, params), (x,), (along,))[1])
-        change, _ = blocks.inverse(columns)(blocks.split(system.constraint(x, params)))
+        along = paces(end, jnp.zeros_like(p), slopes)
+        change, _ = inverse_at(x, along, params)(blocks.split(system.constraint(x, params)))
         better = u - blocks.join(change)
         return better, missed(reach(better), floor_of(q, p, dt, params, slopes), params)
 
@@ -202,6 +222,8 @@ def _programs(whole: ConstrainedStepper, part: Substep) -> PartPrograms:
 
     def end(u: Any, q: Any, p: Any, clock: Any, dt: Any, *told: Any) -> tuple[Any, Any, Any]:
         params, slopes, left = told[-1], manifold.slopes(q, told[-1]), []
+        far, near = jnp.full((), jnp.inf, dtype), jnp.zeros((), dtype)
+        begin = q, p, clock, dt, *told
         change = blocks.spread(slopes.rows, blocks.split(u)) if part.moves else jnp.zeros_like(p)
         floor = floor_of(q, p, dt, params, slopes)
         q, p, of_stages = moved(q, p - change, clock, dt, *told)
@@ -209,6 +231,8 @@ def _programs(whole: ConstrainedStepper, part: Substep) -> PartPrograms:
             left.append(of_stages[None])
         if part.moves:
             left.append(missed(q, floor, params))
+            if manifold.looks:
+                left.append(jnp.where(has_jumped(slopes, q, *begin), far, near))
         old, slopes = slopes, manifold.slopes(q, params) if part.moves else slopes
         floor = slopes.floor(jnp.max(jnp.abs(manifold.velocity(q, p, params))))
 
@@ -229,7 +253,6 @@ def _programs(whole: ConstrainedStepper, part: Substep) -> PartPrograms:
         p = p - blocks.spread(slopes.rows, change)
         if part.moves:
             _, others = inverse_for(old.rows)(normal)
-            far, near = jnp.full((), jnp.inf, dtype), jnp.zeros((), dtype)
             lost = jnp.where(is_lost(others, pivots), far, near)
             left.append(blocks.join(lost))
         left.append(jnp.abs(manifold.normal_velocity(q, p, params)) / floor)

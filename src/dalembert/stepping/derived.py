@@ -90,7 +90,13 @@ class DerivedMethod(Method):
         self.of.check_noises(noises)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name, "family": self.family, "of": self.of.to_dict()}
+        of = self.of.to_dict()
+        return {"name": self.name, "family": self.family, "of": of} | self.options
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What else tells runs with this method apart, besides its functions."""
+        return {}
 
     @abstractmethod
     def stepper(self, one: Stepper, system: System) -> "DerivedStepper":

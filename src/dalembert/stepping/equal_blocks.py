@@ -16,16 +16,13 @@ import numpy as np
 from jax import lax
 
 from dalembert.stepping import newton
+from dalembert.stepping.constraint_blocks import MAX_WRITTEN_OUT, Blocks, eliminated
 from dalembert.stepping.cut import Cut, NotEqualError, cut
 from dalembert.stepping.expressions import Program, Shared
-from dalembert.stepping.multipliers import (
-    MAX_STEPS,
-    MAX_WRITTEN_OUT,
-    Blocks,
-    eliminated,
-)
+from dalembert.stepping.multipliers import MAX_STEPS
 from dalembert.stepping.residuals import Report, goal, worse, worst_if_nan
 from dalembert.stepping.scalarise import NotScalarError, scalarise
+from dalembert.stepping.sheets import Chord, has_left
 from dalembert.stepping.stages import Stages
 from dalembert.system import System
 
@@ -59,7 +56,8 @@ class EqualBlocks:
         cut: the constraints of one block.
         first, better: multipliers after two Newton steps, and after one more, with what they miss.
         change: what multipliers change momenta by.
-        missed: what constraints are missed by, in units of rounding.
+        missed: what constraints are missed by, in units of rounding; infinite where a step may
+            have left its sheet on the way.
         tangent: what momenta are changed by for velocities along g = 0, and what is missed then.
     """
 
@@ -103,9 +101,10 @@ class EqualBlocks:
         change = self._of_all(self.change, given, jnp.stack(end.u), rows)
         return self._flat(change), size, Report(end.steps, end.error), end.pivots
 
-    def left(self, rows: Any, new: Any, size: Any, given: list[Any]) -> Any:
+    def left(self, rows: Any, new: Any, pace: Any, size: Any, given: list[Any]) -> Any:
         """The largest of what new positions miss, in units of rounding for Dg at old ones."""
-        return _largest(*self._of_all(self.missed, given, rows, new, size=size))
+        there = rows, new, self._columns(pace)
+        return _largest(*self._of_all(self.missed, given, *there, size=size))
 
     def velocities(self, rows: Any, v: Any, pace: Any, given: list[Any]) -> tuple[Any, Report, Any]:
         """The change of momenta by which velocities v become tangent, a report, and pivots.
@@ -151,8 +150,11 @@ def _largest(missed: Any) -> Any:
     return jnp.max(worst_if_nan(missed))
 
 
-def find_equal_blocks(system: System, blocks: Blocks, dtype: Any) -> EqualBlocks | None:
-    """The constraints of a system, if those of many blocks are equal, and can be written out."""
+def find_equal_blocks(system: System, blocks: Blocks, looks: int, dtype: Any) -> EqualBlocks | None:
+    """The constraints of a system, if those of many blocks are equal, and can be written out.
+
+    Steps are looked at so often on the way, see `looks_of`.
+    """
     count = blocks.places.shape[1]
     if count < FEWEST or blocks.size > MAX_WRITTEN_OUT or system.dim > count * MAX_COMPONENTS:
         return None
@@ -161,7 +163,7 @@ def find_equal_blocks(system: System, blocks: Blocks, dtype: Any) -> EqualBlocks
     like = jax.ShapeDtypeStruct((system.dim,), dtype)
     try:
         one = cut(system.constraint, count, like, system.params)
-        programs = _programs(one, blocks.size)
+        programs = _programs(one, blocks.size, looks)
     except (NotEqualError, NotScalarError):
         return None
     if max(program.size for program in programs) > MAX_OPERATIONS:
@@ -169,7 +171,7 @@ def find_equal_blocks(system: System, blocks: Blocks, dtype: Any) -> EqualBlocks
     return EqualBlocks(one, *map(Stages, programs))
 
 
-def _programs(one: Cut, count: int) -> tuple[Program, ...]:
+def _programs(one: Cut, count: int, looks: int) -> tuple[Program, ...]:
     z, *rest = one.like
     u, size = jax.ShapeDtypeStruct((count,), z.dtype), jax.ShapeDtypeStruct((), z.dtype)
     given = tuple(
@@ -210,8 +212,21 @@ def _programs(one: Cut, count: int) -> tuple[Program, ...]:
     def change(u: Any, q: Any, *given: Any) -> Any:
         return -(u @ slopes(q, *given))
 
-    def missed(q: Any, new: Any, size: Any, *given: Any) -> Any:
-        return relative(one.alone(new, *given), size, slopes(q, *given))
+    block = Blocks(np.arange(count)[:, None], np.zeros(z.shape[0], int))
+
+    def missed(q: Any, new: Any, pace: Any, size: Any, *given: Any) -> Any:
+        along = slopes(q, *given)
+        found = relative(one.alone(new, *given), size, along)
+        if not looks:
+            return found
+
+        def inverse(x: Any) -> Callable[[Any], tuple[Any, Any]]:
+            return block.inverse([slopes(x, *given) @ row for row in ways])
+
+        ways = tuple(-pace * row for row in along)
+        chord = Chord(q, new, ways, lambda x: one.alone(x, *given), inverse)
+        jumped = has_left(block, looks, chord)
+        return reduce(worse, jnp.where(jumped, jnp.full((), jnp.inf, z.dtype), found))
 
     def tangent(q: Any, v: Any, pace: Any, size: Any, *given: Any) -> Any:
         along = slopes(q, *given)
@@ -227,6 +242,6 @@ def _programs(one: Cut, count: int) -> tuple[Program, ...]:
         scalarise(first, z, z, z, *given),
         scalarise(better, u, z, z, z, size, *given),
         scalarise(change, u, z, *given),
-        scalarise(missed, z, z, size, *given),
+        scalarise(missed, z, z, z, size, *given),
         scalarise(tangent, z, z, z, size, *given),
     )

@@ -12,13 +12,15 @@ from dalembert.dependence import Degree, degree
 from dalembert.driven import Timed
 from dalembert.stepping import residuals
 from dalembert.stepping.block_solver import Solver
+from dalembert.stepping.constraint_blocks import Blocks
 from dalembert.stepping.locality import is_entrywise
-from dalembert.stepping.multipliers import Blocks, Multipliers, Way, solve_multipliers
+from dalembert.stepping.multipliers import Multipliers, Way, solve_multipliers
 from dalembert.stepping.residuals import Report
+from dalembert.stepping.sheets import limit_of_starts, looks_of
 from dalembert.system import System, Term
 from dalembert.traces import live
 
-__all__ = ["Manifold", "Slopes", "is_straight", "left", "limit_of_starts"]
+__all__ = ["Manifold", "Slopes", "is_straight", "left"]
 
 VELOCITY: Term = ("H_p", 0)
 
@@ -53,6 +55,11 @@ class Manifold:
         return is_straight(
             lambda p, q, params: self.velocity(q, p, params), self.blocks, z, z, self.system.params
         )
+
+    @cached_property
+    def looks(self) -> int:
+        """At how many points of a step it is looked at, see `looks_of`."""
+        return looks_of(self.system, self.blocks)
 
     def slopes(self, q: Any, params: Any) -> Slopes:
         """Dg(q), and how steep every constraint is."""
@@ -136,11 +143,6 @@ class Manifold:
 
         wanted = residual if solver is Solver.BOTH else None
         return solve_multipliers(way, miss, floor, blocks, blind, safely, wanted)
-
-
-def limit_of_starts(dtype: Any) -> float:
-    """What a start may miss constraints by: where it is says what rounds, and not a step."""
-    return max(float(np.finfo(dtype).eps) ** (2 / 3), 4 * residuals.tolerance(dtype))
 
 
 def left(miss: Any, floor: Any) -> Any:

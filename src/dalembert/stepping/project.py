@@ -11,9 +11,10 @@ from dalembert.caches import kept
 from dalembert.options import compiled_sooner
 from dalembert.precision import is_traced, with_precision
 from dalembert.stepping.block_solver import Solver
-from dalembert.stepping.manifold import Manifold, limit_of_starts
-from dalembert.stepping.multipliers import Blocks, find_blocks
+from dalembert.stepping.constraint_blocks import Blocks, find_blocks
+from dalembert.stepping.manifold import Manifold
 from dalembert.stepping.residuals import tolerance
+from dalembert.stepping.sheets import limit_of_starts
 from dalembert.system import System
 
 SINGULAR = 1e-10

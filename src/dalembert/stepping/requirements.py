@@ -1,7 +1,6 @@
 """What some methods ask of a system: additive noise, or the form of a Langevin equation."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
@@ -127,7 +126,7 @@ def _why_not_thermal(system: System) -> str:
     known = known_params(system.params)
     # A new system would be checked again.
     if any(x is not y for x, y in zip(*map(jax.tree.leaves, (known, system.params)), strict=True)):
-        system = replace(system, params=known)
+        system = system.typed(known)
     # It has been found not to depend on time.
     t = 0.0 if system.time else None
     told = system.told(t, system.params)

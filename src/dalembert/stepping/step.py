@@ -9,7 +9,7 @@ import numpy as np
 
 from dalembert.caches import kept
 from dalembert.driven import check_digits, time_of
-from dalembert.methods import Method
+from dalembert.methods import METHODS, Method
 from dalembert.methods.method import Convergence
 from dalembert.noise import Increments
 from dalembert.options import compiled_sooner
@@ -120,8 +120,17 @@ def check_method(system: System, method: Any) -> None:
         hint = " The system comes first, then the method." if isinstance(system, Method) else hint
         example = "such as da.systems.van_der_pol()"
         raise TypeError(f"system must be a da.System, {example}, not {system!r}.{hint}")
+    check_family(method)
+    refuse_without_constraints(system, method)
+    method.check_noises(system.fields.noises)
+    check_requirements(system, method)
+
+
+def check_family(method: Any) -> None:
+    """Refuse what is no method, or does not keep to the rules of one."""
     if not isinstance(method, Method):
         hint = " Call the function to get the method." if callable(method) else ""
+        hint = f" {_by_name(method)}" if isinstance(method, str) else hint
         raise TypeError(f"method must be a da.Method such as da.midpoint(), not {method!r}.{hint}")
     if not is_dataclass(method) or type(method).__hash__ is None:
         raise TypeError(
@@ -131,9 +140,11 @@ def check_method(system: System, method: Any) -> None:
     for name, given, known in (said, ("requires", method.requires, REQUIREMENTS)):
         if not set(given) <= set(known):
             raise ValueError(f"{name} of {method.name}: {sorted(given)}, not among {list(known)}.")
-    refuse_without_constraints(system, method)
-    method.check_noises(system.fields.noises)
-    check_requirements(system, method)
+
+
+def _by_name(name: str) -> str:
+    """What to write instead of the name of a method."""
+    return f"Write da.METHODS[{name!r}]()." if name in METHODS else METHODS.instead_of(name)
 
 
 def _array(value: Any) -> Any:

@@ -30,6 +30,7 @@ from dalembert.stepping.derived import (
     Function,
     derived_system,
 )
+from dalembert.stepping.event import start_value, stops
 from dalembert.stepping.expressions import components, vector
 from dalembert.stepping.scalarise import NotScalarError, scalarise
 from dalembert.stepping.stepper import StepInfo, Stepper, make_stepper
@@ -65,11 +66,16 @@ class StoppingMethod(DerivedMethod):
     """Steps of a method until an event; `event` is a function of the state and its key."""
 
     event: Keyed
+    direction: str = "both"
 
     family: ClassVar[str] = "paths that stop"
 
     def functions(self) -> dict[str, Function]:
         return {"stop": self.event.value}
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {} if self.direction == "both" else {"direction": self.direction}
 
     def stepper(self, one: Stepper, system: System) -> DerivedStepper:
         try:
@@ -78,7 +84,7 @@ class StoppingMethod(DerivedMethod):
             arrays = make_stepper(one.system, self.of, one.dtype, most=0)
             one = replace(arrays, notice=f"no straight-line form for stop: {error}")
             event = _event_on(one, self.event.value)
-        return StoppingStepper(one, system, self, event)
+        return StoppingStepper(one, system, self, event, self.direction)
 
 
 def _event_on(one: Stepper, event: Function) -> Callable[..., Any]:
@@ -103,6 +109,7 @@ class StoppingStepper(DerivedStepper):
     """A stepper of paths that stop, made of the stepper of those that do not."""
 
     event: Callable[..., Any]
+    direction: str
 
     sees_states: ClassVar[bool] = False
 
@@ -123,8 +130,7 @@ class StoppingStepper(DerivedStepper):
         new_q, new_p, info = one.advance(*now, dt, increments, params, solver, at_start)
         t, place = one.now(new_q, new_p, dt), (one.split(new_q)[0], one.split(new_p)[0])
         new = self.event(*place, params if t is None else Timed(t, params))
-        stops = ((value > 0) & (new <= 0)) | ((value < 0) & (new >= 0))
-        count = jnp.where(stops, -(steps + 1), steps + 1)
+        count = jnp.where(stops(self.direction, value, new), -(steps + 1), steps + 1)
         has_stopped = steps < 0
         after = self._joined(now[0], new_q, count), self._joined(now[1], new_p, new)
         q, p = jax.tree.map(partial(jnp.where, has_stopped), (q, p), after)
@@ -159,11 +165,12 @@ class StoppingStepper(DerivedStepper):
         return self.append(jnp.concatenate([before, now, last[None]]), clock)
 
 
-def started(system: System, event: Function, q: Any, p: Any) -> tuple[Any, Any]:
+def started(
+    system: System, event: Function, direction: str, dt: float, eps: float, q: Any, p: Any
+) -> tuple[Any, Any]:
     """The state of a path that begins, from states in the shape of the system."""
     q, p = (jnp.ravel(jnp.asarray(x)) for x in (q, p))
-    told = system.told(0.0 if system.time else None, system.params)
-    last = jnp.asarray(system.evaluate(event, q, p, told)).astype(p.dtype).reshape(1)
+    last = start_value(system, event, direction, dt, eps, q, p).reshape(1)
     return jnp.concatenate([q, q, jnp.zeros_like(q[:1])]), jnp.concatenate([p, p, last])
 
 
@@ -239,3 +246,8 @@ def at_place(system: System, fun: Function, dt: float | None = None) -> Function
 def stopped_after(q: Any, p: Any, *params: Any) -> Any:
     """Steps after which a path has stopped, −1 if it has not."""
     return jnp.where(q[-1] < 0, -q[-1], -jnp.ones_like(q[-1]))
+
+
+def side(q: Any, p: Any, *params: Any) -> Any:
+    """The sign of the event: at the start of a path, the side from which it comes."""
+    return jnp.sign(p[-1])

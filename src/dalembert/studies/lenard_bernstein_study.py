@@ -21,7 +21,11 @@ from dalembert.studies.lenard_bernstein_claims import (
 )
 from dalembert.studies.numbers import ROOT_TWO, Numbers
 from dalembert.studies.study import Case, Part, Result, Study
-from dalembert.systems.lenard_bernstein_system import bump_on_tail, bump_on_tail_v, bump_on_tail_x
+from dalembert.systems.lenard_bernstein_system import (
+    bump_on_tail_density,
+    bump_on_tail_v,
+    bump_on_tail_x,
+)
 from dalembert.systems.lenard_bernstein_system import lenard_bernstein as system
 
 CASES = {
@@ -60,7 +64,7 @@ def _axes(size: str, numbers: Numbers) -> tuple[Axis, Axis]:
 
 
 def _density(q: Any, p: Any) -> Any:
-    return bump_on_tail(q[0], p[0])
+    return bump_on_tail_density(q[0], p[0])
 
 
 def lenard_bernstein(
@@ -124,7 +128,7 @@ def _figures(numbers: Numbers, result: Result) -> list[Figure]:
     everything = {label: run for (_, label), run in result.runs.items()}
     x, v = np.linspace(0, 1, 81), np.linspace(-4, 6, 101)
     middles = [(e[1:] + e[:-1]) / 2 for e in (x, v)]
-    density = np.asarray(bump_on_tail(middles[0][:, None], middles[1][None, :]))
+    density = np.asarray(bump_on_tail_density(middles[0][:, None], middles[1][None, :]))
     initial = Figure(
         "lenard_bernstein_initial",
         "Lenard–Bernstein: initial density",

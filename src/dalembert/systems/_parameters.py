@@ -1,6 +1,7 @@
 """Parameters of the ready-made systems: numbers in, numbers checked, float64 out."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
@@ -9,7 +10,19 @@ import numpy as np
 
 from dalembert.precision import is_traced, with_precision
 
-__all__ = ["Params", "above_zero", "at_least_zero", "exact", "parameters", "require"]
+__all__ = [
+    "Params",
+    "Rule",
+    "Rules",
+    "above_zero",
+    "at_least_zero",
+    "exact",
+    "minimum",
+    "one_mass",
+    "parameters",
+    "positive",
+    "require",
+]
 
 Params = Mapping[str, Any]
 """The parameters of a system by name, as its functions receive them."""
@@ -26,26 +39,146 @@ def _number(name: str, value: Any) -> Any:
         return float(value)
     if isinstance(value, jax.Array | np.ndarray):
         return value
+    _refuse_function(name, value)
     raise TypeError(f"{name} must be a real number or an array, not {value!r}.")
+
+
+def _refuse_function(name: str, value: Any) -> None:
+    if callable(value):
+        raise TypeError(
+            f"{name} is a function, but must be a number: the parameters of a run are the same at "
+            "all times. Write the system as da.System(…, time=True), with functions of (q, p, t), "
+            "and simulate it with da.midpoint(); or change it in stages, run after run, by "
+            f"da.simulate(system.with_params({name}=…), method, (run.q, run.p), …)."
+        )
 
 
 def require(name: str, value: Any, need: str, holds: Callable[[Any], Any], advice: str) -> None:
     """Refuse a parameter that is out of range; a traced one has no value yet and passes."""
+    _refuse_function(name, value)
     if not is_traced(value) and not np.all(holds(np.asarray(value, np.float64))):
         raise ValueError(f"{name} is {value}, but must be {need}: {advice}.")
 
 
-def above_zero(advice: str, **values: Any) -> dict[str, Any]:
-    """Refuse parameters that are not above 0; gives them back by name."""
+def _is_above_zero(value: Any) -> Any:
+    return value > 0
+
+
+def _is_at_least_zero(value: Any) -> Any:
+    return value >= 0
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What one parameter must be; all of it can be pickled, as systems can.
+
+    Attributes:
+        need: its range in words, such as "above 0"; empty if it may be any number.
+        advice: why.
+        holds: whether numbers are in that range.
+        shape: it may be an array that stretches to this shape; None for one number only.
+        is_exact: whether arrays must have that very shape, one entry for each particle.
+        instead: what is said to those who give an array where one number is needed.
+    """
+
+    need: str = ""
+    advice: str = ""
+    holds: Callable[[Any], Any] | None = None
+    shape: tuple[int, ...] | None = None
+    is_exact: bool = False
+    instead: str = ""
+
+    def check(self, name: str, value: Any) -> None:
+        """Refuse what is no number or array, out of range, or of another shape.
+
+        Traced values have a shape alone.
+        """
+        if isinstance(value, list | tuple):
+            for each in value:
+                self.check(name, each)
+            return
+        _number(name, value)
+        if self.holds is not None:
+            require(name, value, self.need, self.holds, self.advice)
+        found = np.shape(value)
+        if not self._is_fine(found):
+            raise ValueError(self._refusal(name, found))
+
+    def _is_fine(self, found: tuple[int, ...]) -> bool:
+        if found == () or self.shape is None:
+            return found == ()
+        if self.is_exact:
+            return found == self.shape
+        # One for each of three particles must not become one for each of three axes.
+        alike = len(found) == len(self.shape)
+        return alike and all(n in (1, m) for n, m in zip(found, self.shape, strict=True))
+
+    def _refusal(self, name: str, found: tuple[int, ...]) -> str:
+        if self.shape is None:
+            why = f": {self.instead}" if self.instead else ""
+            return f"{name} must be one number, not an array of shape {found}{why}."
+        if self.is_exact:
+            return (
+                f"{name} has shape {found}, but must be a number or an array of shape "
+                f"{self.shape}, one for each particle."
+            )
+        of = "the shape of q" if self.shape[1:] else "one for each"
+        return (
+            f"{name} has the shape {found}, which does not stretch to {self.shape}, {of}: give a "
+            f"number, or an array with {len(self.shape)} axes, such as {name}[:, None] of shape "
+            "(N, 1) for particles of shape (N, 3)."
+        )
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the parameters of a system must be: `System.check` of the ready-made ones.
+
+    A system runs it when it is made and when its parameters are changed.
+
+    Attributes:
+        of: rules by name; a parameter that has none is any one number.
+        together: a further check of all of them.
+    """
+
+    of: Mapping[str, Rule]
+    together: Callable[[Params], None] | None = None
+
+    def __call__(self, params: Params) -> None:
+        if not isinstance(params, Mapping):
+            names = ", ".join(self.of)
+            raise TypeError(f"params must be a dictionary with {names}, not {params!r}.")
+        for name, value in params.items():
+            self.of.get(name, Rule()).check(name, value)
+        if self.together is not None:
+            self.together(params)
+
+
+def positive(advice: str, **more: Any) -> Rule:
+    """A parameter above 0."""
+    return Rule("above 0", advice, _is_above_zero, **more)
+
+
+def minimum(advice: str, **more: Any) -> Rule:
+    """A parameter that is at least 0."""
+    return Rule("at least 0", advice, _is_at_least_zero, **more)
+
+
+def one_mass(advice: str = "the velocity is p/mass") -> Rule:
+    """One mass for all."""
+    return positive(advice, instead="da.systems.langevin(potential, …) takes arrays of masses")
+
+
+def above_zero(advice: str, **values: Any) -> None:
+    """Refuse numbers that are not above 0, as of a closed formula."""
     for name, value in values.items():
-        require(name, value, "above 0", lambda v: v > 0, advice)
-    return values
+        require(name, value, "above 0", _is_above_zero, advice)
 
 
 def at_least_zero(advice: str, **values: Any) -> None:
-    """Refuse parameters below 0."""
+    """Refuse numbers below 0, as of a closed formula."""
     for name, value in values.items():
-        require(name, value, "at least 0", lambda v: v >= 0, advice)
+        require(name, value, "at least 0", _is_at_least_zero, advice)
 
 
 def exact(fun: Callable[..., Any], *args: Any) -> Any:

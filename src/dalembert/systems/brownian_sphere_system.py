@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from dalembert.spelling import says_its_words
 from dalembert.system import System
-from dalembert.systems._parameters import Params, above_zero, exact
+from dalembert.systems._parameters import Params, above_zero, exact, one_mass, positive
 from dalembert.systems._thermal import with_thermostat
 from dalembert.systems.spherical_pendulum_system import on_sphere
 
@@ -41,8 +41,11 @@ def brownian_sphere(
     that ⟨z⟩ = −l (coth(al/T) − T/(al)), see `mean_height`, and ⟨|p|²⟩ = 2mT.
     Source: `LeimkuhlerMatthews2016`.
     """
-    numbers = {"field": field, **above_zero("it is a length or a mass", length=length, mass=mass)}
-    return with_thermostat(_H, 3, "brownian_sphere", gamma, temperature, on_sphere, **numbers)
+    numbers = {"field": field, "length": length, "mass": mass}
+    rules = {"length": positive("it is a length"), "mass": one_mass()}
+    return with_thermostat(
+        _H, 3, "brownian_sphere", gamma, temperature, on_sphere, rules, **numbers
+    )
 
 
 def mean_height(field: Any = 2.0, temperature: Any = 1.0, length: Any = 1.0) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 from dalembert.constraints import missed_length
 from dalembert.spelling import says_its_words
 from dalembert.system import System
-from dalembert.systems._parameters import Params, above_zero
+from dalembert.systems._parameters import Params, one_mass, positive
 from dalembert.systems._thermal import with_thermostat
 
 __all__ = ["angle_density", "double_pendulum", "double_pendulum_start", "fold"]
@@ -50,12 +50,10 @@ def double_pendulum(
     metric, and stiff springs in the place of rods would have no such factor.
     Source: `HairerLubichWanner2006`, section VII.1; `FrenkelSmit2002`, chapter 15.
     """
-    numbers = {
-        "gravity": gravity,
-        **above_zero("it is a length or a mass", length=length, mass=mass),
-    }
+    numbers = {"gravity": gravity, "length": length, "mass": mass}
+    rules = {"length": positive("it is a length", shape=(2,)), "mass": one_mass()}
     name = "double_pendulum"
-    return with_thermostat(_H, (2, 2), name, gamma, temperature, _rods, **numbers)
+    return with_thermostat(_H, (2, 2), name, gamma, temperature, _rods, rules, **numbers)
 
 
 def double_pendulum_start(angles: Any = (0.5, 1.0), length: float = 1.0) -> tuple[Any, Any]:

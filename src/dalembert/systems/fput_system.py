@@ -7,7 +7,7 @@ import numpy as np
 
 from dalembert.spelling import says_its_words
 from dalembert.system import System
-from dalembert.systems._parameters import Params, above_zero, at_least_zero
+from dalembert.systems._parameters import Params, Rule, above_zero, minimum
 from dalembert.systems._thermal import grid, stretches, with_thermostat
 
 __all__ = ["fput", "fput_energy", "fput_frequencies", "fput_mode_energies", "fput_modes"]
@@ -50,8 +50,10 @@ def fput(
     equilibrium, `fput_energy`; ⟨q_i ∂H/∂q_j⟩ = ⟨p_i p_j⟩ = T δ_ij.
     Source: `FermiPastaUlam1955`.
     """
-    at_least_zero("the springs must hold", beta=beta)
-    return with_thermostat(_H, N, "fput", gamma, temperature, alpha=alpha, beta=beta)
+    springs = (N + 1,)
+    rules = {"alpha": Rule(shape=springs), "beta": minimum("the springs must hold", shape=springs)}
+    numbers = {"alpha": alpha, "beta": beta}
+    return with_thermostat(_H, N, "fput", gamma, temperature, rules=rules, **numbers)
 
 
 def fput_modes(x: Any) -> Any:

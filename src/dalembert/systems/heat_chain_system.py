@@ -7,7 +7,16 @@ import numpy as np
 
 from dalembert.spelling import says_its_words
 from dalembert.system import System
-from dalembert.systems._parameters import Params, above_zero, at_least_zero, parameters, require
+from dalembert.systems._parameters import (
+    Params,
+    Rules,
+    above_zero,
+    minimum,
+    one_mass,
+    parameters,
+    positive,
+    require,
+)
 from dalembert.systems._thermal import stretches
 
 __all__ = ["HeatChainStationary", "heat_chain", "heat_chain_stationary", "heat_current"]
@@ -29,6 +38,17 @@ def _h(q: Any, p: Any, w: Any, params: Params) -> Any:
         jnp.sqrt(2 * params["gamma"] * params["mass"] * params[T]) for T in ("T_left", "T_right")
     )
     return -left * q[0] * w[0] - right * q[-1] * w[1]
+
+
+RULES = Rules(
+    {
+        "T_left": minimum("the noise is √(2γmT)"),
+        "T_right": minimum("the noise is √(2γmT)"),
+        "gamma": minimum("it is a friction rate"),
+        "k": positive("it is the stiffness of the springs"),
+        "mass": one_mass(),
+    }
+)
 
 
 @says_its_words
@@ -67,9 +87,10 @@ def heat_chain(
     temperatures. `heat_current` is the flux through every spring.
     Source: `RiederLebowitzLieb1967`.
     """
-    _check(N, T_left, T_right, gamma, k, mass)
+    _check_sites(N)
     params = parameters(T_left=T_left, T_right=T_right, gamma=gamma, k=k, mass=mass)
-    return System(H=_H, F=_F, h=_h, dim=N, noises=2, params=params, name="heat_chain")
+    options = {"dim": N, "noises": 2, "params": params, "name": "heat_chain", "check": RULES}
+    return System(H=_H, F=_F, h=_h, **options)
 
 
 def heat_current(q: Any, p: Any, params: Params) -> Any:
@@ -104,7 +125,8 @@ def heat_chain_stationary(
     mass: float = 1.0,
 ) -> HeatChainStationary:
     """The stationary state of `heat_chain`, from A C + C Aᵀ + B Bᵀ = 0 with dz = A z dt + B dW."""
-    _check(N, T_left, T_right, gamma, k, mass)
+    _check_sites(N)
+    RULES({"T_left": T_left, "T_right": T_right, "gamma": gamma, "k": k, "mass": mass})
     above_zero("nothing is stationary without friction", gamma=gamma)
     ends = np.zeros((N, 2))
     ends[0, 0] = ends[-1, 1] = 1
@@ -139,9 +161,5 @@ def _lyapunov(A: np.ndarray, noise: np.ndarray, shift: float) -> np.ndarray:
     raise ArithmeticError("the Lyapunov equation was not solved: friction is too weak.")
 
 
-def _check(N: Any, T_left: Any, T_right: Any, gamma: Any, k: Any, mass: Any) -> None:
+def _check_sites(N: Any) -> None:
     require("N", N, "2 or more", lambda v: v >= 2, "each bath has an end site of its own")
-    at_least_zero("the noise is √(2γmT)", T_left=T_left, T_right=T_right)
-    at_least_zero("it is a friction rate", gamma=gamma)
-    above_zero("it is the stiffness of the springs", k=k)
-    above_zero("the velocity is p/mass", mass=mass)

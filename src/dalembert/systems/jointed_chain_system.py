@@ -8,8 +8,8 @@ import numpy as np
 from dalembert.constraints import missed_length
 from dalembert.spelling import says_its_words
 from dalembert.system import System
-from dalembert.systems._parameters import Params, above_zero, require
-from dalembert.systems._thermal import with_thermostat
+from dalembert.systems._parameters import Params, one_mass, positive, require
+from dalembert.systems._thermal import told_by, with_thermostat
 from dalembert.systems.polymer_system import end_to_end_squared
 
 __all__ = ["end_to_end_squared", "free_beads", "jointed_chain", "jointed_chain_start"]
@@ -51,13 +51,20 @@ def jointed_chain(
     Source: `FrenkelSmit2002`, chapter 15.
     """
     require("N", N, "2 or more", lambda v: v >= 2, "a chain has a rod")
-    numbers = above_zero("it is a length or a mass", length=length, mass=mass)
+    numbers = {"length": length, "mass": mass}
+    rules = {"length": positive("it is a length", shape=(N - 1,)), "mass": one_mass()}
     shape, name = (N, 3), "jointed_chain"
-    return with_thermostat(free_beads, shape, name, gamma, temperature, _rods, **numbers)
+    return with_thermostat(free_beads, shape, name, gamma, temperature, _rods, rules, **numbers)
 
 
-def jointed_chain_start(N: int = 8, length: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """A zigzag at rest."""
+def jointed_chain_start(N: int | System = 8, length: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    """A zigzag at rest.
+
+    Args:
+        N: the system, `jointed_chain_start(system)`, which says the length; or the number of beads.
+        length: of a rod, 1 by default.
+    """
+    N, (length,) = told_by(N, "beads", "jointed_chain_start", {"length": 1.0}, length=length)
     ends = np.arange(N)
     q = np.stack([0.8 * ends, 0.6 * (ends % 2), np.zeros(N)], axis=1) * length
     return q, np.zeros_like(q)

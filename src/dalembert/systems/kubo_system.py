@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from dalembert.spelling import says_its_words
 from dalembert.system import System
-from dalembert.systems._parameters import Params, exact, parameters, require
+from dalembert.systems._parameters import Params, Rules, exact, parameters, require
 
 __all__ = ["damped_kubo", "kubo_energy", "kubo_path"]
 
@@ -46,7 +46,9 @@ def damped_kubo(beta: Any = 0.5, nu: Any = 0.001) -> System:
     Source: `KrausTyranowski2021`, section 4.1.
     """
     params = parameters(beta=beta, nu=nu)
-    return System(H=_H, F=_F, h=[_h], f=[_f], dim=1, params=params, name="damped_kubo")
+    return System(
+        H=_H, F=_F, h=[_h], f=[_f], dim=1, params=params, name="damped_kubo", check=Rules({})
+    )
 
 
 def kubo_path(

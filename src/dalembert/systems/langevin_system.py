@@ -1,6 +1,7 @@
 """Langevin dynamics in any potential: friction and noise in balance at one temperature."""
 
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,8 +11,16 @@ from dalembert.caches import bounded
 from dalembert.precision import is_traced
 from dalembert.spelling import says_its_words
 from dalembert.system import System
-from dalembert.systems._parameters import Params, above_zero, at_least_zero, exact, parameters
-from dalembert.systems._thermal import friction, kicks
+from dalembert.systems._parameters import (
+    Params,
+    Rule,
+    Rules,
+    above_zero,
+    exact,
+    parameters,
+    positive,
+)
+from dalembert.systems._thermal import friction, kicks, thermal
 
 __all__ = ["gibbs_weight", "harmonic", "langevin"]
 
@@ -76,38 +85,37 @@ def langevin(
             f"potential must be a function U(q) -> scalar, not {potential!r}: "
             "write for example lambda q: jnp.sum(q**4) / 4."
         )
-    at_least_zero("it is a friction rate", gamma=gamma)
-    at_least_zero("the noise is √(2γmT)", temperature=temperature)
-    above_zero("the velocity is p/mass", mass=mass)
-    if np.ndim(temperature):
-        raise ValueError(
-            f"temperature must be one number, not of shape {np.shape(temperature)}: baths of "
-            "several temperatures have no law exp(-H/T); da.systems.heat_chain is one."
-        )
-    gamma, mass = _stretched("gamma", gamma, dim), _stretched("mass", mass, dim)
+    shape = tuple(dim) if isinstance(dim, list | tuple) else (dim,)
+    check = Rules(_rules(shape))
+    check({"gamma": gamma, "temperature": temperature, "mass": mass})
+    gamma, mass = _stretched(gamma, shape), _stretched(mass, shape)
     params = parameters(gamma=gamma, temperature=temperature, mass=mass)
-    H = _hamiltonian(potential)
-    return System(H=H, F=friction, h=kicks, dim=dim, noises=dim, params=params, name="langevin")
+    return System(
+        H=_hamiltonian(potential),
+        F=friction,
+        h=kicks,
+        dim=dim,
+        noises=dim,
+        params=params,
+        name="langevin",
+        check=check,
+    )
 
 
-def _stretched(name: str, value: Any, dim: Any) -> Any:
+def _rules(shape: tuple[int, ...]) -> dict[str, Rule]:
+    several = "baths of several temperatures have no law exp(-H/T); da.systems.heat_chain is one"
+    heat = replace(thermal(shape)["temperature"], shape=None, instead=several)
+    mass = positive("the velocity is p/mass", shape=shape)
+    return {**thermal(shape), "temperature": heat, "mass": mass}
+
+
+def _stretched(value: Any, shape: tuple[int, ...]) -> Any:
     """A number as it is, an array in the shape of q."""
     if not np.ndim(value):
         return value
-    shape = (dim,) if np.ndim(dim) == 0 else tuple(dim)
-    try:
-        # One for each of three particles must not become one for each of three axes.
-        if np.ndim(value) != len(shape):
-            raise ValueError("another number of axes")
-        if is_traced(value):
-            return jnp.broadcast_to(value, shape)
-        return np.array(np.broadcast_to(value, shape), np.float64)
-    except ValueError as error:
-        raise ValueError(
-            f"{name} has the shape {np.shape(value)}, which does not stretch to {shape}, the shape "
-            "of q: give a number, or an array with as many axes as q, such as "
-            f"{name}[:, None] of shape (N, 1) for particles of shape (N, 3)."
-        ) from error
+    if is_traced(value):
+        return jnp.broadcast_to(value, shape)
+    return np.array(np.broadcast_to(value, shape), np.float64)
 
 
 def gibbs_weight(

@@ -10,15 +10,17 @@ from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import (
     Params,
+    Rules,
     above_zero,
     at_least_zero,
     exact,
+    minimum,
     parameters,
     require,
 )
 
 __all__ = [
-    "bump_on_tail",
+    "bump_on_tail_density",
     "bump_on_tail_v",
     "bump_on_tail_x",
     "ergodic_energy",
@@ -64,12 +66,19 @@ def lenard_bernstein(nu: Any = 0.01, mu: Any = 1.0, D: Any = ROOT_TWO, E0: Any =
 
     Invariants: none.
     Exact results: the stationary `gibbs_density` and its mean energy `ergodic_energy`; the
-    paper's initial density `bump_on_tail` and its mean energy `initial_energy`.
+    paper's initial density `bump_on_tail_density` and its mean energy `initial_energy`.
     Source: `KrausTyranowski2021`, section 4.3.1; `LenardBernstein1958`.
     """
-    at_least_zero("it is a collision rate", nu=nu)
     params = parameters(nu=nu, mu=mu, D=D, E0=E0)
-    return System(H=_H, F=_F, h=[_h], dim=1, params=params, name="lenard_bernstein")
+    return System(
+        H=_H,
+        F=_F,
+        h=[_h],
+        dim=1,
+        params=params,
+        name="lenard_bernstein",
+        check=Rules({"nu": minimum("it is a collision rate")}),
+    )
 
 
 def gibbs_density(x: Any, v: Any, mu: Any = 1.0, D: Any = ROOT_TWO, E0: Any = 3.0) -> Any:
@@ -107,7 +116,7 @@ def ergodic_energy(mu: Any = 1.0, D: Any = ROOT_TWO, E0: Any = 3.0) -> Any:
     return exact(_ergodic_energy, mu, D, E0)
 
 
-def bump_on_tail(
+def bump_on_tail_density(
     x: Any, v: Any, epsilon: Any = 0.25, a: Any = 0.5, v0: Any = 4.0, sigma: Any = 0.5
 ) -> Any:
     """The paper's initial density, normalised on [0, 1] × ℝ: ρ_X(x) ρ_V(v).
@@ -139,7 +148,7 @@ def bump_on_tail_v(v: Any, a: Any = 0.5, v0: Any = 4.0, sigma: Any = 0.5) -> Any
 
 
 def initial_energy(a: Any = 0.5, v0: Any = 4.0, sigma: Any = 0.5) -> Any:
-    """The mean of H over `bump_on_tail`; 3.0416667 for the defaults.
+    """The mean of H over `bump_on_tail_density`; 3.0416667 for the defaults.
 
     It is kinetic only, (1 + a (v₀² + σ²))/(2(1 + a)): sin 4πx is orthogonal to 1 + ε cos 2πx.
     """

@@ -1,6 +1,7 @@
 """A Lennard-Jones fluid in a periodic box, with a cut-off and the corrections for its tail."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -9,12 +10,14 @@ import numpy as np
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
+from dalembert.precision import is_traced
 from dalembert.spelling import says_its_words
 from dalembert.system import System
-from dalembert.systems._parameters import Params, above_zero, require
-from dalembert.systems._thermal import with_thermostat
+from dalembert.systems._parameters import Params, one_mass, positive, require
+from dalembert.systems._thermal import told_by, with_thermostat
 
 __all__ = [
+    "check_cutoff",
     "fcc_lattice",
     "lennard_jones",
     "lennard_jones_energy",
@@ -189,8 +192,8 @@ def lennard_jones(
         epsilon: depth ε of the potential, an energy.
         sigma: diameter σ, a length.
         mass: m > 0.
-        cutoff: r_c in units of σ, at most half the side of the box. Parameters that are
-            changed later and do not keep to this make the energy NaN.
+        cutoff: r_c in units of σ, at most half the side of the box. Traced parameters that do
+            not keep to this make the energy NaN.
 
     Invariants: the energy H, for γ = 0.
     Exact results: ⟨p_i p_j⟩ = mT δ_ij. NIST's simulations of 500 particles with cut-off 3σ and
@@ -203,19 +206,24 @@ def lennard_jones(
     require("N", N, "2 or more", lambda v: v >= 2, "particles act on each other")
     numbers = {"density": density, "epsilon": epsilon, "sigma": sigma, "mass": mass}
     numbers |= {"cutoff": cutoff}
-    above_zero("it is a length, an energy or a mass", **numbers)
-    system = with_thermostat(_H, (N, 3), "lennard_jones", gamma, temperature, **numbers)
-    try:
-        reach, half = float(cutoff * sigma), float(np.cbrt(N / density) / 2)
-    except jax.errors.ConcretizationTypeError:
-        return system
+    rules = {name: positive("it is a length, an energy or a density") for name in SHAPE}
+    rules["mass"] = one_mass()
+    more = {"rules": rules, "together": partial(check_cutoff, N)}
+    return with_thermostat(_H, (N, 3), "lennard_jones", gamma, temperature, **more, **numbers)
+
+
+def check_cutoff(N: int, params: Params) -> None:
+    """Refuse a cut-off of more than half the side of the box; traced values pass."""
+    cutoff, sigma, density = (params[name] for name in ("cutoff", "sigma", "density"))
+    if is_traced(cutoff, sigma, density):
+        return
+    reach, half = float(cutoff * sigma), float(np.cbrt(N / density) / 2)
     if reach > half:
         raise ValueError(
             f"the cut-off, {reach:g}, is more than half the side of the box, {half:g}: take at "
             f"least N={int(np.ceil(8 * reach**3 * density))} particles, a lower density or a "
             "smaller cutoff."
         )
-    return system
 
 
 def lennard_jones_energy(q: Any, p: Any, params: Params) -> Any:
@@ -261,9 +269,21 @@ def fcc_lattice(N: int, density: float) -> np.ndarray:
 
 
 def lennard_jones_sampler(
-    N: int = 256, density: float = 0.776, temperature: Any = 0.9, mass: Any = 1.0
+    N: int | System = 256, density: Any = None, temperature: Any = None, mass: Any = None
 ) -> Callable[[Any], tuple[Any, Any]]:
-    """A sampler of initial states: a face-centred cubic lattice, momenta of the temperature."""
+    """A sampler of initial states: a face-centred cubic lattice, momenta of the temperature.
+
+    Args:
+        N: the system, `lennard_jones_sampler(system)`, which then says all the rest; or the number
+            of particles. A lattice of another density than that of the system has overlaps.
+        density: 0.776 by default.
+        temperature: T, 0.9 by default; of a system without friction it has to be given.
+        mass: of a particle, 1 by default.
+    """
+    known = {"density": 0.776, "temperature": 0.9, "mass": 1.0}
+    given = {"density": density, "temperature": temperature, "mass": mass}
+    told = told_by(N, "particles", "lennard_jones_sampler", known, **given)
+    N, (density, temperature, mass) = told
     lattice = fcc_lattice(N, density)
 
     def sample(key: Any) -> tuple[Any, Any]:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from dalembert.spelling import says_its_words
 from dalembert.system import System
-from dalembert.systems._parameters import Params, at_least_zero, exact, parameters, require
+from dalembert.systems._parameters import Params, Rules, exact, minimum, parameters, require
 
 __all__ = ["INITIAL_ENERGY", "initial_density", "lorentz"]
 
@@ -48,9 +48,16 @@ def lorentz(nu: Any = 0.005, E0: Any = 3.0) -> System:
     Exact results: E(H) = `INITIAL_ENERGY` = 1 from the paper's `initial_density`.
     Source: `KrausTyranowski2021`, section 4.3.2, with the forcing corrected.
     """
-    at_least_zero("it is a collision rate", nu=nu)
     params = parameters(nu=nu, E0=E0)
-    return System(H=_H, f=[_f], dim=2, params=params, name="lorentz", invariants={"energy": _H})
+    return System(
+        H=_H,
+        f=[_f],
+        dim=2,
+        params=params,
+        name="lorentz",
+        invariants={"energy": _H},
+        check=Rules({"nu": minimum("it is a collision rate")}),
+    )
 
 
 def initial_density(

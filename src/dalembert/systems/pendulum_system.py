@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from dalembert.spelling import says_its_words
 from dalembert.system import System
-from dalembert.systems._parameters import Params, parameters
+from dalembert.systems._parameters import Params, Rules, parameters
 
 __all__ = ["pendulum"]
 
@@ -51,4 +51,6 @@ def pendulum(nu: Any = 0.1, sigma: Any = 0.3, kappa: Any = 0.2) -> System:
     Source: made for order measurements, in the setting of `KrausTyranowski2021`, section 2.
     """
     params = parameters(nu=nu, sigma=sigma, kappa=kappa)
-    return System(H=_H, F=_F, h=[_h], f=[_f], dim=1, params=params, name="pendulum")
+    return System(
+        H=_H, F=_F, h=[_h], f=[_f], dim=1, params=params, name="pendulum", check=Rules({})
+    )

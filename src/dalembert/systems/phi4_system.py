@@ -7,7 +7,7 @@ import numpy as np
 
 from dalembert.spelling import says_its_words
 from dalembert.system import System
-from dalembert.systems._parameters import Params, above_zero, at_least_zero, require
+from dalembert.systems._parameters import Params, Rule, above_zero, minimum, require
 from dalembert.systems._thermal import grid, with_thermostat
 
 __all__ = ["RingMoments", "free_field_spectrum", "phi4", "phi4_ring_moments"]
@@ -59,9 +59,10 @@ def phi4(
     if len(sizes) not in (1, 2):
         raise ValueError(f"shape must be a number of sites or a pair of them, not {shape!r}.")
     require("shape", sizes, "3 or more", lambda v: v >= 3, "neighbours on both sides differ")
-    at_least_zero("the energy has a minimum", coupling=coupling)
+    coupled = minimum("the energy has a minimum", shape=sizes)
+    rules = {"mass_squared": Rule(shape=sizes), "coupling": coupled}
     values = {"mass_squared": mass_squared, "coupling": coupling}
-    return with_thermostat(_H, sizes, "phi4", gamma, temperature, **values)
+    return with_thermostat(_H, sizes, "phi4", gamma, temperature, rules=rules, **values)
 
 
 class RingMoments(NamedTuple):

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from dalembert.spelling import says_its_words
 from dalembert.system import System
-from dalembert.systems._parameters import Params, parameters
+from dalembert.systems._parameters import Params, Rules, parameters
 
 __all__ = ["planar"]
 
@@ -71,5 +71,6 @@ def planar(nu: Any = 0.1, delta: Any = 1.0, beta: Any = 0.3, kappa: Any = 0.1) -
         dim=2,
         params=params,
         name="planar",
+        check=Rules({}),
         invariants={"angular_momentum": _angular_momentum},
     )

@@ -9,8 +9,8 @@ import numpy as np
 
 from dalembert.spelling import says_its_words
 from dalembert.system import System
-from dalembert.systems._parameters import Params, above_zero, require
-from dalembert.systems._thermal import with_thermostat
+from dalembert.systems._parameters import Params, above_zero, one_mass, positive, require
+from dalembert.systems._thermal import told_by, with_thermostat
 
 __all__ = [
     "end_to_end_squared",
@@ -57,8 +57,10 @@ def polymer(
     stationary states.
     Source: `Rouse1953`.
     """
-    _check(N, k, mass)
-    return with_thermostat(_H, (N, 3), "polymer", gamma, temperature, k=k, mass=mass)
+    _check(N)
+    rules = {"k": positive("it is the stiffness of the bonds"), "mass": one_mass()}
+    numbers = {"k": k, "mass": mass}
+    return with_thermostat(_H, (N, 3), "polymer", gamma, temperature, rules=rules, **numbers)
 
 
 def rouse_modes(q: Any) -> Any:
@@ -85,10 +87,23 @@ def gyration_squared(q: Any, p: Any = None, params: Any = None) -> Any:
 
 
 def polymer_sampler(
-    N: int = 16, k: Any = 1.0, temperature: Any = 1.0, mass: Any = 1.0
+    N: int | System = 16, k: Any = None, temperature: Any = None, mass: Any = None
 ) -> Callable[[Any], tuple[Any, Any]]:
-    """A sampler of stationary states of `polymer`, the centre of mass at the origin."""
-    _check(N, k, mass)
+    """A sampler of stationary states of `polymer`, the centre of mass at the origin.
+
+    Args:
+        N: the system, `polymer_sampler(system)`, which then says all the rest; or the number of
+            beads.
+        k: stiffness of the bonds, 1 by default.
+        temperature: T, 1 by default; of a system without friction it has to be given.
+        mass: of a bead, 1 by default.
+    """
+    known = {"k": 1.0, "temperature": 1.0, "mass": 1.0}
+    given = {"k": k, "temperature": temperature, "mass": mass}
+    N, (k, temperature, mass) = told_by(N, "beads", "polymer_sampler", known, **given)
+    _check(N)
+    above_zero("it is the stiffness of the bonds", k=k)
+    above_zero("the velocity is p/mass", mass=mass)
 
     def sample(key: Any) -> tuple[Any, Any]:
         bonds, p = jax.random.normal(key, (2, N, 3))
@@ -99,7 +114,5 @@ def polymer_sampler(
     return sample
 
 
-def _check(N: Any, k: Any, mass: Any) -> None:
+def _check(N: Any) -> None:
     require("N", N, "2 or more", lambda v: v >= 2, "a chain has a bond")
-    above_zero("it is the stiffness of the bonds", k=k)
-    above_zero("the velocity is p/mass", mass=mass)

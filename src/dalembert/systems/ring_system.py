@@ -8,8 +8,8 @@ import numpy as np
 from dalembert.constraints import missed_length
 from dalembert.spelling import says_its_words
 from dalembert.system import System
-from dalembert.systems._parameters import Params, above_zero, require
-from dalembert.systems._thermal import with_thermostat
+from dalembert.systems._parameters import Params, one_mass, positive, require
+from dalembert.systems._thermal import told_by, with_thermostat
 from dalembert.systems.jointed_chain_system import free_beads
 
 __all__ = ["ring", "ring_start"]
@@ -44,12 +44,19 @@ def ring(
     Source: `FrenkelSmit2002`, chapter 15.
     """
     require("N", N, "4 or more", lambda v: v >= 4, "three rods make a rigid body")
-    numbers = above_zero("it is a length or a mass", length=length, mass=mass)
-    return with_thermostat(free_beads, (N, 3), "ring", gamma, temperature, _rods, **numbers)
+    numbers = {"length": length, "mass": mass}
+    rules = {"length": positive("it is a length", shape=(N,)), "mass": one_mass()}
+    return with_thermostat(free_beads, (N, 3), "ring", gamma, temperature, _rods, rules, **numbers)
 
 
-def ring_start(N: int = 6, length: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """A regular polygon at rest; in its plane alone no rod is a sum of others for N > 3."""
+def ring_start(N: int | System = 6, length: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    """A regular polygon at rest; in its plane alone no rod is a sum of others for N > 3.
+
+    Args:
+        N: the system, `ring_start(system)`, which says the length; or the number of beads.
+        length: of a rod, 1 by default.
+    """
+    N, (length,) = told_by(N, "beads", "ring_start", {"length": 1.0}, length=length)
     angles = 2 * np.pi * np.arange(N) / N
     radius = length / (2 * np.sin(np.pi / N))
     q = radius * np.stack([np.cos(angles), np.sin(angles), np.zeros(N)], axis=1)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from dalembert.constraints import missed_length
 from dalembert.spelling import says_its_words
 from dalembert.system import System
-from dalembert.systems._parameters import Params, above_zero
+from dalembert.systems._parameters import Params, one_mass, positive
 from dalembert.systems._thermal import with_thermostat
 
 __all__ = ["on_sphere", "spherical_pendulum"]
@@ -46,9 +46,7 @@ def spherical_pendulum(
     p_y = m l sin θ √(g/(l cos θ)).
     Source: `HairerLubichWanner2006`, section VII.1.
     """
-    numbers = {
-        "gravity": gravity,
-        **above_zero("it is a length or a mass", length=length, mass=mass),
-    }
+    numbers = {"gravity": gravity, "length": length, "mass": mass}
+    rules = {"length": positive("it is a length"), "mass": one_mass()}
     name = "spherical_pendulum"
-    return with_thermostat(_H, 3, name, gamma, temperature, on_sphere, **numbers)
+    return with_thermostat(_H, 3, name, gamma, temperature, on_sphere, rules, **numbers)

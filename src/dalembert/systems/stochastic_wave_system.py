@@ -7,7 +7,16 @@ import numpy as np
 
 from dalembert.spelling import says_its_words
 from dalembert.system import System
-from dalembert.systems._parameters import Params, above_zero, at_least_zero, parameters, require
+from dalembert.systems._parameters import (
+    Params,
+    Rule,
+    Rules,
+    above_zero,
+    minimum,
+    parameters,
+    positive,
+    require,
+)
 
 __all__ = ["mean_wave", "stochastic_wave"]
 
@@ -61,8 +70,11 @@ def stochastic_wave(
     `KrausTyranowski2021`, section 2.
     """
     require("N", N, "3 or more", lambda v: v >= 3, "neighbours on both sides differ")
-    above_zero("it is the distance of grid points", dx=dx)
-    at_least_zero("the energy has a minimum", coupling=coupling)
+    rules = {
+        "dx": positive("it is the distance of grid points"),
+        "mass_squared": Rule(shape=(N,)),
+        "coupling": minimum("the energy has a minimum", shape=(N,)),
+    }
     params = parameters(beta=beta, dx=dx, mass_squared=mass_squared, coupling=coupling)
     return System(
         H=_H,
@@ -72,6 +84,7 @@ def stochastic_wave(
         params=params,
         name="stochastic_wave",
         invariants={"charge": _charge},
+        check=Rules(rules),
     )
 
 

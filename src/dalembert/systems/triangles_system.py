@@ -1,5 +1,6 @@
 """Rigid triangles like water molecules, in a Lennard-Jones fluid of their heads."""
 
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -8,9 +9,9 @@ import numpy as np
 from dalembert.constraints import between, missed_length
 from dalembert.spelling import says_its_words
 from dalembert.system import System
-from dalembert.systems._parameters import Params, above_zero, require
-from dalembert.systems._thermal import with_thermostat
-from dalembert.systems.lennard_jones_system import lennard_jones_potential
+from dalembert.systems._parameters import Params, positive, require
+from dalembert.systems._thermal import told_by, with_thermostat
+from dalembert.systems.lennard_jones_system import check_cutoff, lennard_jones_potential
 
 __all__ = ["triangles", "triangles_start"]
 
@@ -61,7 +62,7 @@ def triangles(
             are none of its parameters.
         epsilon: depth ε of the potential, an energy.
         sigma: diameter σ, a length.
-        cutoff: r_c in units of σ, at most half the side of the box; else the energy is NaN.
+        cutoff: r_c in units of σ, at most half the side of the box.
 
     Invariants: the energy H, for γ = 0.
     Exact results: six degrees of freedom are left to a triangle, so that for γ, T > 0 the mean
@@ -70,15 +71,27 @@ def triangles(
     """
     require("N", N, "2 or more", lambda v: v >= 2, "triangles act on each other")
     numbers = {"density": density, "epsilon": epsilon, "sigma": sigma, "cutoff": cutoff}
-    above_zero("it is a length, an energy or a density", **numbers)
-    shape, name, masses = (N, 3, 3), "triangles", {"mass": MASSES}
-    return with_thermostat(_H, shape, name, gamma, temperature, _sides, **numbers, **masses)
+    rules = {name: positive("it is a length, an energy or a density") for name in numbers}
+    shape = (N, 3, 3)
+    rules["mass"] = positive("the velocity is p/mass", shape=shape)
+    more = {"constraints": _sides, "rules": rules, "together": partial(check_cutoff, N)}
+    numbers["mass"] = MASSES
+    return with_thermostat(_H, shape, "triangles", gamma, temperature, **more, **numbers)
 
 
 def triangles_start(
-    N: int = 27, density: float = 0.3, sigma: float = 1.0
+    N: int | System = 27, density: Any = None, sigma: Any = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Triangles at rest on a cubic lattice, all turned alike."""
+    """Triangles at rest on a cubic lattice, all turned alike.
+
+    Args:
+        N: the system, `triangles_start(system)`, which says the rest; or the number of triangles.
+        density: 0.3 by default.
+        sigma: diameter σ, 1 by default.
+    """
+    known = {"density": 0.3, "sigma": 1.0}
+    told = told_by(N, "triangles", "triangles_start", known, density=density, sigma=sigma)
+    N, (density, sigma) = told
     n = int(np.ceil(np.cbrt(N) - 1e-9))
     cells = np.stack(np.meshgrid(*3 * [np.arange(n)], indexing="ij"), axis=-1).reshape(-1, 3)[:N]
     a, b, c = SIDES

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from dalembert.spelling import says_its_words
 from dalembert.system import System
-from dalembert.systems._parameters import Params, parameters
+from dalembert.systems._parameters import Params, Rules, parameters
 
 __all__ = ["two_noise"]
 
@@ -60,4 +60,13 @@ def two_noise(nu: Any = 0.1, beta1: Any = 0.5, beta2: Any = 0.5, kappa: Any = 0.
     `KrausTyranowski2021`, section 3.3.2.
     """
     params = parameters(nu=nu, beta1=beta1, beta2=beta2, kappa=kappa)
-    return System(H=_H, F=_F, h=[_h1, _h2], f=[None, _f2], dim=1, params=params, name="two_noise")
+    return System(
+        H=_H,
+        F=_F,
+        h=[_h1, _h2],
+        f=[None, _f2],
+        dim=1,
+        params=params,
+        name="two_noise",
+        check=Rules({}),
+    )

@@ -5,7 +5,7 @@ from typing import Any
 
 from dalembert.spelling import says_its_words
 from dalembert.system import System
-from dalembert.systems._parameters import Params, above_zero, parameters
+from dalembert.systems._parameters import Params, Rules, above_zero, parameters
 
 __all__ = ["STATIONARY_ENERGY", "averaged_energy", "van_der_pol"]
 
@@ -48,7 +48,7 @@ def van_der_pol(nu: Any = 0.001, sigma: Any = 0.05) -> System:
     Source: `KrausTyranowski2021`, section 4.2; `MilsteinTretyakov2007`.
     """
     params = parameters(nu=nu, sigma=sigma)
-    return System(H=_H, F=_F, h=[_h], dim=1, params=params, name="van_der_pol")
+    return System(H=_H, F=_F, h=[_h], dim=1, params=params, name="van_der_pol", check=Rules({}))
 
 
 def averaged_energy(nu: float = 0.001, sigma: float = 0.05) -> float:

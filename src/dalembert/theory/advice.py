@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import jax
 import numpy as np
 
-from dalembert.methods import METHODS, Method
+from dalembert.methods import METHODS, Method, Offer
 from dalembert.methods.coefficients import number_text
 from dalembert.stepping.constrained import ConstrainedStepper
 from dalembert.stepping.step import check_method
@@ -152,23 +152,25 @@ def advise(d: "Diagnosis") -> tuple[Advice, ...]:
 
 def advise_special(d: "Diagnosis") -> list[tuple[Advice, Verdict]]:
     """Methods that are made for such systems, as far as they take this one, with what they do."""
-    offers = {
-        "additive": [
-            ("accurate paths", "additive_midpoint" if d.straight_together else "additive_dirk"),
-            ("sampling", "baoab"),
-        ],
-        "one": [("accurate paths", "bracket_gauss")],
-        "general": [
-            ("accurate paths", "bracket_midpoint"),
-            ("accurate expectations", "ninomiya_victoir"),
-        ],
-    }
+    known = {v.name: v for v in d.methods}
     found = []
-    for purpose, name in offers.get(d.noise_kind, []):
-        verdict = judge(d, METHODS[name]())
+    for name, make in METHODS.items():
+        method = make()
+        offer = method.offers(d)
+        if offer is None:
+            continue
+        verdict = known.get(method.name) or judge(d, method)
         if not verdict.refused:
-            found.append((Advice(purpose, name, tuple(_offer(d, purpose, verdict))), verdict))
+            found.append((Advice(offer.purpose, name, _reasons(offer, verdict)), verdict))
     return found
+
+
+def _reasons(offer: Offer, v: Verdict) -> tuple[str, ...]:
+    """Why a method is offered, with its orders and the equations of its step."""
+    kept = "structure kept" if v.lagrange_dalembert else "symplectic without forces"
+    strong, weak = (number_text(order or 0) for order in (v.strong, v.weak))
+    words = {"strong": strong, "weak": weak, "kept": kept, "solves": v.solves}
+    return tuple(reason.format(**words) for reason in offer.reasons)
 
 
 def weighed(d: "Diagnosis", advised: Sequence[Advice]) -> tuple[Advice, ...]:
@@ -183,8 +185,8 @@ def weighed(d: "Diagnosis", advised: Sequence[Advice]) -> tuple[Advice, ...]:
         return tuple(advised)
 
     def weigh(advice: Advice) -> Advice:
-        best = known[advice.method]
-        if not best.equations:
+        best = known.get(advice.method)
+        if best is None or not best.equations:
             return advice
         # Measured at 12 to 300 degrees of freedom: 1.2 to 2.1 times where nothing is coupled.
         dear = "several times as dear" if best.coupled else "up to about twice as dear"
@@ -217,22 +219,6 @@ def advise_levels(d: "Diagnosis", judged: Sequence[Verdict]) -> list[Advice]:
     if exponent <= 1:
         reasons.append('no faster than steps grow in number: estimator="plain" may do as well')
     return [Advice("da.expect", best.name.partition("(")[0], tuple(reasons))]
-
-
-def _offer(d: "Diagnosis", purpose: str, v: Verdict) -> list[str]:
-    """What a method has to offer that is made for a kind of system, and its cost."""
-    if purpose == "sampling":
-        return ["no equations, and exact variances of positions of harmonic oscillators"]
-    if purpose == "accurate expectations":
-        order = f"weak order {number_text(v.weak or 0)} although the noises do not commute"
-        return [order, v.solves]
-    order = f"mean-square order {number_text(v.strong or 0)}"
-    if d.noise_kind == "general":
-        return [f"{order} where others have 1/2, with Lévy areas", v.solves]
-    if d.straight_together:
-        return [f"{order}: the drift is affine along the additive noise", v.solves]
-    kept = "structure kept" if v.lagrange_dalembert else "symplectic without forces"
-    return [f"{order}, {kept}", v.solves]
 
 
 def _is_multiplicative(d: "Diagnosis") -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 
 from dalembert.methods import METHODS, Method
 from dalembert.methods.coefficients import Array
+from dalembert.precision import refuse_traced
 from dalembert.system import System
 from dalembert.theory.advice import (
     Advice,
@@ -27,11 +28,10 @@ from dalembert.theory.linearity import nonlinear_terms
 from dalembert.theory.manifold import ConstraintFacts, constraint_facts
 from dalembert.theory.sampled import DIRECTIONS
 
-FOR_EVERY_SYSTEM = (
-    *("midpoint", "stormer_verlet", "dirk", "srkw1", "srkw2"),
-    *("heun", "r2", "e1", "rs1", "rs2"),
-)
-"""Methods that every diagnosis compares: they ask little of a system, and compile quickly."""
+
+def for_every_system() -> tuple[str, ...]:
+    """Methods that every diagnosis compares, by name: they ask little of a system."""
+    return tuple(name for name, make in METHODS.items() if make().is_compared)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -131,12 +131,13 @@ def diagnose(
             leave open; by default the origin and 96 random ones at the scales 0.1, 1 and 3, of
             large systems 6. Of a driven system they are tried at random times.
         seed: of the random states.
-        methods: those to judge; by default the paper's, for every system, and those among the
-            others that are made for such a system.
+        methods: those to judge; by default those of `da.METHODS` that ask nothing of a system, and
+            those among the others that offer something to such a one.
     """
     if not isinstance(system, System):
         hint = " Call the function to get the system." if callable(system) else ""
         raise TypeError(f"system must be a da.System, not {system!r}.{hint}")
+    refuse_traced("da.diagnose", params=system.params, points=points)
     if system.flow is not None:
         return _composed(diagnose(system.fields, points, seed, methods), system, seed)
     probe = Probe(system, points, seed)
@@ -146,7 +147,8 @@ def diagnose(
     found = replace(found, methods=tuple(judge(found, method) for method in chosen))
     found = replace(found, recommendation=advise(found))
     special = advise_special(found) if methods is None else []
-    judged = (*found.methods, *(verdict for _, verdict in special))
+    new = (verdict for _, verdict in special if verdict not in found.methods)
+    judged = (*found.methods, *new)
     found = replace(found, methods=judged)
     advised = [*found.recommendation, *(advice for advice, _ in special)]
     advised += advise_levels(found, judged)
@@ -174,7 +176,7 @@ def _composed(found: Diagnosis, system: System, seed: int) -> Diagnosis:
 def _usual(system: System) -> Iterable[str]:
     """Methods to judge: those for constraints where there are any."""
     if not system.constraint_count:
-        return FOR_EVERY_SYSTEM
+        return for_every_system()
     return [name for name, make in METHODS.items() if "constraints" in make().requires]
 
 

@@ -102,8 +102,10 @@ def is_series(method: Method, noises: int, additive: bool = False) -> bool:
     """Whether the step is a B-series: rows are sums of fields at stages, with powers of noise."""
     rows = method.rows(noises)
     entries = [e for row in _entries(rows, additive) for e in row]
+    last = len(rows.q_rows) - 1
     return (
         len(rows.q_rows) == len(rows.p_rows)
+        and all(e.q_row < last for e in entries)
         and all(e.term[0] not in BRACKET_TERMS and e.q_row == e.p_row for e in entries)
         and _degree(entries, noises) is not None
     )

@@ -12,8 +12,8 @@ import numpy as np
 
 from dalembert.precision import with_precision
 from dalembert.stepping.block_solver import Solver
+from dalembert.stepping.constraint_blocks import find_blocks
 from dalembert.stepping.manifold import Manifold
-from dalembert.stepping.multipliers import find_blocks
 from dalembert.stepping.project import nearest_ranks
 from dalembert.stepping.stepper import StepInfo
 from dalembert.system import System

@@ -28,7 +28,7 @@ from dalembert.dependence import Degree, degree
 from dalembert.methods import Method
 from dalembert.methods.coefficients import Array
 from dalembert.noise import Noise
-from dalembert.precision import cast, check_real
+from dalembert.precision import cast, check_real, refuse_traced
 from dalembert.system import System
 from dalembert.theory.moment_map import (
     MARGINAL,
@@ -148,6 +148,7 @@ def exact_moments(
         A `Moments` record: `.mean`, `.second`, `.covariance`, `.energy`, `.expect(quadratic)`,
         `.growth` and `.stable` (second moments), `.at(steps)`.
     """
+    _refuse_traced("da.exact_moments", system, initial=initial, dt=dt)
     start, numbers = _initial(system, initial), _whole_numbers(steps)
     how = step_map(system, method, dt, noise)
     return Moments(system, method, float(dt), 0, EMPTY, EMPTY, how, start).at(numbers)
@@ -161,6 +162,7 @@ def solution_moments(
     Those of a driven system, from t = 0 on, are solved for to rounding. Its drive is looked at some
     fifty times a step: pulses shorter than dt/50 may fall between them, and need a smaller dt.
     """
+    _refuse_traced("theory.solution_moments", system, initial=initial, dt=dt)
     start, numbers = _initial(system, initial), _whole_numbers(steps)
     how = solution_map(system, dt)
     return Moments(system, None, float(dt), 0, EMPTY, EMPTY, how, start).at(numbers)
@@ -170,6 +172,7 @@ def stationary_covariance(
     system: System, method: Method, dt: float, noise: Noise | None = None
 ) -> Array:
     """The covariance of (q, p) that a method settles into, from a discrete Lyapunov equation."""
+    _refuse_traced("theory.stationary_covariance", system, dt=dt)
     step_map = method_map(system, method, dt, noise)
     if step_map.growth > 1 - MARGINAL:
         raise ValueError(
@@ -185,6 +188,7 @@ def exact_stationary_covariance(system: System) -> Array:
 
     For additive noise, A P + P Aᵀ + Σ b_i b_iᵀ = 0; multiplicative noise adds its own terms.
     """
+    _refuse_traced("theory.exact_stationary_covariance", system)
     change = MomentMap(generator(system))
     n = len(change.first)
     rate = float(np.linalg.eigvals(change.second[n:, n:]).real.max())
@@ -203,6 +207,7 @@ def stability_limit(
 
     Found by bisection to a relative 1e−10; if there are several, one of them.
     """
+    _refuse_traced("theory.stability_limit", system, stable=stable, unstable=unstable)
     for name, dt, wanted in (("stable", stable, True), ("unstable", unstable, False)):
         found = method_map(system, method, dt, noise)
         if found.stable != wanted:
@@ -218,6 +223,10 @@ def stability_limit(
         else:
             unstable = middle
     return stable
+
+
+def _refuse_traced(what: str, system: Any, **given: Any) -> None:
+    refuse_traced(what, params=getattr(system, "params", None), **given)
 
 
 def _stationary(change: MomentMap) -> Array:

@@ -1,7 +1,7 @@
 """Symmetries, their momentum maps, and what becomes of these in a run.
 
-A symmetry is given by its infinitesimal generator ξ_Q(q), a function (dim,) → (dim,). With the
-cotangent lift ξ_{T*Q} = (ξ_Q, ξ^p) and the momentum map J,
+A symmetry is given by its infinitesimal generator ξ_Q(q), a function from positions to an array of
+their shape. With the cotangent lift ξ_{T*Q} = (ξ_Q, ξ^p) and the momentum map J,
 
     J(q, p) = p·ξ_Q(q),   ξ^p = −∂J/∂q = −(Dξ_Q)ᵀ p
     dJ = (F·ξ_Q − dH·ξ_{T*Q}) dt + Σ (f_i·ξ_Q − dh_i·ξ_{T*Q}) ∘ dW_i
@@ -31,16 +31,16 @@ from dalembert.theory.paths import path_increments, state, walk_path
 from dalembert.theory.variational import generate_all
 
 Generator = Callable[[Any], Any]
-"""An infinitesimal generator ξ_Q(q) on positions, (dim,) → (dim,), written with jax.numpy."""
+"""An infinitesimal generator ξ_Q(q) on positions, written with jax.numpy; of the shape of q."""
 
 
 @dataclass(frozen=True, eq=False)
 class AffineGenerator:
-    """ξ_Q(q) = A q + a.
+    """ξ_Q(q) = A q + a; of positions of shape (N, d) every body moves in this way.
 
     Attributes:
-        matrix: A, shape (dim, dim).
-        offset: a, shape (dim,).
+        matrix: A, shape (d, d), where d is the last axis of q.
+        offset: a, shape (d,), or the shape of q.
         name: what it is called in tables.
     """
 
@@ -50,21 +50,38 @@ class AffineGenerator:
 
     def __call__(self, q: Any) -> Any:
         q = jnp.asarray(q)
-        return jnp.asarray(self.matrix, q.dtype) @ q + jnp.asarray(self.offset, q.dtype)
+        size, own = len(self.matrix), self.offset.shape
+        fits = q.shape == own if len(own) > 1 else q.ndim > 0 and q.shape[-1] == size
+        if not fits:
+            of_bodies = f", or (N, {size}) for N bodies" if len(own) == 1 else ""
+            raise ValueError(
+                f"{self.name} acts on positions of shape {own}{of_bodies}, not {q.shape}"
+            )
+        offset = jnp.broadcast_to(jnp.asarray(self.offset, q.dtype), q.shape)
+        return q @ jnp.asarray(self.matrix.T, q.dtype) + offset
 
 
 def translation(direction: Any) -> AffineGenerator:
-    """Translations along a direction, ξ_Q = direction; J is the momentum in that direction."""
+    """Translations along a direction, ξ_Q = direction; J is the momentum in that direction.
+
+    Of N bodies in d dimensions, q of shape (N, d), a direction of shape (d,) moves all of them, and
+    J is their momentum together; one of shape (N, d) moves each in its own way.
+    """
     a = np.asarray(direction, np.float64)
-    if a.ndim != 1 or not np.any(a):
-        raise ValueError(f"direction must be a non-zero vector of shape (dim,), not {direction!r}.")
-    return AffineGenerator(np.zeros((a.size, a.size)), a, f"translation along {a}")
+    if not a.ndim or not np.any(a):
+        raise ValueError(
+            "direction must be a non-zero vector of shape (d,), for each body, or of the shape of "
+            f"q, not {direction!r}."
+        )
+    size = a.shape[-1]
+    return AffineGenerator(np.zeros((size, size)), a, f"translation along {a.tolist()}")
 
 
 def rotation(dim: int, i: int = 0, j: int = 1) -> AffineGenerator:
     """Rotations from axis i to axis j, ξ_Q = q_i e_j − q_j e_i; J = q_i p_j − q_j p_i.
 
-    For rotations in another plane give their skew matrix to `linear`.
+    `dim` is the last axis of q: of N bodies, q of shape (N, d), all turn together about the origin,
+    and J is the sum of theirs. For rotations in another plane give their skew matrix to `linear`.
     """
     if not (0 <= i < dim and 0 <= j < dim and i != j):
         raise ValueError(f"a rotation needs two of the axes 0, …, {dim - 1}, not {i} and {j}.")
@@ -74,10 +91,12 @@ def rotation(dim: int, i: int = 0, j: int = 1) -> AffineGenerator:
 
 
 def linear(matrix: Any) -> AffineGenerator:
-    """Linear maps exp(λA), ξ_Q = A q; rotations if A is skew."""
+    """Linear maps exp(λA), ξ_Q = A q, of each body if there are several; rotations if A is skew."""
     A = np.asarray(matrix, np.float64)
     if A.ndim != 2 or A.shape[0] != A.shape[1]:
-        raise ValueError(f"matrix must have shape (dim, dim), not {A.shape}.")
+        raise ValueError(
+            f"matrix must have shape (d, d), where d is the last axis of q, not {A.shape}."
+        )
     return AffineGenerator(A, np.zeros(len(A)), "linear map")
 
 
@@ -85,7 +104,7 @@ def momentum_map(generator: Generator) -> Callable[[Any, Any], Any]:
     """J(q, p) = p·ξ_Q(q) as a function; it can be observed in a run."""
 
     def J(q: Any, p: Any) -> Any:
-        return jnp.dot(p, generator(q))
+        return jnp.vdot(p, generator(q))
 
     return J
 

@@ -11,6 +11,7 @@ import numpy as np
 from dalembert.driven import of_extended
 from dalembert.functions import check_function
 from dalembert.methods import Method
+from dalembert.precision import check_confidence
 from dalembert.stepping.step import check_method
 from dalembert.system import System
 from dalembert.theory.order_errors import Observables
@@ -26,10 +27,7 @@ def check_task(
     check_method(system, method)
     if not (np.ndim(t_end) == 0 and isfinite(t_end) and t_end > 0):
         raise ValueError(f"t_end must be a positive number, not {t_end!r}.")
-    if not 0 < confidence < 1:
-        raise ValueError(
-            f"confidence must lie between 0 and 1, for example 0.95, not {confidence!r}."
-        )
+    check_confidence(confidence)
     if exact is not None and reference is not None:
         raise ValueError("give either exact or reference, not both: one limit is compared with.")
     if reference is not None:

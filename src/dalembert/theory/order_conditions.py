@@ -90,6 +90,17 @@ def algebraic_order(method: Method, noise: NoiseKind) -> AlgebraicOrder:
     ``noise`` is "one" (a single noise), "additive" (several, with constant fields), "general"
     (several, arbitrary) or "none" (the ordinary differential equation).
     """
+    return order_of_expansion(_expanded(method, noise), noise)
+
+
+def first_order(method: Method, noise: NoiseKind) -> tuple[Condition, ...]:
+    """The conditions for order one that ``method`` does not meet."""
+    found = order_conditions(_expanded(method, noise), noise, 1)
+    return tuple(c for c in found if c.residual > TOLERANCE)
+
+
+def _expanded(method: Method, noise: NoiseKind) -> Expansion:
+    """The series of a step, with as many noises as the conditions for a kind of noise need."""
     if noise not in _NOISES:
         raise ValueError(f"noise must be one of {', '.join(_NOISES)}; got {noise!r}")
     noises = _NOISES[noise]
@@ -100,7 +111,7 @@ def algebraic_order(method: Method, noise: NoiseKind) -> AlgebraicOrder:
     expansion = expand(method, noises, additive=noise == "additive")
     if noise == "general" and not expansion.odd_vanish:
         expansion = expand(method, _NOISES_IF_ODD)
-    return order_of_expansion(expansion, noise)
+    return expansion
 
 
 def order_of_expansion(expansion: Expansion, noise: NoiseKind) -> AlgebraicOrder:

@@ -11,6 +11,7 @@ import numpy as np
 from dalembert.ensemble.progress import telling
 from dalembert.methods import Method
 from dalembert.noise import enumerate_three_point
+from dalembert.precision import refuse_traced
 from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.theory.enumeration import Outcomes, affordable, gaussian_nodes
@@ -104,6 +105,9 @@ def strong_order(
         cannot be seen for it in quadrature; its `notes` say which points were dropped and why, and
         if none is found, what to change; then there is a warning as well.
     """
+    refuse_traced(
+        "da.strong_order", params=getattr(system, "params", None), initial=initial, t_end=t_end
+    )
     check_task(system, method, t_end, confidence, exact, reference)
     initial = state(system, initial)
     if method.convergence != "mean-square":
@@ -179,6 +183,9 @@ def weak_order(
         is extrapolated to dt = 0 and the interval says how much the last correction changed it.
         Where no order is found, a warning and the `notes` say what to change.
     """
+    refuse_traced(
+        "da.weak_order", params=getattr(system, "params", None), initial=initial, t_end=t_end
+    )
     check_task(system, method, t_end, confidence, exact, reference)
     is_one, initial = not isinstance(observe, Mapping), state(system, initial)
     if system.time:

@@ -95,7 +95,9 @@ class OrderEstimate:
     def __str__(self) -> str:
         value = "not found"
         if not np.isnan(self.order):
-            sure = f"{self.confidence:.0%} confidence" if self.stderrs.any() else "no sampling"
+            # More powers of dt are fitted then: the order need not lie among the slopes.
+            exact = "no sampling, slopes extrapolated to dt = 0"
+            sure = f"{self.confidence:.0%} confidence" if self.stderrs.any() else exact
             value = "{:.3f} [{:.3f}, {:.3f}] ({})".format(self.order, *self.interval, sure)
         slopes = ["", *(f"{slope:.3f}" for slope in self.slopes)]
         columns = (self.dts, self.errors, self.stderrs, slopes, self.used)

@@ -26,3 +26,9 @@ def convergence_table(
     for dt, *row in zip(dts, *errors.values(), strict=True):
         rows.append((f"{dt:.3g}", *(f"{error:.1e}" for error in row)))
     return table([*rows, (label, *orders)], right=True)
+
+
+def listed(words: Sequence[str]) -> str:
+    """Several things in a row: "a, b and c"."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last

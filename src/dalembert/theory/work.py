@@ -11,6 +11,7 @@ from dalembert.ensemble.progress import tell, telling
 from dalembert.ensemble.simulate import simulate
 from dalembert.methods import Method, method_of
 from dalembert.pictures import make_axes, tidy_log_axes
+from dalembert.precision import refuse_traced
 from dalembert.spelling import says_its_words
 from dalembert.stepping.step import check_method
 from dalembert.system import System
@@ -137,6 +138,7 @@ def work_precision(
     if kind == "strong" and observe is not None:
         raise ValueError('strong errors are those of (q, p): leave out observe, or kind="strong".')
     chosen = _chosen(system, methods)
+    refuse_traced("da.work_precision", params=system.params, initial=initial, t_end=t_end)
     options: dict[str, Any] = {"dts": dts, "steps": steps, "seed": seed, "exact": exact}
     options |= {"reference": reference} | ({} if paths is None else {"paths": paths})
     if kind == "weak":
