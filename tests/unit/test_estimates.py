@@ -215,6 +215,28 @@ def test_a_fit_of_noise_alone_says_so(kind):
         assert found.amplitude == pytest.approx(30, abs=8) and found.amplitude_error < 5
 
 
+def test_a_wave_that_grows_is_judged_where_it_is_large():
+    rng, t = np.random.default_rng(6), np.linspace(0.0, 20.0, 101)
+    noise = 0.4 * rng.normal(size=(16, t.size))
+    # Any warning is an error here.
+    found = fit_wave(t, np.exp(0.3 * (t - 20)) * np.cos(1.1 * t) + noise)
+    assert found.amplitude < 5 * found.amplitude_error
+    assert found.gamma == pytest.approx(0.3, abs=5 * found.gamma_error)
+    assert found.omega == pytest.approx(1.1, abs=5 * found.omega_error)
+    with pytest.warns(UserWarning, match="no wave is significant"):
+        fit_wave(t, noise)
+
+
+def test_errors_of_several_series_are_weights_alone():
+    rng, t = np.random.default_rng(7), np.linspace(0.0, 20.0, 101)
+    wave, noise = 1e-3 * np.cos(1.1 * t), 1e-4 * rng.normal(size=(16, t.size))
+    ones = np.ones(t.size)
+    # Any warning is an error here.
+    assert fit_wave(t, wave + noise, ones)[:2] == fit_wave(t, wave + noise)[:2]
+    with pytest.warns(UserWarning, match="no wave is significant"):
+        fit_wave(t, wave + noise[0], ones)
+
+
 def test_complex_series_are_refused():
     t = np.arange(9.0)
     for fit in (fit_wave, fit_growth):

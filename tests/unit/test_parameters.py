@@ -11,6 +11,7 @@ import pytest
 
 import dalembert as da
 from dalembert.systems._parameters import Rule, Rules
+from dalembert.systems.double_pendulum_system import double_pendulum_start
 from dalembert.systems.jointed_chain_system import jointed_chain_start
 from dalembert.systems.lennard_jones_system import lennard_jones_sampler
 from dalembert.systems.polymer_system import polymer_sampler
@@ -201,3 +202,33 @@ def test_constraints_are_added_to_a_ready_made_system():
 
 def on_sphere(q, params):
     return jnp.stack([q @ q - 1])
+
+
+def test_a_cutoff_of_known_arrays_is_checked_inside_jit():
+    fluid = da.systems.lennard_jones(108, density=0.2, sigma=jnp.asarray(1.0))
+    hot = jax.jit(lambda T: fluid.with_params(temperature=T).params["temperature"])
+    assert float(hot(0.5)) == 0.5
+
+
+def test_starts_of_rods_of_several_lengths_meet_the_constraints():
+    four, two = np.array([1.0, 2.0, 0.5, 1.5]), np.array([1.0, 0.3])
+    for system, (q, p) in (
+        (da.systems.jointed_chain(5, length=four), jointed_chain_start(5, four)),
+        (da.systems.ring(4, length=np.full(4, 2.0)), ring_start(4, np.full(4, 2.0))),
+        (da.systems.double_pendulum(length=two), double_pendulum_start(length=two)),
+    ):
+        assert q.shape == p.shape == system.shape
+        missed = system.constraints(jnp.asarray(q), system.params)
+        np.testing.assert_allclose(missed, 0.0, atol=1e-6)
+    told = jointed_chain_start(da.systems.jointed_chain(5, length=four))[0]
+    np.testing.assert_array_equal(told, jointed_chain_start(5, four)[0])
+    with pytest.raises(ValueError, match=r"rods of one length: da\.project\(system, q, p\)"):
+        ring_start(da.systems.ring(4, length=four))
+
+
+def test_lists_of_langevin_have_their_shapes_checked():
+    for name in ("gamma", "mass"):
+        with pytest.raises(ValueError, match=rf"{name} has the shape \(3,\), .* stretch to \(2,\)"):
+            da.systems.langevin(dim=2, **{name: [1.0, 2.0, 3.0]})
+        system = da.systems.langevin(dim=2, **{name: [1.0, 2.0]})
+        np.testing.assert_array_equal(system.params[name], [1.0, 2.0])

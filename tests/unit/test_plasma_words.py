@@ -111,17 +111,50 @@ def test_a_start_for_another_plasma_is_refused(kind, plasma, start, said):
         da.simulate(system, da.stormer_verlet(), initial, dt=0.1, t_end=0.1, stop=stop)
 
 
-def test_a_state_knows_its_plasma_until_it_is_taken_apart():
+def test_positions_know_their_plasma_until_others_are_made_of_them():
     start = Start(16, 20.0)
     state, system = start.quiet(), vlasov_poisson(16)
+    q, p = state
     options = dict(dt=0.1, t_end=0.1, progress=False)
-    for plain in (tuple(state), pickle.loads(pickle.dumps(state)), jax.tree.map(abs, state)):
-        assert type(plain) is tuple
+    assert type(state) is tuple and q.begins_in == start.begins_in and type(p) is np.ndarray
+    again = pickle.loads(pickle.dumps(state))
+    np.testing.assert_array_equal(again[0], q)
+    for other in (np.array(q), q + 0.0, q[:], q.astype(np.float32), q.copy(), again[0], abs(q)):
+        assert getattr(other, "begins_in", None) is None
     # A run that goes on: particles have left the box.
-    da.simulate(system, da.stormer_verlet(), (state[0] + 70.0, state[1]), **options)
+    da.simulate(system, da.stormer_verlet(), (q + 70.0, p), **options)
     # Other systems have no box to be compared with.
-    state.begins_in(da.System(H=lambda q, p: p @ p / 2, dim=16))
+    q.begins_in(da.System(H=lambda q, p: p @ p / 2, dim=16))
     placed.begins_in(system, (4 * np.pi * (1 + 1e-8),), {"mass": 1.0, "weight": np.ones(16)})
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_state_is_a_pair_for_jax(together):
+    start = Start(16)
+    state = (Start.together(start, start) if together else start).quiet()
+    q, p = map(np.array, state)
+    moved = jax.tree.map(lambda x, y: x + y, state, (q, p))
+    np.testing.assert_array_equal(moved[0], 2 * q)
+    np.testing.assert_array_equal(jax.jit(jnp.negative)(state[0]), jax.jit(jnp.negative)(q))
+
+
+@pytest.mark.parametrize(
+    ("system", "right"),
+    [
+        (vlasov_poisson(8), (12.0,)),
+        (vlasov_poisson(8, (6.0, 6.0), da.plasma.Spline((8, 8))), (12.0, 5.0)),
+        (da.plasma.vlasov_maxwell(8), (12.0,)),
+    ],
+    ids=["one", "two", "light"],
+)
+def test_a_length_that_is_no_tuple_is_refused_later_too(system, right):
+    said = rf"must be a tuple of {len(right)} side\(s\) here, such as .*\(length=\(12\.0,"
+    for copy in (system, pickle.loads(pickle.dumps(system.check))):
+        change = getattr(copy, "with_params", None)
+        for wrong in (12.0, (1.0, 2.0, 3.0)):
+            with pytest.raises(ValueError, match=said):
+                change(length=wrong) if change else copy({**system.params, "length": wrong})
+    assert system.with_params(length=right).params["length"] == right
 
 
 def test_a_start_for_another_plasma_with_light_is_refused():
@@ -171,13 +204,13 @@ def test_species_follow_one_another(kind):
         assert 2 * np.mean(np.cos(q[part] / 2)) == pytest.approx(alpha, abs=noise)
     # Each species has density 1, and the plasma is neutral.
     system = vlasov_poisson(sum(n), charge=charge, mass=mass, weight=weight)
-    start.quiet().begins_in(system)
+    start.begins_in(system)
     wave = da.plasma.density_modes(1)(jnp.asarray(q), jnp.asarray(p), system.params)
     assert float(wave[0, 0]) == pytest.approx(-0.3, abs=2 * noise)
     assert np.sum(weight * charge) == 0
-    # Species of one kind and key would have the same particles if they shared their numbers.
-    twice = Start.together(Start(64), Start(64)).random(key)
-    assert not np.any(np.asarray(twice[0][:64]) == np.asarray(twice[0][64:]))
+    # Each has numbers of its own: positions are spread evenly or at random, never alike.
+    if kind == "random":
+        assert abs(np.corrcoef(v[first], v[second])[0, 1]) < 0.1
 
 
 # Words of others

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dalembert.answers.known import types_of
 from dalembert.answers.orders import (
     Exponents,
     doubts_about_limit,
@@ -17,7 +18,7 @@ from dalembert.answers.orders import (
     measured_exponents,
 )
 from dalembert.answers.result import Expectation, ToleranceError
-from dalembert.answers.sampling import Sampler, types_of
+from dalembert.answers.sampling import Sampler
 from dalembert.answers.schemes import LEAST_HALVINGS, SCHEMES
 from dalembert.answers.search import PATIENCE, Goal, Search
 from dalembert.answers.tails import HEAVY, StoppedError

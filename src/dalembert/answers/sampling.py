@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,12 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.answers.known import known_by, observing
 from dalembert.caches import bounded, kept
-from dalembert.captured import Keyed, captured
+from dalembert.captured import Keyed
 from dalembert.dependence import Degree, degree
-from dalembert.digest import traced_key
 from dalembert.ensemble.checkpoint import Checkpoint
-from dalembert.ensemble.identity import run_arguments
 from dalembert.ensemble.job import FailedPathsError, Job
 from dalembert.ensemble.ready import Ready
 from dalembert.ensemble.run import Run
@@ -237,7 +236,7 @@ class Sampler:
         system, method, initial = self.system, self.method, self.initial
         if row.is_pair:
             system, method, initial = pair_of(system), PairMethod(method), _doubled(initial)
-        observed = {name: _observing(one, row.is_pair) for name, one in self.observables.items()}
+        observed = {name: observing(one, row.is_pair) for name, one in self.observables.items()}
         settings = make_settings(
             system,
             method,
@@ -282,7 +281,7 @@ class Sampler:
             options = self.options
             if options["executor"] is None and isinstance(options["engine"], str | None):
                 if row.is_pair not in self.keys:
-                    self.keys[row.is_pair] = _known_by(settings)
+                    self.keys[row.is_pair] = known_by(settings)
                 parts = options["workers"], options["engine"], settings.noise, settings.block_paths
                 key = self.keys[row.is_pair], *parts
                 self.before[which] = _made_ready(settings.system, Keyed((settings, options), key))
@@ -323,39 +322,6 @@ def _made_ready(system: System, known: Keyed) -> Ready:
     """A run, made ready; it hangs on its system for later calls that ask for its like."""
     settings, options = known.value
     return prepare(settings, None, "raise", **options).ready
-
-
-def types_of(params: Any) -> Hashable:
-    """Shapes and types of parameters, and the tree that they form."""
-    leaves, tree = jax.tree.flatten(params)
-    return tuple((np.shape(x), np.result_type(x)) for x in leaves), tree
-
-
-def _known_by(settings: Settings) -> Hashable:
-    """What a run that is made ready depends on besides numbers, with what its functions read."""
-    functions = [fun for *_, fun in settings.functions]
-    # As runs trace them: rounded numbers would be the same where they are not.
-    with jax.enable_x64(settings.dtype == np.float64):
-        like = run_arguments(settings.system, settings.dtype)
-        reads = [captured(fun, partial(traced_key, fun, *like)) for fun in functions]
-    types = types_of(settings.system.params)
-    parts = settings.method, settings.statistics, settings.at_end, settings.backend
-    return settings.system.key, *reads, types, *parts
-
-
-def _observing(one: Mean, is_pair: bool) -> Mean:
-    """What is collected of paths, or of pairs: the difference, and the value of the fine path."""
-    return replace(one, of=_both(one.of)) if is_pair else one
-
-
-# Compiled code is found again by the identity of functions: equal arguments give the same ones.
-@bounded(64)
-def _both(fun: Callable[..., Any]) -> Callable[..., Any]:
-    def of_pair(q: Any, p: Any, *rest: Any) -> Any:
-        fine, coarse = (jnp.asarray(fun(q[i], p[i], *rest)) for i in range(2))
-        return jnp.stack([fine - coarse, fine])
-
-    return of_pair
 
 
 @bounded(64)

@@ -10,13 +10,10 @@ from dalembert.ensemble.failures import Failures
 from dalembert.ensemble.observed import observed_from
 from dalembert.ensemble.run import Run
 from dalembert.pictures import (
-    MANY,
-    draw_band,
     draw_portrait,
     film_of_points,
     import_extra,
     make_axes,
-    make_panels,
 )
 from dalembert.statistics.observing import at_door
 
@@ -145,28 +142,6 @@ def _observables(run: Run) -> dict[str, np.ndarray]:
 def _storable(numbers: Any) -> Any:
     """Whole numbers that NetCDF 3 can hold: as floats where 32 bits are too few for them."""
     return numbers if np.max(numbers, initial=0) < 2**31 else np.asarray(numbers, np.float64)[()]
-
-
-def plot(run: Run, observables: Any, ax: Any, errors: float) -> Any:
-    """Means with bands of so many standard errors, every observable in a picture of its own."""
-    names = list(run.moments) if observables is None else observables
-    names = [names] if isinstance(names, str) else list(names)
-    means = {name: run.mean[name] for name in names}
-    panels = make_panels(len(names), ax)
-    for axes, (name, mean) in zip(panels, means.items(), strict=True):
-        half = errors * run.stderr[name] if run.count.min() > 1 else 0 * mean
-        is_shared = len(names) > 1 and ax is not None and not np.ndim(ax)
-        for place in np.ndindex(mean.shape[1:]):
-            at = (slice(None), *place)
-            plain = name if is_shared else run.provenance["method"]["name"]
-            label = f"{name}{list(place)}" if place else plain
-            draw_band(axes, run.t, mean[at], half[at], label)
-        if (mean.ndim > 1 or is_shared) and len(axes.lines) <= MANY:
-            axes.legend()
-        axes.set_ylabel("means" if is_shared else f"mean of {name}")
-    panels[0].set_title(run.provenance["system"]["name"])
-    panels[-1].set_xlabel("time")
-    return panels[0] if len(names) == 1 or (ax is not None and not np.ndim(ax)) else panels
 
 
 def phase_portrait(run: Run, component: Any, paths: int, ax: Any) -> Any:

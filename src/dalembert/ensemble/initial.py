@@ -80,9 +80,10 @@ def initial_states(
 def ask_start(system: System, initial: Any) -> None:
     """Let an initial state, or what a sampler is a method of, refuse a system it is not made for.
 
-    It does so by a method `begins_in(system)`.
+    It does so by a method `begins_in(system)`, which of a pair (q, p) is that of q.
     """
-    begins_in = getattr(getattr(initial, "__self__", initial), "begins_in", None)
+    first = initial[0] if isinstance(initial, tuple | list) and initial else initial
+    begins_in = getattr(getattr(first, "__self__", first), "begins_in", None)
     if callable(begins_in):
         begins_in(system)
 

@@ -25,7 +25,8 @@ class WaveFit(NamedTuple):
         omega, gamma: ω and γ.
         omega_error, gamma_error: their standard errors.
         amplitude: of the wave at the first time.
-        amplitude_error: its standard error; with one series it is that of independent errors.
+        amplitude_error: its standard error, of the first time; of a wave that grows it is known
+            badly there. With one series it is that of independent errors.
     """
 
     omega: float
@@ -75,19 +76,23 @@ def fit_wave(t: Any, y: Any, error: Any = None) -> WaveFit:
     start = min(((gamma, omega) for gamma in gammas for omega in omegas), key=left)
 
     def fit(y: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return _gauss_newton(model, slopes, start, y, error)
+        at, errors = _gauss_newton(model, slopes, start, y, error)
+        # Where the wave is largest: of one that grows the noise hides the beginning.
+        most = at[2] * np.exp(max(at[0], 0.0) * (t[-1] - t[0]))
+        return np.append(at, most), np.append(errors, np.nan)
 
     found, errors = _of_all(fit, y, series, np.array(start))
     rest = _projected(model(*found[:2]), y, error)[2]
-    gap = "" if series is None or found[2] > CLEAR * errors[2] else f" ± {errors[2]:.2g}"
-    if gap or _chance(rest, y, error) > CHANCE:
+    gap = "" if series is None or found[3] > CLEAR * errors[3] else f" ± {errors[3]:.2g}"
+    # With several series errors are weights, and their size says nothing.
+    if gap or _chance(rest, y, error, error is not None and series is None) > CHANCE:
         warnings.warn(
             f"no wave is significant: noise alone could give the one of omega = {found[1]:.4g} "
-            f"and the amplitude {found[2]:.2g}{gap} that was fitted. Take more particles or paths, "
+            f"and the amplitude {found[3]:.2g}{gap} that was fitted. Take more particles or paths, "
             "a larger amplitude, or times at which the wave is there.",
             stacklevel=2,
         )
-    return _as_record(found, errors)
+    return _as_record(found[:3], errors[:3])
 
 
 def fit_growth(t: Any, y: Any, error: Any = None) -> WaveFit:
@@ -159,16 +164,22 @@ def _of_all(
     return found, np.sqrt((n - 1) / n * np.sum((others - np.mean(others, axis=0)) ** 2, axis=0))
 
 
-def _chance(rest: Any, y: Any, error: Any) -> float:
+def _chance(rest: Any, y: Any, error: Any, is_known: bool) -> float:
     """How often the best of all guesses would leave as little as this of noise alone, at most.
 
     What two shapes leave of n independent normal numbers of unknown size has the law of Beta, and
     of a known size that of chi-square with two degrees of freedom.
+
+    Args:
+        rest: what is left, in units of the errors.
+        y: values.
+        error: of the values; None if all are alike.
+        is_known: whether the errors have their true size, and are not weights alone.
     """
     n = len(y)
     values = y if error is None else y / error
     before, after = np.sum(values**2), np.sum(rest**2)
-    one = (after / before) ** ((n - 2) / 2) if error is None else np.exp((after - before) / 2)
+    one = np.exp((after - before) / 2) if is_known else (after / before) ** ((n - 2) / 2)
     return float(GAMMAS * (n - 1) * one)
 
 

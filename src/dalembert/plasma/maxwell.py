@@ -1,6 +1,7 @@
 """The Vlasov–Maxwell system in one dimension with two velocities: particles and waves of light."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -8,8 +9,7 @@ import numpy as np
 
 from dalembert.elementary import cos_beside_sin, sin_beside_cos
 from dalembert.plasma.fields import Field, Fourier, require_particles, whole_numbers
-from dalembert.plasma.placed import Placed
-from dalembert.plasma.poisson import effective, particle_rules, product, scalar
+from dalembert.plasma.poisson import check_sides, effective, particle_rules, product, scalar
 from dalembert.spelling import says_its_words, written
 from dalembert.system import System
 from dalembert.systems._parameters import Params, Rule, Rules, parameters
@@ -92,9 +92,10 @@ def vlasov_maxwell(
         raise ValueError("vlasov_maxwell has one dimension: give one number of modes, and a field.")
     require_particles(N)
     of = particle_rules(N)
-    check = Rules({**of, "c": of["length"], "l": Rule(shape=(modes,), is_exact=True)})
+    of |= {"c": of["length"], "l": Rule(shape=(modes,), is_exact=True)}
+    check = Rules(of, partial(check_sides, 1))
     values = {"c": c, "charge": charge, "mass": mass, "weight": weight}
-    check({"length": length, **values})
+    check({"length": (length,), **values})
     numbers = np.arange(1.0, modes + 1)
     length, values = parameters(length=length)["length"], parameters(**values)
     params = {"length": (length,), **values, "l": numbers}
@@ -140,8 +141,9 @@ def canonical_state(
     params: Any = system.params
     if not is_canonical(params):
         raise ValueError(f"{system.name!r} is not a system of da.plasma.vlasov_maxwell.")
-    if isinstance(state, Placed) and q.shape == (N, 2):
-        state.begins_in(system)
+    begins_in = getattr(state[0], "begins_in", None)
+    if begins_in is not None and q.shape == (N, 2):
+        begins_in(system)
     given = [np.shape(x)[-1] for x in (waves, slopes) if np.ndim(x) == 2]
     own = len(params["l"])
     count = given[0] if given else own if modes is None else modes

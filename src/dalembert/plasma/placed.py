@@ -1,6 +1,6 @@
 """Initial states of plasmas that know which plasma they are made for, and what samplers need."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -10,36 +10,29 @@ import numpy as np
 from dalembert.precision import is_traced
 from dalembert.system import System
 
-__all__ = ["Placed", "begins_in", "check_key"]
+__all__ = ["Placed", "begins_in", "check_key", "placed"]
 
 CLOSE = 1e-6
 """Of lengths, masses and weights that are the same: they may have been rounded to float32."""
 
 
-class Placed(tuple[Any, Any]):
-    """A state (q, p) that is asked before a run whether the plasma is the one that it is made for.
+class Placed(np.ndarray):
+    """Positions that are asked before a run whether the plasma is the one they are made for.
 
-    It is a pair like any other: what is made of q and p, and copies of it, are not asked.
+    An array like any other: what is made of it, views and copies have no mark, and are not asked.
     """
 
-    begins_in: Callable[[System], None]
-
-    def __new__(cls, state: Iterable[Any], begins_in: Callable[[System], None]) -> "Placed":
-        """The pair, with the function that refuses other plasmas."""
-        placed = super().__new__(cls, state)
-        placed.begins_in = begins_in
-        return placed
+    begins_in: Callable[[System], None] | None = None
 
     def __reduce__(self) -> Any:
-        return tuple, (tuple(self),)
+        return np.asarray(self).__reduce__()
 
 
-def _pair(_: None, state: tuple[Any, ...]) -> Any:
-    """For JAX it is a pair."""
-    return tuple(state)
-
-
-jax.tree_util.register_pytree_node(Placed, lambda s: (tuple(s), None), _pair)
+def placed(q: Any, p: Any, begins_in: Callable[[System], None]) -> tuple[np.ndarray, np.ndarray]:
+    """A state of arrays of its own, with the function that refuses other plasmas on q."""
+    marked = np.array(q).view(Placed)
+    marked.begins_in = begins_in
+    return marked, np.array(p)
 
 
 def begins_in(system: System, sides: tuple[float, ...], particles: Mapping[str, Any]) -> None:
@@ -64,7 +57,7 @@ def begins_in(system: System, sides: tuple[float, ...], particles: Mapping[str, 
             raise ValueError(
                 f"the start is made for {_words(name, one)}, and {system.name!r} has "
                 f"{_words(name, other)}: give the start and the plasma the same {name}=. (A state "
-                "that is meant to be there in spite of it is tuple(state).)"
+                "q, p that is meant to be there in spite of it is np.array(q), p.)"
             )
 
 

@@ -1,6 +1,7 @@
 """The Vlasov–Poisson system as N particles in their own field: a Hamiltonian system."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import jax
@@ -18,6 +19,7 @@ __all__ = [
     "Collisions",
     "beside",
     "check_number",
+    "check_sides",
     "columns",
     "effective",
     "is_count",
@@ -139,7 +141,8 @@ def vlasov_poisson(
             "temperature": Rule(
                 "at least 0", "the noise is √(2νTm)", _is_finite_or_zero, (N,), True
             ),
-        }
+        },
+        partial(check_sides, field.axes),
     )
     check({"length": sides, **values, "nu": nu, "temperature": temperature})
     values, thermal = parameters(**values), parameters(nu=nu, temperature=temperature)
@@ -224,13 +227,23 @@ def particle_rules(N: int) -> dict[str, Rule]:
     }
 
 
+def check_sides(axes: int, params: Params) -> None:
+    """Refuse a length of a box that is no tuple with as many sides as it has dimensions."""
+    length = params["length"]
+    if not isinstance(length, tuple | list) or len(length) != axes:
+        sides = ", ".join(["12.0"] * axes) + "," * (axes == 1)
+        raise ValueError(
+            f"length is {length!r}, but must be a tuple of {axes} side(s) here, such as "
+            f"system.with_params(length=({sides}))."
+        )
+
+
 def require_physical(**values: Any) -> None:
     """Refuse charges that are not finite, and all else that is not above 0 and finite."""
     for name, value in values.items():
-        if name == "charge":
-            require(name, value, "finite", np.isfinite, "it is a charge")
-        else:
-            require(name, value, "above 0", _is_physical, PHYSICAL)
+        rule = particle_rules(1)[name]
+        holds: Any = rule.holds
+        require(name, value, rule.need, holds, rule.advice)
 
 
 def is_count(value: Any, least: float, most: float) -> bool:

@@ -11,7 +11,7 @@ from jax.scipy.special import ndtri
 
 from dalembert.elementary import sin
 from dalembert.plasma.fields import require_particles
-from dalembert.plasma.placed import Placed, begins_in, check_key
+from dalembert.plasma.placed import begins_in, check_key, placed
 from dalembert.plasma.poisson import is_count, require_physical
 from dalembert.plasma.velocities import AT_REST, Maxwellian, velocity_parts
 from dalembert.precision import is_traced, with_precision
@@ -127,7 +127,7 @@ class Start:
         q, p = with_precision(
             self._placed, even_points(self.N, len(self._sides) + self._components)
         )
-        return Placed((np.array(q), np.array(p)), self.begins_in)
+        return placed(q, p, self.begins_in)
 
     def random(self, key: Any = None) -> tuple[Any, Any]:
         """Positions and momenta of independent particles: a sampler for `da.simulate`."""
@@ -214,7 +214,7 @@ class Together:
     def quiet(self) -> tuple[np.ndarray, np.ndarray]:
         """Positions and momenta of particles of which each species fills phase space evenly."""
         q, p = (np.concatenate(z) for z in zip(*(one.quiet() for one in self.starts), strict=True))
-        return Placed((q, p), self.begins_in)
+        return placed(q, p, self.begins_in)
 
     def random(self, key: Any = None) -> tuple[Any, Any]:
         """Positions and momenta of independent particles: a sampler for `da.simulate`."""

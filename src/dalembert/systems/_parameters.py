@@ -134,7 +134,9 @@ class Rule:
 class Rules:
     """What the parameters of a system must be: `System.check` of the ready-made ones.
 
-    A system runs it when it is made and when its parameters are changed.
+    A system runs it when it is made and when its parameters are changed. A copy of a ready-made
+    system with parameters of your own is made with `check=None`, too:
+    `replace(system, params={**system.params, "lengths": lengths}, constraints=g, check=None)`.
 
     Attributes:
         of: rules by name; a parameter that has none is any one number.

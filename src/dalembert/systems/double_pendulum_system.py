@@ -56,9 +56,12 @@ def double_pendulum(
     return with_thermostat(_H, (2, 2), name, gamma, temperature, _rods, rules, **numbers)
 
 
-def double_pendulum_start(angles: Any = (0.5, 1.0), length: float = 1.0) -> tuple[Any, Any]:
-    """Rest at some angles from hanging down."""
-    first, second = (length * np.array([np.sin(a), -np.cos(a)]) for a in angles)
+def double_pendulum_start(angles: Any = (0.5, 1.0), length: Any = 1.0) -> tuple[Any, Any]:
+    """Rest at some angles from hanging down, on rods of one length or of two."""
+    sizes = np.broadcast_to(length, (2,))
+    first, second = (
+        size * np.array([np.sin(a), -np.cos(a)]) for size, a in zip(sizes, angles, strict=True)
+    )
     q = np.stack([first, first + second])
     return q, np.zeros_like(q)
 

@@ -62,9 +62,15 @@ def jointed_chain_start(N: int | System = 8, length: Any = None) -> tuple[np.nda
 
     Args:
         N: the system, `jointed_chain_start(system)`, which says the length; or the number of beads.
-        length: of a rod, 1 by default.
+        length: of a rod, or of each of them, shape (N − 1,); 1 by default.
     """
     N, (length,) = told_by(N, "beads", "jointed_chain_start", {"length": 1.0}, length=length)
+    if np.ndim(length):
+        up = np.where(np.arange(N - 1) % 2, -0.6, 0.6)
+        rods = np.stack([np.full(N - 1, 0.8), up, np.zeros(N - 1)], axis=1)
+        rods *= np.broadcast_to(length, (N - 1,))[:, None]
+        q = np.concatenate([np.zeros((1, 3)), np.cumsum(rods, axis=0)])
+        return q, np.zeros_like(q)
     ends = np.arange(N)
     q = np.stack([0.8 * ends, 0.6 * (ends % 2), np.zeros(N)], axis=1) * length
     return q, np.zeros_like(q)

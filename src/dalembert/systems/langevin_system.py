@@ -86,6 +86,11 @@ def langevin(
             "write for example lambda q: jnp.sum(q**4) / 4."
         )
     shape = tuple(dim) if isinstance(dim, list | tuple) else (dim,)
+    # Lists are checked entry by entry, arrays by their shapes, too.
+    gamma, mass = (
+        np.asarray(x, np.float64) if isinstance(x, list | tuple) and not is_traced(x) else x
+        for x in (gamma, mass)
+    )
     check = Rules(_rules(shape))
     check({"gamma": gamma, "temperature": temperature, "mass": mass})
     gamma, mass = _stretched(gamma, shape), _stretched(mass, shape)

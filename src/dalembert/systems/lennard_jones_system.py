@@ -217,7 +217,9 @@ def check_cutoff(N: int, params: Params) -> None:
     cutoff, sigma, density = (params[name] for name in ("cutoff", "sigma", "density"))
     if is_traced(cutoff, sigma, density):
         return
-    reach, half = float(cutoff * sigma), float(np.cbrt(N / density) / 2)
+    # As numbers first: inside someone's jit a product of known arrays of JAX is traced.
+    cutoff, sigma, density = float(cutoff), float(sigma), float(density)
+    reach, half = cutoff * sigma, float(np.cbrt(N / density) / 2)
     if reach > half:
         raise ValueError(
             f"the cut-off, {reach:g}, is more than half the side of the box, {half:g}: take at "

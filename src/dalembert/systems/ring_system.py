@@ -57,6 +57,14 @@ def ring_start(N: int | System = 6, length: Any = None) -> tuple[np.ndarray, np.
         length: of a rod, 1 by default.
     """
     N, (length,) = told_by(N, "beads", "ring_start", {"length": 1.0}, length=length)
+    if np.ndim(length):
+        lengths = np.broadcast_to(length, (N,))
+        if np.any(lengths != lengths[0]):
+            raise ValueError(
+                "a regular polygon has rods of one length: da.project(system, q, p) moves "
+                "positions near yours to where the rods have theirs."
+            )
+        length = lengths[0]
     angles = 2 * np.pi * np.arange(N) / N
     radius = length / (2 * np.sin(np.pi / N))
     q = radius * np.stack([np.cos(angles), np.sin(angles), np.zeros(N)], axis=1)
