@@ -6,6 +6,7 @@ import pickle
 import queue
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -785,13 +786,38 @@ def test_ctrl_c_leaves_nothing_on_dask(tmp_path, environment):
     assert not differences(run, simulate(**options))
 
 
+PRELOADS = {
+    "cannot import dalembert": "import sys\nsys.modules['dalembert'] = None\n",
+    r"dalembert \(.*9.9.* there\)": "import dalembert\ndalembert.__version__ = '9.9'\n",
+    r"jax \(.*0.0.1.* there\)": "import jax\njax.__version__ = '0.0.1'\n",
+    r"device_kind \(.*abacus.* there\)": (
+        "from types import SimpleNamespace\nimport jax\n"
+        "jax.local_devices = lambda **_: [SimpleNamespace(device_kind='abacus')]\n"
+    ),
+}
+
+
 @pytest.mark.slow
-def test_a_worker_of_dask_without_the_library_is_refused(tmp_path, environment):
-    bare = tmp_path / "bare.py"
-    bare.write_text("import sys\nsys.modules['dalembert'] = None\n")
+@pytest.mark.parametrize("why", PRELOADS)
+def test_a_worker_of_dask_that_would_compute_otherwise_is_refused(why, tmp_path, environment):
+    other = tmp_path / "other.py"
+    other.write_text(PRELOADS[why])
     with cluster(tmp_path, environment, 0) as team, team.client() as client:
-        team.join(preload=bare)
-        with pytest.raises(remote.RefusedWorkerError, match=r"worker .*:\d+ cannot import dalem"):
+        team.join(preload=other)
+        with pytest.raises(remote.RefusedWorkerError, match=rf"worker .*:\d+ .*{why}"):
+            simulate(executor=client)
+
+
+@pytest.mark.slow
+def test_a_worker_of_dask_with_other_sources_is_refused(tmp_path, environment):
+    copy = tmp_path / "elsewhere" / "dalembert"
+    shutil.copytree(Path(da.__file__).parent, copy)
+    with open(copy / "sizes.py", "a") as file:
+        file.write("# changed\n")
+    other = environment | {"PYTHONPATH": f"{copy.parent}{os.pathsep}{environment['PYTHONPATH']}"}
+    with cluster(tmp_path, other, 0) as team, team.client() as client:
+        team.join()
+        with pytest.raises(remote.RefusedWorkerError, match=r"worker .*:\d+ .*sources \("):
             simulate(executor=client)
 
 
