@@ -14,15 +14,14 @@ from jax import lax
 
 from dalembert.ensemble.blame import Leg, SearchStopped, failed_at, failed_leg, picked
 from dalembert.ensemble.initial import InitialStates, number_words
-from dalembert.ensemble.kernel import Kernel, Saves
+from dalembert.ensemble.kernel import Kernel, Saves, told_to_all
 from dalembert.ensemble.legs import Compiled, observe, run_leg
-from dalembert.ensemble.march import Block, PathState, Status
+from dalembert.ensemble.march import Block, PathState, Status, lost
 from dalembert.ensemble.places import Place, to_host
 from dalembert.ensemble.retake import retaken
 from dalembert.ensemble.settings import Settings
 from dalembert.ensemble.tally import Tally, tally_of_block
-from dalembert.noise import seed_words
-from dalembert.precision import cast, is_traced
+from dalembert.precision import is_traced
 from dalembert.statistics.observing import on_host
 from dalembert.stepping.project import BadStartError
 from dalembert.stepping.propagator import Maps
@@ -90,17 +89,8 @@ class Work:
 
     @cached_property
     def shared(self) -> Block:
-        """What the paths of all blocks share; it has no paths yet."""
-        settings = self.settings
-        return Block(
-            (None, None),
-            None,
-            seed_words(settings.seed),
-            np.asarray(settings.dt, settings.dtype),
-            cast(settings.system.params, settings.dtype),
-            cast(settings.noise, settings.dtype),
-            self.maps,
-        )
+        """What the paths of all blocks share."""
+        return told_to_all(self.settings, self.maps)
 
     def snapshot(self) -> dict[int, Pending]:
         """The unfinished blocks as they were after their last legs."""
@@ -298,7 +288,8 @@ def _result(
     work: Work, number: int, state: PathState, saves: Saves, ends: Mapping[str, Any]
 ) -> BlockResult:
     numbers = work.settings.numbers(number)
-    ends = jax.tree.map(to_host, ends)
+    ends, reports = jax.tree.map(to_host, (ends, state[2:]))
+    state = PathState(state.q, state.p, *reports)
     data = {key: on_host({**rows, **ends[key]}) for key, rows in saves.rows.items()}
     tally = tally_of_block(data, state, numbers)
     kept = saves.kept
@@ -307,12 +298,9 @@ def _result(
     if kept is None:
         return BlockResult(tally, None)
     # What a path did after it had failed is not to be taken for a result.
-    status, failed_step = to_host(state.status), to_host(state.failed_step)
-    times = work.settings.schedule.save_steps[:, None]
-    if work.settings.keep == "final":
-        times = times[-1]
-    is_lost = (status != Status.FINE) & (times >= failed_step)
-    q, p = (np.where(is_lost[..., None], np.nan, x)[..., : len(numbers), :] for x in kept)
+    steps = work.settings.schedule.save_steps
+    is_lost = lost(state, steps[-1] if work.settings.keep == "final" else steps)[..., None]
+    q, p = (np.where(is_lost, np.nan, x)[..., : len(numbers), :] for x in kept)
     return BlockResult(tally, (q, p))
 
 

@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
+import jax
 
+
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Failures:
     """Paths that left the statistics, and where the first of them did.

@@ -48,18 +48,8 @@ def initial_states(
     """The initial states of a run, from a pair of arrays or a sampler, checked."""
     if callable(initial):
         return _sampled(system, initial, seed, dtype)
-    if not (isinstance(initial, tuple | list) and len(initial) == 2):
-        hint = " Write START.random or START.quiet()." if hasattr(initial, "quiet") else ""
-        given = type(initial).__name__
-        if isinstance(initial, tuple | list):
-            given += f" of length {len(initial)}"
-            hint = " Momenta at rest are np.zeros_like(q0)." if len(initial) == 1 else ""
-        raise TypeError(
-            "the initial state must be a pair (q0, p0), for dim=1 for example ([2.0], [0.0]), or "
-            f"a function sampler(key), not {given}.{hint}"
-        )
     arrays = []
-    for name, value in zip(("q0", "p0"), initial, strict=True):
+    for name, value in zip(("q0", "p0"), start_pair(initial), strict=True):
         x = np.asarray(value)
         check_real(name, x)
         check_state_shape(name, x.shape, system.shape, paths)
@@ -75,6 +65,21 @@ def initial_states(
     return InitialStates(
         lambda numbers: (states(arrays[0], numbers), states(arrays[1], numbers)), common
     )
+
+
+def start_pair(initial: Any) -> tuple[Any, Any]:
+    """An initial state as the pair (q0, p0) that it must be."""
+    if not (isinstance(initial, tuple | list) and len(initial) == 2):
+        hint = " Write START.random or START.quiet()." if hasattr(initial, "quiet") else ""
+        given = type(initial).__name__
+        if isinstance(initial, tuple | list):
+            given += f" of length {len(initial)}"
+            hint = " Momenta at rest are np.zeros_like(q0)." if len(initial) == 1 else ""
+        raise TypeError(
+            "the initial state must be a pair (q0, p0), for dim=1 for example ([2.0], [0.0]), or "
+            f"a function sampler(key), not {given}.{hint}"
+        )
+    return initial[0], initial[1]
 
 
 def ask_start(system: System, initial: Any) -> None:

@@ -15,8 +15,12 @@ import numpy as np
 from jax import lax
 
 from dalembert.ensemble.march import Block, PathState, Status, Stretch, choose, march_safe
+from dalembert.ensemble.settings import Settings
+from dalembert.noise import seed_words
+from dalembert.precision import cast
 from dalembert.statistics.observing import Observing
 from dalembert.statistics.statistic import Data
+from dalembert.stepping.propagator import Maps
 from dalembert.stepping.residuals import Report
 from dalembert.stepping.stepper import Stepper
 
@@ -26,6 +30,14 @@ class Saves(NamedTuple):
 
     rows: dict[str, Data]
     kept: tuple[Any, Any] | None
+
+
+def told_to_all(settings: Settings, maps: Maps | None = None) -> Block:
+    """What the paths of all blocks of a run share; it has no paths yet."""
+    dtype = settings.dtype
+    params, noise = cast((settings.system.params, settings.noise), dtype)
+    shared = seed_words(settings.seed), np.asarray(settings.dt, dtype), params, noise, maps
+    return Block((None, None), None, *shared)
 
 
 @dataclass(frozen=True)
@@ -64,7 +76,7 @@ class Kernel:
             has_failed = before.status == Status.UNOBSERVABLE
             here = jax.tree.map(lambda x: x[i], rows)
             here = jax.tree.map(partial(choose, has_failed), before, here)
-            here, memory, one = self._observe_paths(here, memory, block, steps[i])
+            here, memory, one = self.observe(here, memory, block, steps[i])
 
             def put(rows: Any, new: Any) -> Any:
                 return lax.dynamic_update_index_in_dim(rows, new, i, 0)
@@ -77,7 +89,7 @@ class Kernel:
 
     def empty_saves(self, state: PathState, memory: Any, block: Block, rows: int) -> Saves:
         """Room for what is noted at so many saves."""
-        _, _, one = jax.eval_shape(self._observe_paths, state, memory, block, jnp.int32(0))
+        _, _, one = jax.eval_shape(self.observe, state, memory, block, jnp.int32(0))
         return jax.tree.map(lambda x: jnp.zeros((rows, *x.shape), x.dtype), one)
 
     def finish(self, state: PathState, memory: Any, block: Block) -> dict[str, Data]:
@@ -103,7 +115,7 @@ class Kernel:
     def _enter(self, x: np.ndarray) -> Any:
         if not self.stepper.is_scalar:
             return self.stepper.entered(x)
-        return tuple(np.ascontiguousarray(component) for component in x.T)
+        return tuple(map(np.ascontiguousarray if isinstance(x, np.ndarray) else jnp.asarray, x.T))
 
     def leave(self, state: PathState) -> tuple[Any, Any]:
         """The states of all paths as arrays of shape (paths, dim)."""
@@ -112,7 +124,7 @@ class Kernel:
             return q, p
         return jnp.stack(q, axis=-1), jnp.stack(p, axis=-1)
 
-    def _observe_paths(
+    def observe(
         self, state: PathState, memory: Any, block: Block, step: Any
     ) -> tuple[PathState, Any, Saves]:
         """Observe all paths; one whose observables are not finite has failed by now."""

@@ -74,7 +74,10 @@ class Moving(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Consecutive steps: how many, from which one on, and with which increments of the noise."""
+    """Consecutive steps: how many, from which one on, and with which increments of the noise.
+
+    Where their number is a Python integer the loop has this length, and reverse-mode derivatives.
+    """
 
     first: Any
     count: Any
@@ -132,7 +135,25 @@ class Walk:
 
     def take(self, carry: Any) -> Any:
         """All steps of the stretch."""
+        if isinstance(self.stretch.count, int):
+            return self.take_known(carry)
         return lax.fori_loop(*self.groups, self.group, carry)
+
+    def take_known(self, carry: Any) -> Any:
+        """The same, one by one: where groups begin and end is not known, the number of steps is."""
+        # A compiler draws of a group that is not kept what one step needs.
+        is_short = self.stretch.count < self.together
+
+        def one(now: tuple[Any, Group], number: Any) -> tuple[tuple[Any, Group], None]:
+            carry, drawn = now
+            group, place = number // self.together, number % self.together
+            is_new = is_short | (place == 0) | (number == self.stretch.first)
+            drawn = lax.cond(is_new, self.drawn, lambda _: drawn, group)
+            return (self.every_path(carry, pick(place, drawn), number + 1), drawn), None
+
+        numbers = self.stretch.first + jnp.arange(self.stretch.count, dtype=jnp.int32)
+        none = jax.tree.map(jnp.zeros_like, jax.eval_shape(self.drawn, numbers[0]))
+        return lax.scan(one, (carry, none), numbers)[0][0]
 
 
 def needed(group: Group, needs: frozenset[str]) -> Group:
@@ -216,28 +237,45 @@ def accepted(stepper: Stepper, state: PathState, moved: Moving) -> tuple[PathSta
     return jax.tree.map(partial(choose, done), after, state), fine & ~solved
 
 
-def march_safe(stepper: Stepper, state: PathState, block: Block, stretch: Stretch) -> PathState:
-    """The steps of a stretch with the safeguarded solver and a record of what happens."""
+def march_safe(
+    stepper: Stepper,
+    state: PathState,
+    block: Block,
+    stretch: Stretch,
+    solver: Solver = Solver.SAFE,
+) -> PathState:
+    """The steps of a stretch with the safeguarded solver and a record of what happens.
+
+    A path that fails stays where it was before that step, with the report of the step.
+    """
 
     def step(now: PathState, increments: Increments, number: Any) -> PathState:
-        q, p, info = stepper.advance(now.q, now.p, block.dt, increments, block.params, Solver.SAFE)
+        given = now.q, now.p, block.dt, increments, block.params, solver
+        q, p, info = stepper.advance(*given)
         finite = stepper.is_finite(q, p)
         converged = jnp.where(info.converged, jnp.int32(Status.FINE), Status.UNCONVERGED)
-        outcome = jnp.where(finite, converged, Status.NON_FINITE)
-        fine = now.status == Status.FINE
-        fails = fine & (outcome != Status.FINE)
+        status = jnp.where(finite, converged, Status.NON_FINITE)
+        is_done = status == Status.FINE
         truncated = 0 if increments.truncated is None else increments.truncated
-        return PathState(
-            q,
-            p,
-            jnp.where(fine, outcome, now.status),
-            jnp.where(fails, number, now.failed_step),
+        after = PathState(
+            *jax.tree.map(partial(jnp.where, is_done), (q, p), (now.q, now.p)),
+            status,
+            jnp.where(is_done, now.failed_step, number),
             now.truncated + truncated,
-            jnp.where(fine & finite, jnp.maximum(now.residual, info.residual), now.residual),
-            jnp.where(fine, jnp.maximum(now.iterations, info.iterations), now.iterations),
+            jnp.where(finite, jnp.maximum(now.residual, info.residual), now.residual),
+            jnp.maximum(now.iterations, info.iterations),
         )
+        return jax.tree.map(partial(jnp.where, now.status == Status.FINE), after, now)
 
     return Walk(block, stretch, stepper, step).take(state)
+
+
+def lost(state: PathState, steps: Any) -> Any:
+    """Whether paths had failed by some steps, shape (*steps.shape, paths): they are no results."""
+    steps = steps[..., None]
+    of_paths = (1,) * (steps.ndim - 1) + (-1,)
+    status, failed_step = (x.reshape(of_paths) for x in (state.status, state.failed_step))
+    return (status != Status.FINE) & (failed_step <= steps)
 
 
 def choose(condition: Any, yes: Any, no: Any) -> Any:

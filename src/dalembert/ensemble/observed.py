@@ -1,10 +1,14 @@
 """What was asked for in a run and what was collected for it, also as files have it."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from dalembert.ensemble.failures import Failures
+from dalembert.methods.coefficients import counted
 from dalembert.statistics import Axis, Binned, Histogram, Mean, SampleMean, Statistic
 from dalembert.statistics.statistic import Data, not_saved, restored
 
@@ -19,7 +23,12 @@ class Observed(NamedTuple):
 
 
 class RunStatistics:
-    """What came of the statistics of a `Run`, or of a `TracedRun`, by the names of observables."""
+    """What a `Run` and a `TracedRun` share: statistics by the names of observables, a summary."""
+
+    failures: Failures
+    truncated: Any
+    residual: Any
+    iterations: Any
 
     def _results(self, door: str) -> dict[str, Any]:
         """The results of the statistics that came through one argument of `simulate`."""
@@ -30,6 +39,37 @@ class RunStatistics:
     ) -> Mapping[str, Any]:
         """One number of every observable, which takes at least so many paths."""
         raise NotImplementedError
+
+    @abstractmethod
+    def _summary(self) -> tuple[str, list[tuple[str, str]]]:
+        """What a person asks first: a title, and labelled lines."""
+
+    def _rows(self) -> list[tuple[str, str]]:
+        """The lines of a summary about failures, solvers and means."""
+        solved = (
+            f"largest residual {self.residual:.1e}, at most {counted(self.iterations, 'iteration')}"
+        )
+        rows = [("failed paths", str(self.failures))]
+        # Explicit methods have none.
+        rows += [("stage equations", solved)] if self.iterations or self.residual else []
+        if self.truncated:
+            rows.append(("truncated increments", f"{self.truncated:,}"))
+        return rows + [(f"{name} at the end", str(m)) for name, m in self.moments.items()]
+
+    def __repr__(self) -> str:
+        title, rows = self._summary()
+        return "\n".join([title, *(f"  {label}: {text}" for label, text in rows)])
+
+    def _repr_html_(self) -> str:
+        title, rows = self._summary()
+        cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
+        body = "".join(f"<tr>{row}</tr>" for row in cells)
+        return f"<b>{escape(title)}</b><table>{body}</table>"
+
+    @property
+    def failed(self) -> Any:
+        """Number of paths that left the statistics before the end."""
+        return self.failures.total
 
     @property
     def moments(self) -> dict[str, SampleMean]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import jax
@@ -55,7 +54,7 @@ class _OfObservables(Mapping[str, np.ndarray]):
         return f"<{self._name} of {', '.join(self._moments)}>"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Run(RunStatistics):
     """What came out of `simulate`.
 
@@ -132,11 +131,6 @@ class Run(RunStatistics):
             )
             for name, h in self.histograms.items()
         }
-
-    @property
-    def failed(self) -> int:
-        """Number of paths that left the statistics before the end."""
-        return self.failures.total
 
     def save(self, path: Any) -> None:
         """Write the run to one `.npz` file, replacing an existing one when it is complete.
@@ -284,18 +278,7 @@ class Run(RunStatistics):
 
         return animate(self, path, component, file, fps)
 
-    def __repr__(self) -> str:
-        title, rows = self._summary()
-        return "\n".join([title, *(f"  {label}: {text}" for label, text in rows)])
-
-    def _repr_html_(self) -> str:
-        title, rows = self._summary()
-        cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
-        body = "".join(f"<tr>{row}</tr>" for row in cells)
-        return f"<b>{escape(title)}</b><table>{body}</table>"
-
     def _summary(self) -> tuple[str, list[tuple[str, str]]]:
-        """What a person asks first: a title, and labelled lines."""
         of = self.provenance
         title = (
             f"Run of {of['system']['name']} with {of['method']['name']}: "
@@ -303,18 +286,10 @@ class Run(RunStatistics):
             f"t = {of['t_end']:g} in steps of {of['dt']:g}, "
             f"{counted(of['system']['noises'], 'noise')}, seed {of['seed']}"
         )
-        solved = (
-            f"largest residual {self.residual:.1e}, at most {counted(self.iterations, 'iteration')}"
-        )
-        rows = [("failed paths", str(self.failures))]
+        rows = self._rows()
         if of.get("alike"):
             same = "all are the same: no noise and one start, so that ± 0 is no error bar"
-            rows.append(("paths", f"{same}; a sampler gives each a start of its own"))
-        # Explicit methods have none.
-        rows += [("stage equations", solved)] if self.iterations or self.residual else []
-        if self.truncated:
-            rows.append(("truncated increments", f"{self.truncated:,}"))
-        rows += [(f"{name} at the end", str(m)) for name, m in self.moments.items()]
+            rows.insert(1, ("paths", f"{same}; a sampler gives each a start of its own"))
         for name, (statistic, data) in at_door("statistics", self.observed).items():
             rows.append((name, statistic.summary(statistic.result(data, self.t))))
         rate = of["path_steps_per_second"]

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from dalembert.ensemble.march import PathState, Status
-from dalembert.ensemble.places import to_host
 from dalembert.statistics.observing import data_from_record, data_to_record
 from dalembert.statistics.statistic import Data, Statistic
 
@@ -69,19 +68,19 @@ class Tally:
 
 
 def tally_of_block(data: Mapping[str, Data], state: PathState, numbers: np.ndarray) -> Tally:
-    """The tally of a finished block; only its first `len(numbers)` paths are real."""
+    """The tally of a finished block whose reports are here; of its paths the first are real."""
     real = len(numbers)
-    status = to_host(state.status)[:real]
+    status = state.status[:real]
     failed = np.flatnonzero(status != Status.FINE)
-    steps = to_host(state.failed_step)[failed]
+    steps = state.failed_step[failed]
     first = int(np.argmin(steps)) if failed.size else -1
     return Tally(
         data,
         int(np.sum(status == Status.UNCONVERGED)),
         int(np.sum(status == Status.NON_FINITE)),
         (int(steps[first]), int(numbers[failed[first]])) if failed.size else (-1, -1),
-        int(np.sum(to_host(state.truncated)[:real], dtype=np.int64)),
-        float(np.max(to_host(state.residual)[:real])),
-        int(np.max(to_host(state.iterations)[:real])),
+        int(np.sum(state.truncated[:real], dtype=np.int64)),
+        float(np.max(state.residual[:real])),
+        int(np.max(state.iterations[:real])),
         int(np.sum(status == Status.UNOBSERVABLE)),
     )

@@ -7,35 +7,39 @@ solution.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from dalembert.ensemble.failures import Failures
 from dalembert.ensemble.identity import describe_functions
-from dalembert.ensemble.initial import check_state_shape, number_words, sampled_state
+from dalembert.ensemble.initial import check_state_shape, number_words, sampled_state, start_pair
+from dalembert.ensemble.kernel import Kernel, Saves, told_to_all
+from dalembert.ensemble.march import PathState, Status, Stretch, lost, march_safe
 from dalembert.ensemble.observed import RunStatistics
 from dalembert.ensemble.run import kept_states
 from dalembert.ensemble.settings import Settings
+from dalembert.methods.coefficients import counted
 from dalembert.noise import initial_key, seed_words
-from dalembert.precision import cast
+from dalembert.precision import cast, check_real, is_traced
 from dalembert.statistics.observing import Observing, at_door
 from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.project import only_on_constraints
-from dalembert.stepping.residuals import worse
+from dalembert.stepping.residuals import Report
 from dalembert.stepping.stepper import make_stepper
 
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["t", "results", "failed", "truncated", "residual", "iterations", "kept"],
+    data_fields=["t", "results", "failures", "truncated", "residual", "iterations", "kept"],
     meta_fields=[],
 )
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TracedRun(RunStatistics):
     """What comes out of `simulate` inside jit, vmap or grad: the numbers of a `Run`, as JAX arrays.
 
@@ -46,7 +50,7 @@ class TracedRun(RunStatistics):
         t: save times, shape (times,).
         results: what came of all statistics, by where they were asked for, as `observe/energy`;
             see `mean`, `histograms` and `statistics`.
-        failed: number of paths that left the statistics before the end.
+        failures: paths that left the statistics before the end, see `failed`.
         truncated: number of truncated increments.
         residual: the largest relative residual of a stage equation that was met.
         iterations: the largest number of Newton steps or sweeps that was met.
@@ -55,7 +59,7 @@ class TracedRun(RunStatistics):
 
     t: Any
     results: Mapping[str, Any]
-    failed: Any
+    failures: Failures
     truncated: Any
     residual: Any
     iterations: Any
@@ -77,115 +81,92 @@ class TracedRun(RunStatistics):
     def _of_observables(self, name: str, least: int, formula: Any) -> dict[str, Any]:
         return {name: formula(m) for name, m in self.moments.items()}
 
-
-class _Paths(NamedTuple):
-    """Where paths are, and what has happened to them; first axis: paths."""
-
-    q: Any
-    p: Any
-    is_fine: Any
-    truncated: Any
-    residual: Any
-    iterations: Any
-    memory: Any
+    def _summary(self) -> tuple[str, list[tuple[str, str]]]:
+        leaves, title = jax.tree.leaves(self), "Run inside JAX, of which only shapes are known"
+        arrays = [x for x in leaves if isinstance(x, np.ndarray | np.generic | jax.Array)]
+        is_known = 0 < len(leaves) == len(arrays) and not is_traced(leaves)
+        if is_known:
+            title = f"Runs of JAX, as many as a shape {np.shape(self.failed)} has places"
+        if not is_known or np.ndim(self.failed):
+            return title, [(f"mean of {name}", str(np.shape(x))) for name, x in self.mean.items()]
+        here: TracedRun = jax.tree.map(np.asarray, self)
+        title = f"Run inside JAX, seen at {counted(len(here.t), 'time')} up to t = {here.t[-1]:g}"
+        rows = [(name, type(x).__name__) for name, x in self.statistics.items()]
+        return title, here._rows() + rows
 
 
 def simulate_traced(settings: Settings, dtype: np.dtype) -> TracedRun:
     """The run of some settings in which parameters or initial states are traced."""
-    functions, _ = describe_functions(settings.system, dtype)
-    known_by = tuple(functions.items())
-    stepper = make_stepper(settings.system, settings.method, dtype, known_by=known_by)
-    system, params = settings.system, cast(settings.system.params, dtype)
-    noise, seed = cast(settings.noise, dtype), seed_words(settings.seed)
-    dt, saves = jnp.asarray(settings.dt, dtype), settings.schedule.save_steps
-    words = number_words(_numbers(settings))
+    settings = replace(settings, dtype=dtype, block_paths=settings.run_paths)
+    system, paths, numbers = settings.system, settings.run_paths, settings.numbers(0)
+    functions, _ = describe_functions(system, dtype)
+    stepper = make_stepper(system, settings.method, dtype, known_by=tuple(functions.items()))
     observing = Observing.checked(system, dtype, settings.statistics)
     observing.check(settings.times)
-    observing.shapes(settings.run_paths)
+    observing.shapes(paths)
+    needs = frozenset(settings.method.needs_for(system))
+    kernel = Kernel(stepper, observing, needs, settings.keep == "all")
+    block = told_to_all(settings)
+    block = block._replace(path=number_words(numbers), is_real=np.ones(paths, bool))
 
-    def step(words: Any, now: _Paths, number: Any) -> _Paths:
-        """One step of one path."""
-        increments = noise.draw(seed, words, number, dt, system.noises, dtype)
-        q, p, info = stepper.advance(now.q, now.p, dt, increments, params, Solver.BOTH)
-        fine = now.is_fine & info.converged
-        cut = 0 if increments.truncated is None else increments.truncated
-        after = _Paths(
-            q,
-            p,
-            fine,
-            now.truncated + cut,
-            worse(now.residual, info.residual),
-            jnp.maximum(now.iterations, info.iterations),
-            (),
-        )
-        # A path that has failed stays where it was, with the report of the step that failed.
-        q, p = jax.tree.map(partial(jnp.where, fine), (q, p), (now.q, now.p))
-        return jax.tree.map(partial(jnp.where, now.is_fine), after._replace(q=q, p=p), now)
+    def unit(now: tuple[PathState, Any], first: Any, count: int) -> tuple[Any, Saves]:
+        """A save, and the steps to the next one, by a loop through which derivatives go back."""
+        state, memory, saves = kernel.observe(*now, block, first)
+        stretch = Stretch(first, count, needs)
+        return (march_safe(stepper, state, block, stretch, Solver.BOTH), memory), saves
 
-    def until(now: _Paths, first: Any, count: int) -> _Paths:
-        def together(now: _Paths, number: Any) -> tuple[_Paths, None]:
-            return jax.vmap(step, in_axes=(0, 0, None))(words, now, number), None
-
-        numbers = first + jnp.arange(count, dtype=jnp.uint32)
-        moved, _ = lax.scan(together, now._replace(memory=()), numbers)
-        return moved._replace(memory=now.memory)
-
-    def observe(now: _Paths, number: Any) -> tuple[_Paths, tuple[Any, Any, Any]]:
-        """Paths whose observables are not finite have failed by now; states become NaN then."""
-        q, p = jax.vmap(stepper.leave)(now.q), jax.vmap(stepper.leave)(now.p)
-        t = number.astype(dtype) * dt
-        memory, rows, finite = observing.observe(system, now.memory, q, p, params, now.is_fine, t)
-        fine = now.is_fine & finite
-        q, p = (jnp.where(fine[:, None], x, jnp.nan) for x in (q, p))
-        return now._replace(is_fine=fine, memory=memory), (rows, q, p)
-
+    q, p = only_on_constraints(system, *_initial_states(settings), block.params)
+    now = kernel.start(q, p, Report(0, 0.0)), observing.start(paths)
     every = min(settings.save_every, settings.steps)
-
-    def to_next_save(now: _Paths, first: Any) -> tuple[_Paths, Any]:
-        now, row = observe(now, first)
-        return until(now, first, every), row
-
-    initial = only_on_constraints(system, *_initial_states(settings, dtype), params)
-    q, p = system.begin(*initial)
-    now = _Paths(
-        jax.vmap(stepper.enter)(q),
-        jax.vmap(stepper.enter)(p),
-        jnp.ones(len(q), bool),
-        jnp.zeros(len(q), jnp.int32),
-        jnp.zeros(len(q), dtype),
-        jnp.zeros(len(q), jnp.int32),
-        observing.start(len(q)),
+    full, rest = divmod(settings.steps, every)
+    steps = settings.schedule.save_steps.astype(np.int32)
+    now, saves = lax.scan(partial(unit, count=every), now, steps[:full])
+    ends = []
+    if rest:
+        now, one = unit(now, jnp.asarray(steps[full]), rest)
+        ends.append(one)
+    state, memory, one = kernel.observe(*now, block, jnp.asarray(steps[-1]))
+    rows, kept = jax.tree.map(
+        lambda many, *one: jnp.concatenate([many, jnp.stack(one)]), saves, *ends, one
     )
-    full = settings.steps // every
-    now, rows = lax.scan(to_next_save, now, saves[:full].astype(np.uint32))
-    now, row = observe(now, jnp.uint32(saves[full]))
-    ends = [row]
-    if full * every < settings.steps:
-        now = until(now, np.uint32(saves[-2]), int(saves[-1] - saves[-2]))
-        now, row = observe(now, jnp.uint32(saves[-1]))
-        ends.append(row)
-    rows, q, p = jax.tree.map(
-        lambda many, *one: jnp.concatenate([many, jnp.stack(one)]), rows, *ends
-    )
-    left, t = observing.finish(now.memory, now.is_fine), settings.times
+    if settings.keep == "final":
+        steps, kept = steps[-1], kernel.leave(state)
+    left, t = kernel.finish(state, memory, block), settings.times
+    is_lost = lost(state, steps)[..., None]
     return TracedRun(
         t,
         {key: s.result({**rows[key], **left[key]}, t) for key, s in settings.statistics},
-        jnp.sum(~now.is_fine),
-        jnp.sum(now.truncated),
-        jnp.max(now.residual),
-        jnp.max(now.iterations),
-        _kept(settings.keep, system.shaped(q), system.shaped(p)),
+        _failures(state, numbers, settings.dt),
+        jnp.sum(state.truncated),
+        jnp.max(state.residual),
+        jnp.max(state.iterations),
+        {
+            name: system.shaped(jnp.where(is_lost, jnp.nan, x))
+            for name, x in zip("qp", kept or (), strict=False)
+        },
     )
 
 
-def _numbers(settings: Settings) -> np.ndarray:
-    return np.asarray(range(settings.paths) if settings.only is None else settings.only, np.uint64)
+def _failures(state: PathState, numbers: np.ndarray, dt: float) -> Failures:
+    """What has become of the paths; the first that failed is −1, at NaN, where none has.
+
+    Its number is left out where JAX has no integers for it here.
+    """
+    kinds = Status.UNCONVERGED, Status.NON_FINITE, Status.UNOBSERVABLE
+    unconverged, non_finite, unobservable = (jnp.sum(state.status == kind) for kind in kinds)
+    failed, kind = state.status != Status.FINE, jnp.result_type(int)
+    first = jnp.argmin(jnp.where(failed, state.failed_step, jnp.iinfo(np.int32).max))
+    time = state.failed_step[first].astype(state.residual.dtype) * dt
+    time = jnp.where(failed[first], time, jnp.nan)
+    path = None
+    if numbers.max() <= jnp.iinfo(kind).max:
+        path = jnp.where(failed[first], jnp.asarray(numbers.astype(kind))[first], -1)
+    return Failures(unconverged, non_finite, path, time, unobservable)
 
 
-def _initial_states(settings: Settings, dtype: np.dtype) -> tuple[Any, Any]:
+def _initial_states(settings: Settings) -> tuple[Any, Any]:
     """Initial states of all paths, shape (paths, dim), from arrays or from a sampler."""
-    numbers, system = _numbers(settings), settings.system
+    numbers, system, dtype = settings.numbers(0), settings.system, settings.dtype
     if callable(settings.initial):
         sampler: Callable[..., Any] = settings.initial
         seed = seed_words(settings.seed)
@@ -196,17 +177,11 @@ def _initial_states(settings: Settings, dtype: np.dtype) -> tuple[Any, Any]:
         return cast(jax.vmap(sampled)(number_words(numbers)), dtype)
 
     def of_paths(name: str, value: Any) -> Any:
-        x = jnp.asarray(value, dtype)
+        x = jnp.asarray(value)
+        check_real(name, x)
         check_state_shape(name, x.shape, system.shape, settings.paths)
         states = jnp.broadcast_to(x.reshape(-1, system.dim), (settings.paths, system.dim))
         return states[numbers.astype(np.int32)]
 
-    q, p = settings.initial
-    return of_paths("q0", q), of_paths("p0", p)
-
-
-def _kept(keep: str, q: Any, p: Any) -> dict[str, Any]:
-    """Kept states; given with axes (times, paths, …)."""
-    if keep == "nothing":
-        return {}
-    return {"q": q[-1], "p": p[-1]} if keep == "final" else {"q": q, "p": p}
+    q, p = start_pair(settings.initial)
+    return cast((of_paths("q0", q), of_paths("p0", p)), dtype)
