@@ -257,8 +257,10 @@ def march_safe(
         status = jnp.where(finite, converged, Status.NON_FINITE)
         is_done = status == Status.FINE
         truncated = 0 if increments.truncated is None else increments.truncated
+        q, p = jax.tree.map(partial(jnp.where, is_done), (q, p), (now.q, now.p))
         after = PathState(
-            *jax.tree.map(partial(jnp.where, is_done), (q, p), (now.q, now.p)),
+            q,
+            p,
             status,
             jnp.where(is_done, now.failed_step, number),
             now.truncated + truncated,

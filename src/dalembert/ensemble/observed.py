@@ -29,6 +29,29 @@ class RunStatistics:
     truncated: Any
     residual: Any
     iterations: Any
+    kept: Mapping[str, Any]
+
+    @property
+    def q(self) -> Any:
+        """Kept positions, (paths, dim) for keep="final", (times, paths, dim) for keep="all".
+
+        Where a system has a shape, it stands in the place of dim. From its failure on, a path is
+        NaN in q and p.
+        """
+        return self._kept_states("q")
+
+    @property
+    def p(self) -> Any:
+        """Kept momenta, of the same shape."""
+        return self._kept_states("p")
+
+    def _kept_states(self, name: str) -> Any:
+        if name not in self.kept:
+            raise ValueError(
+                f'this run has kept no {name}: give simulate(…, keep="final") for the states of '
+                'all paths at the end, or keep="all" for those at every save.'
+            )
+        return self.kept[name]
 
     def _results(self, door: str) -> dict[str, Any]:
         """The results of the statistics that came through one argument of `simulate`."""

@@ -91,20 +91,6 @@ class Run(RunStatistics):
         known = [*dir(type(self)), *type(self).__annotations__]
         raise AttributeError(f"a run has no {name!r}{instead_of(name, known)}")
 
-    @property
-    def q(self) -> np.ndarray:
-        """Kept positions, (paths, dim) for keep="final", (times, paths, dim) for keep="all".
-
-        Where a system has a shape, it stands in the place of dim. From its failure on, a path is
-        NaN in q and p.
-        """
-        return kept_states(self.kept, "q")
-
-    @property
-    def p(self) -> np.ndarray:
-        """Kept momenta, of the same shape."""
-        return kept_states(self.kept, "p")
-
     def _results(self, door: str) -> dict[str, Any]:
         found = at_door(door, self.observed)
         return {name: s.result(data, self.t) for name, (s, data) in found.items()}
@@ -309,16 +295,6 @@ def _times(of: Mapping[str, Any]) -> str:
     if not earlier:
         return f"{of['seconds']:.3g} s{apart}"
     return f"{of['seconds'] - earlier:.3g} s{apart}, {of['seconds']:.3g} s with earlier calls"
-
-
-def kept_states(kept: Mapping[str, Any], name: str) -> Any:
-    """Positions or momenta that a run has kept, or what to write in order to have them."""
-    if name not in kept:
-        raise ValueError(
-            f'this run has kept no {name}: give simulate(…, keep="final") for the states of all '
-            'paths at the end, or keep="all" for those at every save.'
-        )
-    return kept[name]
 
 
 def load(path: Any) -> Run:

@@ -22,7 +22,6 @@ from dalembert.ensemble.initial import check_state_shape, number_words, sampled_
 from dalembert.ensemble.kernel import Kernel, Saves, told_to_all
 from dalembert.ensemble.march import PathState, Status, Stretch, lost, march_safe
 from dalembert.ensemble.observed import RunStatistics
-from dalembert.ensemble.run import kept_states
 from dalembert.ensemble.settings import Settings
 from dalembert.methods.coefficients import counted
 from dalembert.noise import initial_key, seed_words
@@ -65,16 +64,6 @@ class TracedRun(RunStatistics):
     iterations: Any
     kept: Mapping[str, Any]
 
-    @property
-    def q(self) -> Any:
-        """Kept positions, as those of a `Run`."""
-        return kept_states(self.kept, "q")
-
-    @property
-    def p(self) -> Any:
-        """Kept momenta."""
-        return kept_states(self.kept, "p")
-
     def _results(self, door: str) -> dict[str, Any]:
         return at_door(door, self.results)
 
@@ -82,13 +71,12 @@ class TracedRun(RunStatistics):
         return {name: formula(m) for name, m in self.moments.items()}
 
     def _summary(self) -> tuple[str, list[tuple[str, str]]]:
-        leaves, title = jax.tree.leaves(self), "Run inside JAX, of which only shapes are known"
-        arrays = [x for x in leaves if isinstance(x, np.ndarray | np.generic | jax.Array)]
-        is_known = 0 < len(leaves) == len(arrays) and not is_traced(leaves)
-        if is_known:
-            title = f"Runs of JAX, as many as a shape {np.shape(self.failed)} has places"
-        if not is_known or np.ndim(self.failed):
-            return title, [(f"mean of {name}", str(np.shape(x))) for name, x in self.mean.items()]
+        numbers = [
+            isinstance(x, np.ndarray | np.generic | jax.Array) for x in jax.tree.leaves(self)
+        ]
+        if not numbers or not all(numbers) or is_traced(self) or np.ndim(self.failed):
+            rows = [(f"mean of {name}", str(np.shape(x))) for name, x in self.mean.items()]
+            return "Runs inside JAX, of which here are shapes", rows
         here: TracedRun = jax.tree.map(np.asarray, self)
         title = f"Run inside JAX, seen at {counted(len(here.t), 'time')} up to t = {here.t[-1]:g}"
         rows = [(name, type(x).__name__) for name, x in self.statistics.items()]
@@ -116,7 +104,7 @@ def simulate_traced(settings: Settings, dtype: np.dtype) -> TracedRun:
         return (march_safe(stepper, state, block, stretch, Solver.BOTH), memory), saves
 
     q, p = only_on_constraints(system, *_initial_states(settings), block.params)
-    now = kernel.start(q, p, Report(0, 0.0)), observing.start(paths)
+    now: Any = kernel.start(q, p, Report(0, 0.0)), observing.start(paths)
     every = min(settings.save_every, settings.steps)
     full, rest = divmod(settings.steps, every)
     steps = settings.schedule.save_steps.astype(np.int32)
@@ -152,16 +140,16 @@ def _failures(state: PathState, numbers: np.ndarray, dt: float) -> Failures:
 
     Its number is left out where JAX has no integers for it here.
     """
-    kinds = Status.UNCONVERGED, Status.NON_FINITE, Status.UNOBSERVABLE
-    unconverged, non_finite, unobservable = (jnp.sum(state.status == kind) for kind in kinds)
-    failed, kind = state.status != Status.FINE, jnp.result_type(int)
-    first = jnp.argmin(jnp.where(failed, state.failed_step, jnp.iinfo(np.int32).max))
-    time = state.failed_step[first].astype(state.residual.dtype) * dt
-    time = jnp.where(failed[first], time, jnp.nan)
-    path = None
+    counts: dict[Any, Any] = {kind: jnp.sum(state.status == kind) for kind in Status}
+    steps = jnp.where(state.status == Status.FINE, jnp.iinfo(np.int32).max, state.failed_step)
+    first, kind = jnp.argmin(steps), jnp.result_type(int)
+    has_failed, when = state.status[first] != Status.FINE, steps[first].astype(state.residual.dtype)
+    path: Any = None
     if numbers.max() <= jnp.iinfo(kind).max:
-        path = jnp.where(failed[first], jnp.asarray(numbers.astype(kind))[first], -1)
-    return Failures(unconverged, non_finite, path, time, unobservable)
+        path = jnp.where(has_failed, jnp.asarray(numbers.astype(kind))[first], -1)
+    time: Any = jnp.where(has_failed, when * dt, jnp.nan)
+    stages = counts[Status.UNCONVERGED], counts[Status.NON_FINITE]
+    return Failures(*stages, path, time, counts[Status.UNOBSERVABLE])
 
 
 def _initial_states(settings: Settings) -> tuple[Any, Any]:

@@ -86,18 +86,9 @@ class ConstrainedStepper(Stepper):
         """That of another kind."""
         return False
 
-    def advance(
-        self,
-        q: Any,
-        p: Any,
-        dt: Any,
-        increments: Increments,
-        params: Any,
-        solver: Solver = Solver.BOTH,
-        at_start: Mapping[Term, Any] | None = None,
-    ) -> tuple[Any, Any, StepInfo]:
+    def advance(self, *given: Any, **named: Any) -> tuple[Any, Any, StepInfo]:
         """One step of one path: part after part, and the worst of what they report."""
-        return self.advance_on(q, p, dt, increments, params, solver, at_start)[:3]
+        return self.advance_on(*given, **named)[:3]
 
     def advance_on(
         self,
@@ -106,8 +97,8 @@ class ConstrainedStepper(Stepper):
         dt: Any,
         increments: Increments,
         params: Any,
-        solver: Solver,
-        at_start: Mapping[Term, Any] | None,
+        solver: Solver = Solver.BOTH,
+        at_start: Mapping[Term, Any] | None = None,
     ) -> tuple[Any, Any, StepInfo, dict[Term, Any]]:
         """The same, and `terms_at` the new state: the slopes of constraints are among them."""
         terms = dict(at_start or self.terms_at(q, p, dt, params))

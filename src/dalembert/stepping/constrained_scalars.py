@@ -74,8 +74,8 @@ class ScalarConstrainedStepper(ConstrainedStepper):
         dt: Any,
         increments: Increments,
         params: Any,
-        solver: Solver,
-        at_start: Mapping[Term, Any] | None,
+        solver: Solver = Solver.BOTH,
+        at_start: Mapping[Term, Any] | None = None,
     ) -> tuple[Any, Any, StepInfo, dict[Term, Any]]:
         """One step of one path; multipliers that are not found fast are left to be reported."""
         if solver not in (Solver.FAST, Solver.LOOP):

@@ -22,7 +22,6 @@ from dalembert.caches import bounded, kept
 from dalembert.captured import Keyed
 from dalembert.driven import Timed
 from dalembert.noise import Increments
-from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.derived import (
     DerivedMethod,
     DerivedStepper,
@@ -114,35 +113,23 @@ class StoppingStepper(DerivedStepper):
     sees_states: ClassVar[bool] = False
 
     def advance(
-        self,
-        q: Any,
-        p: Any,
-        dt: Any,
-        increments: Increments,
-        params: Any,
-        solver: Solver = Solver.BOTH,
-        at_start: Any = None,
+        self, q: Any, p: Any, dt: Any, increments: Increments, params: Any, *how: Any
     ) -> tuple[Any, Any, StepInfo]:
         """One step of one path, if it has not stopped, for states that have been entered."""
         dim = self.one.system.dim
         now, one = self._now(q, p), self.one
         steps, value = self.split(q)[0][2 * dim], self.split(p)[0][2 * dim]
-        new_q, new_p, info = one.advance(*now, dt, increments, params, solver, at_start)
+        new_q, new_p, info = one.advance(*now, dt, increments, params, *how)
         t, place = one.now(new_q, new_p, dt), (one.split(new_q)[0], one.split(new_p)[0])
         new = self.event(*place, params if t is None else Timed(t, params))
         count = jnp.where(stops(self.direction, value, new), -(steps + 1), steps + 1)
         has_stopped = steps < 0
         after = self._joined(now[0], new_q, count), self._joined(now[1], new_p, new)
         q, p = jax.tree.map(partial(jnp.where, has_stopped), (q, p), after)
-        return (
-            q,
-            p,
-            StepInfo(
-                has_stopped | info.converged,
-                jnp.where(has_stopped, jnp.zeros_like(info.iterations), info.iterations),
-                jnp.where(has_stopped, jnp.zeros_like(info.residual), info.residual),
-            ),
+        counts = (
+            jnp.where(has_stopped, jnp.zeros_like(x), x) for x in (info.iterations, info.residual)
         )
+        return q, p, StepInfo(has_stopped | info.converged, *counts)
 
     def seen(self, q: Any, p: Any, dt: Any, params: Any) -> tuple[Any, Any]:
         """Paths at the places where they are or have stopped."""
