@@ -24,16 +24,29 @@ REQUIREMENTS = {
 }
 
 
+class TermsTracedOnce(dict[Term, Any]):
+    """Terms of the equations as functions that JAX traces once, as they are then; None for zero."""
+
+    def __init__(self, system: System) -> None:
+        self.system = system
+
+    def __missing__(self, term: Term) -> Any:
+        fun = self.system.term(term)
+        self[term] = None if fun is None else jax.jit(fun)
+        return self[term]
+
+
 def find_dependence(
-    system: System, z: Any, more: set[Term] | None = None
+    system: System, z: Any, more: set[Term] | None = None, known: TermsTracedOnce | None = None
 ) -> dict[Term, Dependence]:
     """How every term of the equations, and some more, depend on q and p of some type."""
+    known = TermsTracedOnce(system) if known is None else known
     terms: list[Term] = [(kind, 0) for kind in DRIFT_TERMS]
     terms += [(kind, r) for r in system.noise_numbers for kind in NOISE_TERMS]
     terms += sorted((more or set()) - set(terms))
     found = {}
     for term in terms:
-        fun, like = system.term(term), system.term_like(term, z)
+        fun, like = known[term], system.term_like(term, z)
         found[term] = (
             Dependence(Degree.ZERO, Degree.ZERO)
             if fun is None
