@@ -278,7 +278,7 @@ def block_solvers(
     times = dict.fromkeys(plan.times, jax.ShapeDtypeStruct((), z.dtype))
     rows: dict[Node, Any] = {OLD_Q: z, OLD_P: z}
     told = scalar and any(
-        contains(jax.make_jaxpr(fun)(*system.term_like(term, z)), RULES)
+        contains(jax.make_jaxpr(fun)(*terms.like(term)), RULES)
         for term, fun in functions.terms.items()
     )
     solvers = []

@@ -33,9 +33,9 @@ from dalembert.stepping.equations import (
 from dalembert.stepping.expressions import Shared, components, vector
 from dalembert.stepping.plan import Dependence, Node, Plan, make_plan
 from dalembert.stepping.requirements import (
-    TermsTracedOnce,
     find_dependence,
     refuse_without_constraints,
+    terms_of_steps,
 )
 from dalembert.stepping.scalarise import NotScalarError, scalarise
 from dalembert.system import System, Term
@@ -309,7 +309,7 @@ def _make_stepper(
     shortcuts: bool,
     most: float,
 ) -> Stepper:
-    system = system.typed(jax.tree.unflatten(tree, types))
+    system = _typed(system, types, tree, known_by)
     method.check_noises(system.fields.noises)
     if method.parts:
         from dalembert.stepping.constrained import constrained_stepper
@@ -319,6 +319,12 @@ def _make_stepper(
         is_written_out = shortcuts and most == np.inf and arrays.parts
         return constrained_on_scalars(arrays) if is_written_out else arrays
     return one_stepper(system, method, dtype, shortcuts, most)
+
+
+@kept
+def _typed(system: System, types: tuple[Any, ...], tree: Any, known_by: Hashable) -> System:
+    """The system that all its steps have in common."""
+    return system.typed(jax.tree.unflatten(tree, types))
 
 
 def one_stepper(
@@ -331,8 +337,8 @@ def one_stepper(
     if system.time:
         stages = with_times(system, method, stages, z)
     entries = {entry.term for row in (*stages.q_rows, *stages.p_rows) for entry in row}
-    terms = TermsTracedOnce(system)
-    dependence = find_dependence(system, z, entries, terms)
+    terms = terms_of_steps(whole, z)
+    dependence = find_dependence(terms, entries)
     plan = make_plan(stages, dependence, shortcuts)
     largest = system.dim * max((len(block.unknowns) for block in plan.blocks), default=0)
     notice = ""
