@@ -38,7 +38,12 @@ def degrees(
 ) -> tuple[Degree, ...]:
     """The degree of `fun(*args)` for several choices of arguments, all from one trace."""
     trace = jax.make_jaxpr(fun)(*args)
-    return tuple(_degree(trace, args, wrt, Degree.AFFINE) for wrt in choices)
+    return tuple(degree_of(trace, args, wrt) for wrt in choices)
+
+
+def degree_of(trace: Any, args: Sequence[Any], wrt: Sequence[int]) -> Degree:
+    """`degree` of a function that has been traced for these arguments."""
+    return _degree(trace, args, wrt, Degree.AFFINE)
 
 
 def is_linear(fun: Callable[..., Any], args: Sequence[Any], wrt: Sequence[int]) -> bool:

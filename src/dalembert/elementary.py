@@ -120,9 +120,9 @@ def _half_turns(x: Any) -> tuple[Any, Any]:
 
     Compilers may draw a constant that is added to x, or to the whole number, into its rounding.
     """
-    bits, last_bit_first = as_bits(x + TO_INTEGER), jnp.full_like(x, 63, np.int64)
+    bits, last_bit_first = as_bits(x + TO_INTEGER), _filled(x, 63)
     # This bit is always set; that it is set again keeps compilers from undoing the sum.
-    same_bits = lax.bitwise_or(bits, jnp.full_like(bits, _bits(2.0)))
+    same_bits = lax.bitwise_or(bits, _filled(x, _bits(2.0)))
     k = lax.bitcast_convert_type(same_bits, np.float64) - TO_INTEGER
     return k, lax.shift_left(bits, last_bit_first)
 
@@ -136,6 +136,11 @@ def _after_half_turns(sign: Any, t: Any) -> Any:
     """sin(k π + t) for |t| ≤ π/2, given the sign bit of (−1)ᵏ."""
     z = t * t
     return with_sign(t + t * (z * _horner(SINE, z)), sign)
+
+
+def _filled(x: Any, number: int) -> Any:
+    """A whole number in every place of x; of one place a known one, so that nothing is compiled."""
+    return jnp.full_like(x, number, np.int64) if x.ndim else np.int64(number)
 
 
 def as_bits(x: Any) -> Any:
@@ -237,7 +242,7 @@ def rough_log(x: Any) -> Any:
 
 def _exponent_and_fraction(x: Any) -> tuple[Any, Any]:
     """k and f of x = 2ᵏ (1 + f), √½ ≤ 1 + f < √2."""
-    bits, places = as_bits(x), jnp.full_like(x, MANTISSA_BITS, np.int64)
+    bits, places = as_bits(x), _filled(x, MANTISSA_BITS)
     # The mantissa is taken in [√½, √2): bits below those of √½ belong to the exponent above.
     exponent = lax.shift_right_arithmetic(bits - np.int64(_bits(sqrt(0.5))), places)
     k = lax.bitcast_convert_type(exponent + np.int64(_bits(TO_INTEGER)), np.float64) - TO_INTEGER

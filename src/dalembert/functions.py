@@ -15,7 +15,17 @@ from jax import lax
 from dalembert.dependence import Degree, degree, is_linear
 from dalembert.digest import derivative
 from dalembert.precision import float_hint, is_traced, warn_if_rounded
-from dalembert.traces import called, compute, contains, facts, inside, literal, numbers, walk
+from dalembert.traces import (
+    called,
+    compute,
+    contains,
+    facts,
+    inside,
+    literal,
+    numbers,
+    traced,
+    walk,
+)
 
 
 class Checked(NamedTuple):
@@ -71,7 +81,7 @@ def check_function(
         try:
             trace, out = jax.make_jaxpr(call, return_shape=True)(*given)
             if shape == out.shape == () and jnp.issubdtype(out.dtype, np.floating):
-                jax.eval_shape(jax.grad(call, argnums=(0, 1)), *given)
+                jax.eval_shape(jax.grad(traced(trace), argnums=(0, 1)), *given)
         except (
             jax.errors.TracerArrayConversionError,
             jax.errors.ConcretizationTypeError,

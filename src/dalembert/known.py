@@ -55,6 +55,26 @@ def _dynamic_slice(params: Any, x: np.ndarray, *starts: Any) -> np.ndarray | Non
     return x[tuple(slice(first, first + size) for first, size in places)]
 
 
+def _convert_element_type(params: Any, x: np.ndarray) -> np.ndarray | None:
+    new = params["new_dtype"]
+    if not isinstance(new, np.dtype) or new not in TYPES or x.dtype not in TYPES:
+        return None
+    if x.dtype.kind == "f" and (new.kind != "f" or not _is_plain(x)):
+        return None
+    with np.errstate(over="ignore"):
+        found = x.astype(new)
+    return found if _is_plain(found) else None
+
+
+def _iota(params: Any, *rest: Any) -> np.ndarray | None:
+    shape, axis = params["shape"], params["dimension"]
+    if rest or params["dtype"] not in TYPES:
+        return None
+    count = np.arange(shape[axis], dtype=params["dtype"])
+    sizes = [size if i == axis else 1 for i, size in enumerate(shape)]
+    return np.broadcast_to(count.reshape(sizes), shape)
+
+
 def _pad(params: Any, x: np.ndarray, value: np.ndarray) -> np.ndarray | None:
     config = params["padding_config"]
     if any(min(amounts) < 0 for amounts in config) or not x.size:
@@ -68,6 +88,18 @@ def _pad(params: Any, x: np.ndarray, value: np.ndarray) -> np.ndarray | None:
     return out
 
 
+def _reduce_sum(params: Any, x: np.ndarray) -> np.ndarray | None:
+    """Sums that are exact in any order: of whole numbers."""
+    if x.dtype not in TYPES or x.dtype.kind == "b" or params.get("out_sharding") is not None:
+        return None
+    if x.dtype.kind == "f":
+        size = np.abs(x).sum()
+        if not size * np.finfo(x.dtype).eps < 1 or np.any(x != np.rint(x)):
+            return None
+    # A sum begins at zero: that of negative zeros is no negative zero.
+    return x.sum(tuple(params["axes"]), x.dtype) + x.dtype.type(0)
+
+
 def _reshape(params: Any, x: np.ndarray, *rest: Any) -> np.ndarray | None:
     return None if rest or params["dimensions"] else x.reshape(params["new_sizes"])
 
@@ -78,11 +110,21 @@ def _slice(params: Any, x: np.ndarray) -> np.ndarray:
     return x[tuple(map(slice, starts, limits, strides))]
 
 
+def _of_bits(fun: Any) -> Callable[..., Any]:
+    return lambda *xs: fun(*xs) if all(x.dtype.kind in "biu" for x in xs) else None
+
+
+TYPES = frozenset(np.dtype(code) for code in "?bhilqBHILQfd")
+"""Truth values, whole numbers, and floats of 32 and 64 bits."""
+
 MOVES: dict[str, Callable[..., Any]] = {
     "broadcast_in_dim": _broadcast_in_dim,
     "concatenate": lambda params, *xs: np.concatenate(xs, params["dimension"]),
+    "convert_element_type": _convert_element_type,
     "dynamic_slice": _dynamic_slice,
+    "iota": _iota,
     "pad": _pad,
+    "reduce_sum": _reduce_sum,
     "reshape": _reshape,
     "slice": _slice,
     "squeeze": lambda params, x: x.squeeze(params["dimensions"]),
@@ -94,6 +136,7 @@ MOVES: dict[str, Callable[..., Any]] = {
 ARITHMETIC: dict[str, Callable[..., Any]] = {
     "add": np.add,
     "add_any": np.add,
+    "and": _of_bits(np.bitwise_and),
     "div": lambda x, y: np.divide(x, y) if x.dtype.kind == "f" else None,
     "eq": np.equal,
     "ge": np.greater_equal,
@@ -103,6 +146,8 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
     "mul": np.multiply,
     "ne": np.not_equal,
     "neg": np.negative,
+    "or": _of_bits(np.bitwise_or),
     "sub": np.subtract,
+    "xor": _of_bits(np.bitwise_xor),
 }
 """Operations that can be rounded in one way only; whole numbers go around in NumPy too."""

@@ -19,6 +19,8 @@ from dalembert.primitives import LOOPS, PRIMITIVES, Facts
 Trace = jcore.ClosedJaxpr
 """A trace with its constants."""
 
+_TRACES = (jcore.ClosedJaxpr, jcore.Jaxpr)
+
 Rule = Callable[[Any, list[Any]], Sequence[Any]]
 
 _OF_JAX = {p.name: p for p in vars(jcore.primitives).values() if isinstance(p, jcore.Primitive)}
@@ -57,6 +59,12 @@ def live(fun: Callable[..., Any], *args: Any) -> Callable[..., list[Any]]:
     trace = jax.make_jaxpr(fun)(*args)
     jaxpr, _ = dce_jaxpr(trace.jaxpr, [True] * len(trace.jaxpr.outvars), instantiate=True)
     return jcore.jaxpr_as_fun(jcore.ClosedJaxpr(jaxpr, trace.consts))
+
+
+def traced(trace: Any) -> Callable[..., Any]:
+    """The function of one result that has been traced, of arguments in their trees."""
+    call = jcore.jaxpr_as_fun(trace)
+    return lambda *args: call(*jax.tree.leaves(args))[0]
 
 
 def literal(var: Any) -> np.ndarray:
@@ -100,7 +108,7 @@ def reads_argument(trace: Any, number: int) -> bool:
 
 def is_trace(x: Any) -> bool:
     """Whether something is a trace."""
-    return isinstance(x, jcore.ClosedJaxpr | jcore.Jaxpr)
+    return isinstance(x, _TRACES)
 
 
 def closed(x: Any) -> Any:
@@ -128,7 +136,7 @@ def called(eqn: Any) -> Any | None:
     if name_of(eqn) in LOOPS:
         return None
     for name in ("call_jaxpr", "fun_jaxpr", "jaxpr", "call"):
-        if is_trace(inner := eqn.params.get(name)):
+        if name in eqn.params and is_trace(inner := eqn.params[name]):
             inner = closed(inner)
             return inner if _shapes(inner.jaxpr) == _shapes(eqn) else None
     return None

@@ -155,3 +155,28 @@ def test_what_is_kept_on_a_system_is_nothing_that_a_function_reads():
     before = captured(energy)
     step(system)
     assert system._kept.shared is not None and captured(energy) == before
+
+
+def test_methods_share_what_is_traced_of_a_system(monkeypatch):
+    evaluated, inner = [], da.System.evaluate
+
+    def evaluate(self, fun, *args):
+        evaluated.append(fun)
+        return inner(self, fun, *args)
+
+    monkeypatch.setattr(da.System, "evaluate", evaluate)
+    stiffness = [1.0]
+    system = da.System(
+        lambda q, p: jnp.sum(p**2) / 2 + stiffness[0] * jnp.sum(q**2) / 2,
+        dim=2,
+        h=[lambda q, p: q[0]],
+    )
+    make_stepper(system, da.midpoint(), np.float64)
+    before = len(evaluated)
+    for method in (da.heun(), da.dirk(), da.srkw1()):
+        make_stepper(system, method, np.float64)
+    assert 0 < before == len(evaluated), "terms were traced for the first method"
+    stiffness[0] = 0.0
+    stepper = make_stepper(system, da.heun(), np.float64)
+    assert len(evaluated) > before, "what a function reads has changed"
+    assert stepper.dependence["H_q", 0].vanishes

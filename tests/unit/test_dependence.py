@@ -11,7 +11,7 @@ from jax import lax
 import dalembert as da
 from dalembert.dependence import Degree, degree, is_linear
 from dalembert.stepping.plan import Dependence
-from dalembert.stepping.stepper import find_dependence
+from dalembert.stepping.requirements import TermsTracedOnce, find_dependence
 from dalembert.system import ALL as TOGETHER
 from dalembert.system import NOISE_TERMS
 from vector_functions import FUNCTIONS, LOOPS, MATRIX, PICK, X, Y
@@ -237,7 +237,7 @@ def test_parameters_are_never_taken_for_zero():
     """A parameter that is zero today has another value tomorrow: its terms must stay."""
     system = da.systems.damped_kubo(beta=0.0, nu=0.0)
     z = jax.ShapeDtypeStruct((1,), np.float64)
-    found = find_dependence(system, z)
+    found = find_dependence(TermsTracedOnce(system, z))
     assert found["F", 0] == Dependence(CONSTANT, AFFINE)
     assert found["h_p", 0] == Dependence(CONSTANT, AFFINE)
 
@@ -259,7 +259,7 @@ def test_terms_of_the_ready_made_systems(name):
     """Per term two letters, for q and p: 0 (vanishes), c(onstant), l(inear), n(onlinear)."""
     system = da.SYSTEMS[name]()
     z = jax.ShapeDtypeStruct((system.dim,), np.float64)
-    found = find_dependence(system, z)
+    found = find_dependence(TermsTracedOnce(system, z))
     for term, letters in SYSTEMS[name].items():
         number = TOGETHER if system.is_joint and term in NOISE_TERMS else 0
         assert found[term, number] == tuple(LETTERS[letter] for letter in letters), term

@@ -13,7 +13,7 @@ from dalembert.ensemble.rounds import march_in_rounds
 from dalembert.noise import Increments
 from dalembert.stepping import many
 from dalembert.stepping.block_solver import Solver
-from dalembert.stepping.locality import is_by_particle, is_entrywise
+from dalembert.stepping.locality import is_entrywise, keeps_particles
 from dalembert.stepping.stepper import make_stepper
 from dalembert.stepping.sweeps import BLIND_PAIRS, swept
 from dalembert.traces import equations, live, name_of
@@ -80,12 +80,12 @@ BETWEEN_PARTICLES = MIXED | {
 
 @pytest.mark.parametrize("name", BY_PARTICLE)
 def test_functions_of_each_particle(name):
-    assert is_by_particle(BY_PARTICLE[name], 4, Z)
+    assert keeps_particles(jax.make_jaxpr(BY_PARTICLE[name])(Z), 4)
 
 
 @pytest.mark.parametrize("name", BETWEEN_PARTICLES)
 def test_functions_that_mix_particles(name):
-    assert not is_by_particle(BETWEEN_PARTICLES[name], 4, Z)
+    assert not keeps_particles(jax.make_jaxpr(BETWEEN_PARTICLES[name])(Z), 4)
 
 
 @pytest.mark.slow

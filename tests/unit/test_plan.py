@@ -10,7 +10,8 @@ import pytest
 import dalembert as da
 from dalembert.stepping import plan as planning
 from dalembert.stepping.plan import Node, make_plan
-from dalembert.stepping.stepper import find_dependence, make_stepper
+from dalembert.stepping.requirements import TermsTracedOnce, find_dependence
+from dalembert.stepping.stepper import make_stepper
 
 # All conditions hold, with different weights of H, F, h and f (docs: the DIRK family is not the
 # most general one).
@@ -66,7 +67,7 @@ def plan_of(system, method, shortcuts=True):
     z = jax.ShapeDtypeStruct((system.dim,), np.float64)
     rows = method.rows(system.noises)
     terms = {entry.term for row in (*rows.q_rows, *rows.p_rows) for entry in row}
-    return make_plan(rows, find_dependence(system, z, terms), shortcuts)
+    return make_plan(rows, find_dependence(TermsTracedOnce(system, z), terms), shortcuts)
 
 
 def equations(plan, dim):

@@ -12,11 +12,13 @@ from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import jax
+import llvmlite
 import numpy as np
 from llvmlite import binding
 
 from dalembert.caches import kept
 from dalembert.ensemble.engine import March, OnBlock, RefusedError, Steps
+from dalembert.ensemble.kept_code import kept_code
 from dalembert.ensemble.lanes import Lanes, NoVectorFormError, branch, loop
 from dalembert.ensemble.march import Block, Fast, Moving, PathState, Status, accepted
 from dalembert.ensemble.native_entry import (
@@ -221,21 +223,15 @@ class NativeMarch:
 
 def machine_code(text: str) -> tuple[Any, int]:
     """The function `march` in memory: what keeps it there, and where it is."""
-    machine = _machine()
-    try:
-        module = binding.parse_assembly(text)
-        module.verify()
-    except RuntimeError as error:
-        raise NoVectorFormError(f"code that LLVM refuses: {error}") from error
-    options = binding.create_pipeline_tuning_options(speed_level=3)
-    options.loop_unrolling = False
-    options.loop_vectorization = options.slp_vectorization = False
-    builder = binding.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
+    from dalembert import __version__
+
+    machine, versions = _machine(), (__version__, llvmlite.__version__, binding.llvm_version_info)
+    follows_from = (text, *map(str, (*versions, PROCESSOR, PIPELINE, machine.triple, *_host())))
+    code = kept_code(follows_from, partial(_compiled, text, machine))
     # JITLink puts code and constants side by side, and reaches functions of the C library, which
     # may be far away, through jumps of its own.
     linker = binding.create_lljit_compiler(machine, use_jit_link=True)
-    library = binding.JITLibraryBuilder().add_object_img(machine.emit_object(module))
+    library = binding.JITLibraryBuilder().add_object_img(code)
     library.export_symbol("march").add_current_process()
     try:
         linked = library.link(linker, "march")
@@ -244,15 +240,38 @@ def machine_code(text: str) -> tuple[Any, int]:
     return linked, linked["march"]
 
 
+PROCESSOR = {"opt": 3, "reloc": "pic", "codemodel": "small"}
+"""How code for a processor is made. Constants are read where they are used."""
+
+PIPELINE = {"loop_unrolling": False, "loop_vectorization": False, "slp_vectorization": False}
+"""What LLVM leaves out of its optimisations of the third level."""
+
+
+def _compiled(text: str, machine: Any) -> bytes:
+    """Object code of an optimised text."""
+    try:
+        module = binding.parse_assembly(text)
+        module.verify()
+    except RuntimeError as error:
+        raise NoVectorFormError(f"code that LLVM refuses: {error}") from error
+    options = binding.create_pipeline_tuning_options(speed_level=3)
+    for name, value in PIPELINE.items():
+        setattr(options, name, value)
+    builder = binding.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return machine.emit_object(module)
+
+
 def _machine() -> Any:
-    """This computer's processor. Constants are read where they are used."""
+    """This computer's processor."""
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
-    target = binding.Target.from_default_triple()
-    features = binding.get_host_cpu_features().flatten()
-    return target.create_target_machine(
-        cpu=binding.get_host_cpu_name(), features=features, opt=3, reloc="pic", codemodel="small"
-    )
+    target, (name, features) = binding.Target.from_default_triple(), _host()
+    return target.create_target_machine(cpu=name, features=features, **PROCESSOR)
+
+
+def _host() -> tuple[str, str]:
+    return binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
 
 
 def vector_march(steps: Steps) -> OnBlock:

@@ -15,9 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from dalembert.dependence import Degree, degree, has_rules
+from dalembert.dependence import Degree, degree_of
 from dalembert.elementary import absolute
 from dalembert.methods.stages import Increment
+from dalembert.primitives import RULES
 from dalembert.stepping import many, newton, rescue, residuals
 from dalembert.stepping.brief import brief_newton
 from dalembert.stepping.equations import (
@@ -29,14 +30,15 @@ from dalembert.stepping.equations import (
     increment_names,
 )
 from dalembert.stepping.expressions import Shared, components, vector
-from dalembert.stepping.locality import is_by_particle, is_entrywise
+from dalembert.stepping.locality import keeps_entries, keeps_particles
 from dalembert.stepping.plan import Dependence, EquationBlock, Node, Plan
 from dalembert.stepping.programs import Equations, ScalarEquations, UnknownRows, scalar_equations
+from dalembert.stepping.requirements import TermsTracedOnce
 from dalembert.stepping.residuals import Report
 from dalembert.stepping.root import implicit_root
 from dalembert.stepping.scalarise import NotScalarError, stack
 from dalembert.system import System, Term
-from dalembert.traces import scalars
+from dalembert.traces import contains, scalars
 
 MAX_DENSE_UNKNOWNS = 16
 """Beyond this the array regime forms no matrix."""
@@ -256,7 +258,7 @@ def _as_arrays(around: Surroundings) -> Surroundings:
 
 
 def block_solvers(
-    system: System,
+    terms: TermsTracedOnce,
     plan: Plan,
     dependence: Mapping[Term, Dependence],
     z: Any,
@@ -269,16 +271,15 @@ def block_solvers(
     Raises:
         NotScalarError: if it cannot be written out in scalars, or has more operations than `most`.
     """
-    functions = RowEquations(system, plan, dependence)
+    system, functions = terms.system, RowEquations(plan, dependence, terms)
     increments = {name: _type_of(name, system, z) for name in increment_names(plan)}
     params = jax.tree.map(lambda x: Shared(x.shape, x.dtype), system.params)
     # Each path keeps its own time.
     times = dict.fromkeys(plan.times, jax.ShapeDtypeStruct((), z.dtype))
     rows: dict[Node, Any] = {OLD_Q: z, OLD_P: z}
     told = scalar and any(
-        has_rules(fun, *system.term_like(term, z))
-        for term, fun in zip(dependence, map(system.term, dependence), strict=True)
-        if fun is not None
+        contains(jax.make_jaxpr(fun)(*terms.like(term)), RULES)
+        for term, fun in functions.terms.items()
     )
     solvers = []
     for block in plan.blocks:
@@ -290,37 +291,29 @@ def block_solvers(
         arrays = Equations(
             *(partial(getattr(functions, name), block) for name in Equations._fields)
         )
-        solved = bool(block.unknowns)
-        if scalar and solved and most < np.inf:
-            most -= (u.size + 1) * scalars(jax.make_jaxpr(arrays.residual)(u, around))
+        affine, width, trace = False, 0, None
+        if block.unknowns:
+            trace = jax.make_jaxpr(arrays.residual)(u, around)
+            most -= (u.size + 1) * scalars(trace) if scalar and most < np.inf else 0
             if most < 0:
                 raise NotScalarError("more operations than it is worth")
-        affine = solved and degree(arrays.residual, (u, around), (0,)) <= Degree.AFFINE
-        programs = (
-            scalar_equations(arrays, u, around, known, affine and shortcuts) if scalar else None
-        )
-        is_local = solved and shortcuts and not scalar
-        width = _width(system, arrays.residual, u, around) if is_local else 0
+            affine = shortcuts and degree_of(trace, (u, around), (0,)) <= Degree.AFFINE
+            width = _width(system, trace) if shortcuts and not scalar else 0
+        programs = scalar_equations(arrays, trace, u, around, known, affine) if scalar else None
         measures = partial(functions.relative, block), partial(functions.worst, block)
-        solvers.append(
-            BlockSolver(block, affine and shortcuts, width, arrays, *measures, programs, told)
-        )
+        solvers.append(BlockSolver(block, affine, width, arrays, *measures, programs, told))
     return tuple(solvers)
 
 
-def _width(system: System, residual: Callable[..., Any], u: Any, around: Surroundings) -> int:
+def _width(system: System, residual: Any) -> int:
     """How many consecutive unknowns have equations of their own: one, those of a particle, or 0."""
-    leaves, tree = jax.tree.flatten(around)
-
-    def of_unknowns(u: Any, *numbers: Any) -> Any:
-        return residual(u, jax.tree.unflatten(tree, numbers))
-
-    if is_entrywise(of_unknowns, u, *leaves):
+    if keeps_entries(residual):
         return 1
     components = system.shape[-1]
-    is_small = len(system.shape) > 1 and components <= MAX_COMPONENTS and u.size == system.dim
-    particles = system.dim // components
-    return components if is_small and is_by_particle(of_unknowns, particles, u, *leaves) else 0
+    is_small = components <= MAX_COMPONENTS and residual.in_avals[0].size == system.dim
+    if len(system.shape) == 1 or not is_small:
+        return 0
+    return components if keeps_particles(residual, system.dim // components) else 0
 
 
 def _type_of(increment: Increment, system: System, z: Any) -> Any:

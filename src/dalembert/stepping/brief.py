@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from dalembert.stepping.newton import LONG_STEPS
@@ -36,15 +37,17 @@ def brief_newton(
 
     def improve(now: tuple[Any, ...]) -> tuple[Any, ...]:
         u, error, count, _ = now
-        value, product = jax.linearize(residual, u)
-        matrix = jax.vmap(product, out_axes=1)(jnp.eye(u.size, dtype=u.dtype))
+        directions = np.eye(u.size, dtype=u.dtype)
+        along = jax.vmap(lambda e: jax.jvp(residual, (u,), (e,)), out_axes=(None, 1))
+        value, matrix = along(directions)
         size = worst(jnp.abs(u) + jnp.abs(old)) + jnp.finfo(u.dtype).tiny
         new = worst_if_nan(jnp.max(worst(jnp.abs(value)) / size))
         goes_on = (new > 0) & (new < error / 2) & (count < most)
         better = jnp.where(goes_on, u - _solution(matrix, value), u)
         return better, new, count + goes_on.astype(count.dtype), goes_on
 
-    start = guess, jnp.asarray(jnp.inf, guess.dtype), jnp.int32(0), jnp.array(True)
+    # Known numbers are NumPy's: JAX would compile code for each of them.
+    start = guess, np.asarray(np.inf, guess.dtype), np.int32(0), np.array(True)
     u, error, count, _ = lax.while_loop(lambda now: now[3], improve, start)
     return u, Report(count, error)
 
@@ -55,7 +58,7 @@ def _solution(matrix: Any, rhs: Any) -> Any:
     `rescue.dense_solve` writes the columns out, which batches of paths take faster than slices at
     places that are not known; a step that is taken alone is compiled sooner with them.
     """
-    rows = jnp.arange(len(rhs))
+    rows = np.arange(len(rhs))
     # Slices, because a scatter is compiled to a loop of its own.
     row, put = partial(lax.dynamic_index_in_dim, keepdims=False), lax.dynamic_update_index_in_dim
 

@@ -16,8 +16,9 @@ from dalembert.methods.stages import Entry, Increment, Row
 from dalembert.noise import Increments
 from dalembert.stepping.expressions import vector
 from dalembert.stepping.plan import Dependence, EquationBlock, Node, Plan
+from dalembert.stepping.requirements import TermsTracedOnce
 from dalembert.stepping.residuals import worst_if_nan
-from dalembert.system import System, Term
+from dalembert.system import Term
 
 __all__ = [
     "OLD_P",
@@ -57,12 +58,13 @@ class JointIncrement(NamedTuple):
 class RowEquations:
     """The equations of a plan on arrays of shape (dim,), for one path."""
 
-    def __init__(self, system: System, plan: Plan, dependence: Mapping[Term, Dependence]) -> None:
-        self.system, self.plan = system, plan
+    def __init__(
+        self, plan: Plan, dependence: Mapping[Term, Dependence], terms: TermsTracedOnce
+    ) -> None:
+        self.system, self.plan = terms.system, plan
         self.is_affine = {term: max(d) <= Degree.AFFINE for term, d in dependence.items()}
         entries = {entry.term for row in plan.rows.values() for entry in row}
-        # Jitted only so that each term is traced once, however many rows it appears in.
-        self.terms = {term: jax.jit(_given(system.term(term))) for term in entries}
+        self.terms = {term: _given(terms[term]) for term in entries}
 
     def _rows(
         self, rows: Mapping[Node, Row], around: Surroundings
@@ -149,8 +151,10 @@ class RowEquations:
         """The residual r(u), its Jacobian ∂r/∂u, and ∂r/∂q·q, by which rounding of q changes r."""
         start = around.rows[OLD_Q]
         residual, product = jax.linearize(partial(self._at, block, around), u, start)
-        columns = [product(e, jnp.zeros_like(start)) for e in np.eye(u.size, dtype=u.dtype)]
-        return residual, jnp.stack(columns, axis=1), product(jnp.zeros_like(u), start)
+        zero = np.zeros(start.shape, start.dtype)
+        columns = [product(e, zero) for e in np.eye(u.size, dtype=u.dtype)]
+        along_q = product(np.zeros(u.shape, u.dtype), start)
+        return residual, jnp.stack(columns, axis=1), along_q
 
     def bend(self, block: EquationBlock, u: Any, d: Any, around: Surroundings) -> Any:
         """Half of the second derivative of the residual along d."""

@@ -29,12 +29,17 @@ class _MixedError(Exception):
 
 def is_entrywise(fun: Callable[..., Any], like: Any, *others: Any) -> bool:
     """Whether entry i of `fun(x, *others)`, as large as x, depends on entry i of x alone."""
-    trace = jax.make_jaxpr(fun)(like, *others)
+    return keeps_entries(jax.make_jaxpr(fun)(like, *others))
+
+
+def keeps_entries(trace: Any) -> bool:
+    """The same of a trace, whose first argument is x."""
+    x, *others = trace.in_avals
     try:
         _follow(trace, [True] + [False] * len(others))
     except _MixedError:
         return False
-    return trace.out_avals[0].size == like.size
+    return trace.out_avals[0].size == x.size
 
 
 def _follow(trace: Any, args: list[bool]) -> list[bool]:
@@ -66,18 +71,18 @@ def _keeps_places(eqn: Any, given: list[bool]) -> bool:
     )
 
 
-def is_by_particle(fun: Callable[..., Any], particles: int, like: Any, *others: Any) -> bool:
-    """Whether `fun(x, *others)` has for every particle what depends on that particle alone.
+def keeps_particles(trace: Any, particles: int) -> bool:
+    """Whether a trace has for every particle what depends on that particle alone.
 
-    Both x and the result are flat arrays, one particle after the other.
+    Both x, its first argument, and the result are flat arrays, one particle after the other.
     """
-    trace = jax.make_jaxpr(fun)(like, *others)
+    x, *others = trace.in_avals
     walker = _Particles(particles)
     try:
         (place,) = walker.follow(trace, [0] + [None] * len(others))
     except _MixedError:
         return False
-    return place is None or trace.out_avals[0].size == like.size
+    return place is None or trace.out_avals[0].size == x.size
 
 
 class _Particles:

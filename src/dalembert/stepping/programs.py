@@ -9,7 +9,13 @@ import numpy as np
 from dalembert.stepping import newton
 from dalembert.stepping.equations import Surroundings
 from dalembert.stepping.expressions import Program, vector
-from dalembert.stepping.scalarise import NotScalarError, scalarise, written_out
+from dalembert.stepping.scalarise import (
+    LEAF,
+    NotScalarError,
+    scalarise,
+    trace_written_out,
+    written_out,
+)
 
 MAX_SHORT_PASS = 400
 """Operations of a pass that may be written out more than once."""
@@ -74,13 +80,16 @@ class UnknownRows(NamedTuple):
 
 
 def scalar_equations(
-    arrays: Equations, u: Any, around: Surroundings, known: Surroundings, affine: bool
+    arrays: Equations, trace: Any, u: Any, around: Surroundings, known: Surroundings, affine: bool
 ) -> ScalarEquations:
-    """The programs of one block, given the types of its unknowns and of what surrounds it."""
+    """The programs of one block, given the types of its unknowns and of what surrounds it.
+
+    If there are unknowns, their residual has been traced.
+    """
     complete = scalarise(arrays.complete, known)
     if not u.size:
         return ScalarEquations(complete)
-    residual = written_out(arrays.residual, u, around)
+    residual = trace_written_out(trace, LEAF)
     linearise = written_out(arrays.linearise, u, around)
     check = written_out(arrays.check, u, u, around)
     quick_check = written_out(arrays.quick_check, u, u, around)

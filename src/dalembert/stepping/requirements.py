@@ -1,6 +1,6 @@
 """What some methods ask of a system: additive noise, or the form of a Langevin equation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.caches import kept_by
+from dalembert.caches import kept, kept_by
 from dalembert.dependence import Degree, degrees
 from dalembert.driven import degree_in_time
 from dalembert.methods import Method
@@ -24,22 +24,52 @@ REQUIREMENTS = {
 }
 
 
-def find_dependence(
-    system: System, z: Any, more: set[Term] | None = None
-) -> dict[Term, Dependence]:
-    """How every term of the equations, and some more, depend on q and p of some type."""
-    terms: list[Term] = [(kind, 0) for kind in DRIFT_TERMS]
-    terms += [(kind, r) for r in system.noise_numbers for kind in NOISE_TERMS]
-    terms += sorted((more or set()) - set(terms))
-    found = {}
-    for term in terms:
-        fun, like = system.term(term), system.term_like(term, z)
-        found[term] = (
-            Dependence(Degree.ZERO, Degree.ZERO)
-            if fun is None
-            else Dependence(*degrees(fun, like, (0,), (1,)))
-        )
-    return found
+class TermsTracedOnce(dict[Term, Any]):
+    """Terms of the equations as functions that JAX traces once, as they are then; None for zero."""
+
+    def __init__(self, system: System, z: Any) -> None:
+        self.system, self.z = system, z
+        self._dependence: dict[Term, Dependence] = {}
+
+    def __missing__(self, term: Term) -> Any:
+        fun = self.system.term(term)
+        self[term] = None if fun is None else jax.jit(fun)
+        return self[term]
+
+    def like(self, term: Term) -> tuple[Any, ...]:
+        """The types of what a term is called with."""
+        return self.system.term_like(term, self.z)
+
+    def dependence(self, term: Term) -> Dependence:
+        """How a term depends on q and p."""
+        if term not in self._dependence:
+            fun, found = self[term], (Degree.ZERO, Degree.ZERO)
+            if fun is not None:
+                found = degrees(fun, self.like(term), (0,), (1,))
+            self._dependence[term] = Dependence(*found)
+        return self._dependence[term]
+
+
+def terms_of_steps(system: System, z: Any) -> TermsTracedOnce:
+    """The terms that all steps of a system have in common, which stands for functions as they are.
+
+    What they are traced to depends on whether JAX has float64, too.
+    """
+    return _terms_of_steps(system, z, bool(jax.config.read("jax_enable_x64")))
+
+
+@kept
+def _terms_of_steps(system: System, z: Any, has_x64: bool) -> TermsTracedOnce:
+    return TermsTracedOnce(system.fields, z)
+
+
+def find_dependence(terms: TermsTracedOnce, more: Iterable[Term] = ()) -> dict[Term, Dependence]:
+    """How every term of the equations, and some more, depend on q and p."""
+    numbers = terms.system.noise_numbers
+    all_terms: list[Term] = [(kind, 0) for kind in DRIFT_TERMS]
+    all_terms += [(kind, r) for r in numbers for kind in NOISE_TERMS]
+    all_terms += sorted(set(more) - set(all_terms))
+    return {term: terms.dependence(term) for term in all_terms}
 
 
 def check_requirements(system: System, method: Method) -> None:
@@ -75,17 +105,24 @@ def _find_out(system: System, requirement: str) -> str:
 
 @kept_by(attrgetter("key"))
 def _why_not(system: System, requirement: str) -> str:
-    z = jax.ShapeDtypeStruct((system.dim,), np.float64)
-    with jax.enable_x64(True):
-        dependence = find_dependence(system, z)
-        if system.time:  # a position among the others
-            for term, (on_q, on_p) in dependence.items():
-                dependence[term] = Dependence(max(on_q, degree_in_time(system, term, z)), on_p)
+    dependence = _dependence(system)
     if requirement == "constraints":
         return _why_not_constrained(dependence, system.noise_numbers)
     if requirement == "additive noise":
         return _why_not_additive(dependence, system.noise_numbers)
     return _why_not_langevin(dependence, system.noise_numbers) or _why_not_thermal(system)
+
+
+@kept_by(attrgetter("key"))
+def _dependence(system: System) -> Mapping[Term, Dependence]:
+    """How terms depend on q and p, and on time, which counts as a position among the others."""
+    z = jax.ShapeDtypeStruct((system.dim,), np.float64)
+    with jax.enable_x64(True):
+        found = find_dependence(TermsTracedOnce(system, z))
+        if system.time:
+            for term, (on_q, on_p) in found.items():
+                found[term] = Dependence(max(on_q, degree_in_time(system, term, z)), on_p)
+    return found
 
 
 def _why_not_additive(dependence: Mapping[Term, Dependence], noises: Sequence[int]) -> str:

@@ -16,6 +16,7 @@ from jax import lax
 from jax.core import Tracer
 
 from dalembert import elementary
+from dalembert.known import TYPES
 from dalembert.operations import OPERATIONS, Operation
 from dalembert.stepping import arithmetic as ar
 from dalembert.stepping.expressions import Program, apply, components, is_known
@@ -23,6 +24,10 @@ from dalembert.traces import called, compute, evaluate, facts, name_of
 
 MAX_SCALARS = 20_000
 """Scalars per function beyond which straight-line code compiles too slowly to be of use."""
+
+
+LEAF = jax.tree.structure(0)
+"""What a function returns that returns one array."""
 
 
 class NotScalarError(Exception):
@@ -56,7 +61,11 @@ def scalarise(fun: Callable[..., Any], *like: Any) -> Program:
 def written_out(fun: Callable[..., Any], *like: Any) -> Callable[..., Any]:
     """`fun` as a function of arrays of expressions, from which programs can be put together."""
     trace, shape = jax.make_jaxpr(fun, return_shape=True)(*like)
-    out_tree = jax.tree.structure(shape)
+    return trace_written_out(trace, jax.tree.structure(shape))
+
+
+def trace_written_out(trace: Any, out_tree: Any) -> Callable[..., Any]:
+    """`written_out` of a function that has been traced, whose results are such a tree."""
 
     def straight(*args: Any) -> Any:
         leaves = [components(leaf) for leaf in jax.tree.leaves(args)]
@@ -104,7 +113,7 @@ def _all_known(array: np.ndarray) -> bool:
 def _check_types(eqn: Any) -> None:
     """Refuse numbers whose arithmetic is not that of the rules: complex, half precision, keys."""
     for v in (*eqn.invars, *eqn.outvars):
-        if v.aval.dtype not in _TYPES:
+        if v.aval.dtype not in TYPES:
             raise NotScalarError(f"{eqn.primitive.name} of {v.aval.dtype}")
 
 
@@ -311,9 +320,6 @@ _RULES: dict[str, Callable[..., Any]] = {
 
 _OWN = {elementary.absolute: ar.magnitude, elementary.rough_inverse: ar.rough_inverse}
 """Operations of our own that have rules."""
-
-_TYPES = frozenset(np.dtype(code) for code in "?bhilqBHILQfd")
-"""Truth values, whole numbers, and floats of 32 and 64 bits."""
 
 FORMS: dict[str, Callable[..., np.ndarray | list[np.ndarray]]] = {
     "bitcast": _bitcast,

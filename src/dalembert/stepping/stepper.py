@@ -32,7 +32,11 @@ from dalembert.stepping.equations import (
 )
 from dalembert.stepping.expressions import Shared, components, vector
 from dalembert.stepping.plan import Dependence, Node, Plan, make_plan
-from dalembert.stepping.requirements import find_dependence, refuse_without_constraints
+from dalembert.stepping.requirements import (
+    find_dependence,
+    refuse_without_constraints,
+    terms_of_steps,
+)
 from dalembert.stepping.scalarise import NotScalarError, scalarise
 from dalembert.system import System, Term
 
@@ -199,8 +203,9 @@ class Stepper(Clocked):
             around, terms = around._replace(rows=around.rows | rows), terms | more
             if unknowns or not reports:
                 reports.append(report)
-        residual = reduce(residuals.worse, [jnp.asarray(r.residual, self.dtype) for r in reports])
-        iterations = reduce(jnp.maximum, [jnp.asarray(r.iterations, jnp.int32) for r in reports])
+        # What is known stays NumPy's: JAX would compile code for it.
+        residual = reduce(residuals.worse, [_number(r.residual, self.dtype) for r in reports])
+        iterations = reduce(jnp.maximum, [_number(r.iterations, np.int32) for r in reports])
         q, p = around.rows[self.plan.new_q], around.rows[self.plan.new_p]
         if self.is_scalar:
             q, p = newton.as_scalars(q, self.dtype), newton.as_scalars(p, self.dtype)
@@ -236,6 +241,10 @@ class Stepper(Clocked):
         now, (q, _), (p, _) = self.now(q, p, dt), self.split(q), self.split(p)
         told = params if now is None else Timed(now, params)
         return found | {term: fun(q, p, told) for term, fun in terms.items() if fun}
+
+
+def _number(x: Any, dtype: Any) -> Any:
+    return np.asarray(x, dtype) if isinstance(x, int | float) else jnp.asarray(x, dtype)
 
 
 def at_next(term: Term) -> Term:
@@ -300,7 +309,7 @@ def _make_stepper(
     shortcuts: bool,
     most: float,
 ) -> Stepper:
-    system = system.typed(jax.tree.unflatten(tree, types))
+    system = _typed(system, types, tree, known_by)
     method.check_noises(system.fields.noises)
     if method.parts:
         from dalembert.stepping.constrained import constrained_stepper
@@ -312,6 +321,12 @@ def _make_stepper(
     return one_stepper(system, method, dtype, shortcuts, most)
 
 
+@kept
+def _typed(system: System, types: tuple[Any, ...], tree: Any, known_by: Hashable) -> System:
+    """The system that all its steps have in common."""
+    return system.typed(jax.tree.unflatten(tree, types))
+
+
 def one_stepper(
     whole: System, method: Method, dtype: np.dtype, shortcuts: bool, most: float
 ) -> Stepper:
@@ -321,8 +336,9 @@ def one_stepper(
     z = jax.ShapeDtypeStruct((system.dim,), dtype)
     if system.time:
         stages = with_times(system, method, stages, z)
-    terms = {entry.term for row in (*stages.q_rows, *stages.p_rows) for entry in row}
-    dependence = find_dependence(system, z, terms)
+    entries = {entry.term for row in (*stages.q_rows, *stages.p_rows) for entry in row}
+    terms = terms_of_steps(whole, z)
+    dependence = find_dependence(terms, entries)
     plan = make_plan(stages, dependence, shortcuts)
     largest = system.dim * max((len(block.unknowns) for block in plan.blocks), default=0)
     notice = ""
@@ -334,7 +350,7 @@ def one_stepper(
         notice = f"{max(largest, system.dim)} components are too many to write out"
 
     def forms(scalar: bool) -> tuple[tuple[BlockSolver, ...], Any]:
-        solvers = block_solvers(system, plan, dependence, z, shortcuts, scalar, most)
+        solvers = block_solvers(terms, plan, dependence, z, shortcuts, scalar, most)
         return solvers, factors_of(system, plan, z, scalar)
 
     solvers, factors = (), None

@@ -12,6 +12,7 @@ import numpy as np
 
 from dalembert.caches import kept
 from dalembert.stepping.block_solver import block_solvers
+from dalembert.stepping.requirements import terms_of_steps
 from dalembert.stepping.scalarise import NotScalarError
 from dalembert.stepping.stepper import MAX_SCALAR_DIM, Stepper, factors_of
 
@@ -43,7 +44,7 @@ def wider(stepper: Stepper) -> Stepper:
     x64 = dtype == np.float64 or bool(jax.config.read("jax_enable_x64"))
     try:
         with jax.enable_x64(x64), jax.ensure_compile_time_eval():
-            known = fields, plan, stepper.dependence, z
+            known = terms_of_steps(system, z), plan, stepper.dependence, z
             solvers = block_solvers(*known, shortcuts=True, scalar=True, most=MAX_ENTRIES)
             factors = factors_of(fields, plan, z, scalar=True)
     except NotScalarError as error:

@@ -70,14 +70,21 @@ class Expansion:
     probabilities: Array
     odd_vanish: bool
     _memory: dict[Forest, Array] = field(default_factory=dict, repr=False, compare=False)
+    _trees: dict[Tree, Array] = field(default_factory=dict, repr=False, compare=False)
 
     def expectation(self, forest: Forest) -> float:
         """E of the product of the coefficients of the trees in ``forest``."""
         value = self.probabilities
-        for root, subtrees in forest:
-            weights = self.channels[root].weights
-            value = value * np.einsum("oi,oi->o", weights, self._at_stages(subtrees))
+        for tree in forest:
+            value = value * self._of_tree(tree)
         return float(value.sum())
+
+    def _of_tree(self, tree: Tree) -> Array:
+        """The coefficient of a tree, (outcomes,); remembered, since forests share trees."""
+        if tree not in self._trees:
+            weights, grown = self.channels[tree[0]].weights, self._at_stages(tree[1])
+            self._trees[tree] = np.einsum("oi,oi->o", weights, grown)
+        return self._trees[tree]
 
     @cached_property
     def absolute(self) -> "Expansion":

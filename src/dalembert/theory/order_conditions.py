@@ -22,6 +22,7 @@ from functools import cache
 from math import factorial
 from typing import Literal
 
+from dalembert.caches import bounded
 from dalembert.methods import Method
 from dalembert.methods.coefficients import number_text
 from dalembert.methods.conditions import TOLERANCE, relevant_size
@@ -131,21 +132,33 @@ def order_conditions(expansion: Expansion, noise: NoiseKind, order: int) -> Iter
     """
     # An odd number of half units is an odd number of noise nodes.
     weights = (2 * order,) if expansion.odd_vanish else (2 * order, 2 * order + 1)
-    colours = [channel.colour for channel in expansion.channels]
+    colours = tuple(channel.colour for channel in expansion.channels)
+    labels = tuple(channel.label for channel in expansion.channels)
     for half_units in weights:
-        for forest in _forests(colours, half_units, noise == "additive"):
-            coloured = _recolour(colours, forest)
-            if expansion.odd_vanish and _has_odd_noise(coloured):
-                continue
-            found, exact = expansion.expectation(forest), exact_expectation(coloured)
+        forests = _to_agree(colours, half_units, noise == "additive", expansion.odd_vanish)
+        for forest, exact in forests:
+            found = expansion.expectation(forest)
             agree = abs(found - exact) <= TOLERANCE
             yield Condition(
-                " · ".join(_brackets(expansion, tree) for tree in forest),
+                _text(labels, forest),
                 half_units / 2,
                 found,
                 exact,
                 1.0 if agree else float(relevant_size(expansion.absolute.expectation(forest))),
             )
+
+
+@bounded(256)
+def _to_agree(
+    colours: tuple[int, ...], half_units: int, noise_is_leaf: bool, odd_vanish: bool
+) -> tuple[tuple[Forest, float], ...]:
+    """Forests of a weight, without those that vanish, and the exact solution's expectations."""
+    pairs = ((f, _recolour(colours, f)) for f in _forests(colours, half_units, noise_is_leaf))
+    return tuple(
+        (forest, exact_expectation(coloured))
+        for forest, coloured in pairs
+        if not (odd_vanish and _has_odd_noise(coloured))
+    )
 
 
 @cache
@@ -194,7 +207,7 @@ def _shuffle(left: Word, right: Word) -> Counter[Word]:
     return total
 
 
-def _forests(colours: list[int], half_units: int, noise_is_leaf: bool) -> tuple[Forest, ...]:
+def _forests(colours: tuple[int, ...], half_units: int, noise_is_leaf: bool) -> tuple[Forest, ...]:
     """All multisets of trees of the given total weight, each in ascending order."""
 
     @cache
@@ -221,7 +234,7 @@ def _forests(colours: list[int], half_units: int, noise_is_leaf: bool) -> tuple[
     return forests(half_units)
 
 
-def _recolour(colours: list[int], forest: Forest) -> Forest:
+def _recolour(colours: tuple[int, ...], forest: Forest) -> Forest:
     """Replace channels by colours: the exact solution does not know the kinds of field."""
     return tuple(sorted((colours[root], _recolour(colours, below)) for root, below in forest))
 
@@ -237,7 +250,12 @@ def _nodes(forest: Forest) -> Iterator[int]:
         yield from _nodes(below)
 
 
-def _brackets(expansion: Expansion, tree: Tree) -> str:
+@bounded(2**14)
+def _text(labels: tuple[str, ...], forest: Forest) -> str:
+    return " · ".join(_brackets(labels, tree) for tree in forest)
+
+
+def _brackets(labels: tuple[str, ...], tree: Tree) -> str:
     root, below = tree
-    inner = " ".join(_brackets(expansion, subtree) for subtree in below)
-    return expansion.channels[root].label + (f"[{inner}]" if below else "")
+    inner = " ".join(_brackets(labels, subtree) for subtree in below)
+    return labels[root] + (f"[{inner}]" if below else "")
