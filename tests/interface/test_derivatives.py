@@ -16,6 +16,7 @@ from jax.extend.core import primitives
 import dalembert as da
 from dalembert.primitives import PRIMITIVES
 from dalembert.traces import apply_equation, called, closed, equations, evaluate
+from tiers import tiered
 
 S = jax.scipy.special
 
@@ -187,11 +188,37 @@ def check(fun, q, ways):
         assert np.all(np.abs(slope) > 1e-4), "nothing to be seen"
 
 
-def check_functions(kind, names, ways, method=None):
+def check_functions(kind, names, ways):
     functions, places = zip(*(FUNCTIONS[name] for name in names), strict=True)
     system, q = separable(functions), np.array(places)
-    fun = functools.partial(end, kind, system, method or da.stormer_verlet())
-    check(lambda s: fun(s, q), q, ways)
+    check(lambda s: end(kind, system, da.stormer_verlet(), s, q), q, ways)
+
+
+@pytest.mark.parametrize("way", tiered(["rf", "rr", "rfr"], fast=["rf"]))
+def test_a_scan_does_not_forget_derivatives_that_jax_was_told(way):
+    """It does forget them in functions as they are (jax 0.10), so that these cases can fail."""
+    check_functions("scan", ["own"], [way])
+
+    def repeated(s):
+        return lax.scan(lambda x, _: (own_sine(x), None), 0.6 + s, None, STEPS)[0]
+
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        check(repeated, np.zeros(1), [way])
+
+
+@pytest.mark.slow
+def test_a_run_does_not_forget_the_derivatives_of_its_observables():
+    """Means of what is observed at saves, and of what is kept of paths."""
+
+    def mean(s):
+        run = da.simulate(
+            separable([own_sine]).with_params(1 + 0.3 * s), da.stormer_verlet(), (0.6 + s, 0 * s),
+            dt=DT, t_end=DT * STEPS, save_every=STEPS, progress=False,
+            observe={"cosine": lambda q, p, c: own_cosine(q[0])},
+        )  # fmt: skip
+        return run.mean["cosine"][-1:]
+
+    check(mean, np.zeros(1), ["rf"])
 
 
 NOT_SMOOTH = {"is_finite", "nextafter", "reduce_precision", "stop_gradient", "copy", "copy_p"}

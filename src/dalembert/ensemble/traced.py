@@ -25,6 +25,7 @@ from dalembert.noise import initial_key, seed_words
 from dalembert.precision import cast
 from dalembert.statistics.observing import Observing, at_door
 from dalembert.stepping.block_solver import Solver
+from dalembert.stepping.kept_rules import with_kept_rules
 from dalembert.stepping.project import only_on_constraints
 from dalembert.stepping.residuals import worse
 from dalembert.stepping.stepper import make_stepper
@@ -127,7 +128,7 @@ def simulate_traced(settings: Settings, dtype: np.dtype) -> TracedRun:
             return jax.vmap(step, in_axes=(0, 0, None))(words, now, number), None
 
         numbers = first + jnp.arange(count, dtype=jnp.uint32)
-        moved, _ = lax.scan(together, now._replace(memory=()), numbers)
+        moved, _ = lax.scan(with_kept_rules(together), now._replace(memory=()), numbers)
         return moved._replace(memory=now.memory)
 
     def observe(now: _Paths, number: Any) -> tuple[_Paths, tuple[Any, Any, Any]]:
@@ -157,7 +158,7 @@ def simulate_traced(settings: Settings, dtype: np.dtype) -> TracedRun:
         observing.start(len(q)),
     )
     full = settings.steps // every
-    now, rows = lax.scan(to_next_save, now, saves[:full].astype(np.uint32))
+    now, rows = lax.scan(with_kept_rules(to_next_save), now, saves[:full].astype(np.uint32))
     now, row = observe(now, jnp.uint32(saves[full]))
     ends = [row]
     if full * every < settings.steps:
