@@ -1,6 +1,7 @@
 """Running a Python file in one process or in several that share their simulations."""
 
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -8,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dalembert.ensemble.pool import LOCAL_PROCESSES
@@ -25,9 +26,11 @@ COORDINATOR, PROCESSES, PROCESS, PIPE = (
 MOMENT = 1.0
 """Seconds for processes that may be about to end by themselves."""
 
-GRACE = 20.0
-"""Seconds for processes to save themselves, many states or on a busy machine, before they are
-killed; queues give them 30."""
+GRACE = 7.0
+"""Seconds for a process to save itself after it was told to end; then it ends as it is."""
+
+AFTERWARDS = 0.5
+"""Seconds after which one that has not even done that is killed: all have ended within ten."""
 
 Child = subprocess.Popen[bytes]
 
@@ -131,9 +134,11 @@ def _end(children: list[Child]) -> bool:
     told = [child for child in children if child.poll() is None]
     for child in told:
         child.terminate()
-    _wait(children, GRACE)
-    for child in children:
-        child.kill()
+    _wait(children, GRACE + AFTERWARDS)
+    for number, child in enumerate(children):
+        if child.poll() is None:
+            child.kill()
+            _say_unsaved(f"process {number} of {len(children)}", GRACE + AFTERWARDS, "killed")
         child.wait()
     return bool(told)
 
@@ -156,7 +161,16 @@ def _how(child: Child) -> str:
 
 
 def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)
+    # Whoever reads it may have gone.
+    with suppress(OSError, ValueError):
+        print(sentence, file=sys.stderr, flush=True)
+
+
+def _say_unsaved(who: str, seconds: float, how: str) -> None:
+    _say(
+        f"{who} had not saved itself and ended {seconds:g} s after it was told to, and was {how}. "
+        "With a checkpoint the same command goes on from the last one that was written."
+    )
 
 
 def join() -> int:
@@ -166,8 +180,7 @@ def join() -> int:
     """
     if COORDINATOR in os.environ:
         if PIPE in os.environ:
-            pipe = int(os.environ[PIPE])
-            threading.Thread(target=_end_with_launcher, args=(pipe,), daemon=True).start()
+            _end_in_time(int(os.environ[PIPE]))
         process = int(os.environ[PROCESS])
         connect(os.environ[COORDINATOR], int(os.environ[PROCESSES]), process)
         return process
@@ -179,9 +192,25 @@ def join() -> int:
     return jax.process_index()
 
 
-def _end_with_launcher(pipe: int) -> None:
-    """Wait until the process that has started this one is no more, and end as on SIGTERM."""
-    os.read(pipe, 1)
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(GRACE)
-    os._exit(128 + signal.SIGTERM)
+def _end_in_time(pipe: int) -> None:
+    """Have this process end with the one that has started it, and soon after any SIGTERM.
+
+    Both are waited for in a thread: the first one may be where no handler of signals is called,
+    and the launcher does not know of a signal that somebody else has sent.
+    """
+    arrived, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+
+    def wait() -> None:
+        number = 0
+        while number != signal.SIGTERM:
+            if pipe in select.select([pipe, arrived], [], [])[0]:
+                os.kill(os.getpid(), signal.SIGTERM)
+                break
+            number = os.read(arrived, 1)[0]
+        time.sleep(GRACE)
+        _say_unsaved(f"process {os.environ[PROCESS]} of {os.environ[PROCESSES]}", GRACE, "ended")
+        os._exit(128 + signal.SIGTERM)
+
+    threading.Thread(target=wait, name="dalembert end", daemon=True).start()

@@ -166,6 +166,15 @@ def apply_equation(eqn: Any, args: Sequence[Any], **changes: Any) -> list[Any]:
     return list(out) if eqn.primitive.multiple_results else [out]
 
 
+def alone(trace: Any, eqn: Any, args: Sequence[Any]) -> tuple[Callable[..., Any], list[Any]]:
+    """What one equation of a trace computes, with derivatives that it was told, as a function; and
+    the values, among those of its operands, that it is a function of."""
+    pairs = zip(eqn.invars, args, strict=True)
+    given = {v: x for v, x in pairs if not isinstance(v, jcore.Literal)}
+    one = trace.jaxpr.replace(constvars=[], invars=[*given], outvars=eqn.outvars, eqns=[eqn])
+    return jcore.jaxpr_as_fun(closed(one)), list(given.values())
+
+
 def compute(eqn: Any, args: Sequence[Any], **changes: Any) -> list[np.ndarray]:
     """The same for known arrays, computed at once, also inside a trace."""
     if (found := by_numpy(name_of(eqn), args, eqn.params | changes)) is not None:

@@ -12,6 +12,7 @@ import pytest
 
 import dalembert as da
 import interrupted_run
+from dalembert import launch as launching
 from dalembert.launch import _supervise
 from interrupted_run import differences, simulate
 
@@ -149,10 +150,10 @@ def wait_until(condition, seconds=600.0):
     return condition()
 
 
-def launch(folder):
-    """The program with two processes that are at work: it, and their numbers."""
+def launch(folder, text=LONG):
+    """The program with two processes."""
     script = folder / "long.py"
-    script.write_text(LONG)
+    script.write_text(text)
     # Whoever starts the tests in the background has Ctrl-C ignored, here and in all children.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     command = [sys.executable, "-m", "dalembert", "run", str(script), "--processes", "2"]
@@ -205,6 +206,30 @@ def test_of_two_programs_one_ends_badly_and_the_other_is_ended(how, status, sent
     assert children[0].returncode == -signal.SIGTERM
 
 
+def test_a_program_that_does_not_end_is_killed_and_named(capsys, monkeypatch):
+    """Within ten seconds from the first failure to the end of the last, what the machine takes
+    for itself included."""
+    assert launching.MOMENT + launching.GRACE + launching.AFTERWARDS < 9.0
+    for name in ("MOMENT", "GRACE", "AFTERWARDS"):
+        monkeypatch.setattr(launching, name, 0.1)
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(); "
+    programs = (deaf + "time.sleep(60)", "input(); raise SystemExit(3)")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    children = [
+        subprocess.Popen([sys.executable, "-S", "-c", program], **pipes) for program in programs
+    ]
+    children[0].stdout.readline()
+    children[1].stdin.close()
+    assert _supervise(children) == 1
+    for child in children:
+        child.stdout.close()
+    children[0].stdin.close()
+    said = capsys.readouterr().err
+    assert "process 0 of 2 had not saved itself and ended 0.2 s after it was told to" in said
+    assert "goes on from the last one that was written" in said
+    assert children[0].returncode == -signal.SIGKILL
+
+
 def test_two_programs_that_end_well_are_let_alone(capsys):
     children = [subprocess.Popen([sys.executable, "-S", "-c", ""]) for _ in range(2)]
     assert _supervise(children) == 0 and capsys.readouterr().err == ""
@@ -237,6 +262,41 @@ def test_all_processes_end_soon_with_a_sentence_and_a_checkpoint(
     if (whom, how) != ("0", signal.SIGKILL):
         assert f"saved in {tmp_path / 'run.ckpt'}. The same call goes on from there." in errors
     assert max(file.stat().st_mtime_ns for file in tmp_path.glob("run.ckpt*")) > before
+
+
+DEAF = """
+import os, time
+process = os.environ["DALEMBERT_PROCESS"]
+with open(f"{os.path.dirname(__file__)}/pid{process}", "w") as file:
+    file.write(str(os.getpid()))
+while True:
+    try:
+        time.sleep(60)
+    except BaseException:
+        pass
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("whom", "how"),
+    [("launcher", signal.SIGTERM), ("launcher", signal.SIGKILL), ("1", signal.SIGTERM)],
+    ids=["launcher-SIGTERM", "launcher-SIGKILL", "1-SIGTERM"],
+)
+def test_processes_that_do_not_listen_end_within_ten_seconds(tmp_path, whom, how):
+    program = launch(tmp_path, DEAF)
+    files = [tmp_path / f"pid{process}" for process in range(2)]
+    assert wait_until(lambda: all(file.exists() and file.read_text() for file in files))
+    pids = [int(file.read_text()) for file in files]
+    began = time.monotonic()
+    os.kill(program.pid if whom == "launcher" else pids[1], how)
+    assert wait_until(lambda: not any(map(is_alive, [*pids, program.pid])), 60.0)
+    took = time.monotonic() - began
+    _, errors = program.communicate(timeout=60)
+    assert took < (10.0 if whom == "launcher" else 20.0), errors
+    told = "had not saved itself and ended 7 s after it was told to, and was ended."
+    assert f"process 1 of 2 {told}" in errors
+    assert whom == "1" or f"process 0 of 2 {told}" in errors
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from jax import lax
 
 from dalembert.noise import Group, Increments, Noise, pick
 from dalembert.stepping.block_solver import Solver
+from dalembert.stepping.kept_rules import with_kept_rules
 from dalembert.stepping.propagator import Propagator
 from dalembert.stepping.residuals import tolerance, worse
 from dalembert.stepping.stepper import Stepper
@@ -153,7 +154,7 @@ class Walk:
 
         numbers = self.stretch.first + jnp.arange(self.stretch.count, dtype=jnp.int32)
         none = jax.tree.map(jnp.zeros_like, jax.eval_shape(self.drawn, numbers[0]))
-        return lax.scan(one, (carry, none), numbers)[0][0]
+        return lax.scan(with_kept_rules(one), (carry, none), numbers)[0][0]
 
 
 def needed(group: Group, needs: frozenset[str]) -> Group:

@@ -28,6 +28,7 @@ from dalembert.noise import initial_key, seed_words
 from dalembert.precision import cast, check_real, is_traced
 from dalembert.statistics.observing import Observing, at_door
 from dalembert.stepping.block_solver import Solver
+from dalembert.stepping.kept_rules import with_kept_rules
 from dalembert.stepping.project import only_on_constraints
 from dalembert.stepping.residuals import Report
 from dalembert.stepping.stepper import make_stepper
@@ -108,7 +109,7 @@ def simulate_traced(settings: Settings, dtype: np.dtype) -> TracedRun:
     every = min(settings.save_every, settings.steps)
     full, rest = divmod(settings.steps, every)
     steps = settings.schedule.save_steps.astype(np.int32)
-    now, saves = lax.scan(partial(unit, count=every), now, steps[:full])
+    now, saves = lax.scan(with_kept_rules(partial(unit, count=every)), now, steps[:full])
     ends = []
     if rest:
         now, one = unit(now, jnp.asarray(steps[full]), rest)

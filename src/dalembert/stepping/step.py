@@ -15,6 +15,7 @@ from dalembert.noise import Increments
 from dalembert.options import compiled_sooner
 from dalembert.precision import as_dtype, cast, check_dt, is_traced, with_precision
 from dalembert.stepping.block_solver import Solver
+from dalembert.stepping.kept_rules import with_kept_rules
 from dalembert.stepping.project import check_start, only_on_constraints
 from dalembert.stepping.requirements import (
     REQUIREMENTS,
@@ -105,6 +106,8 @@ def _tried(
 
 @kept
 def _compiled(stepper: Stepper, solver: Solver) -> Any:
+    # Whoever scans over steps, and differentiates that, is not to lose rules that JAX was told.
+    @with_kept_rules
     def run(q: Any, p: Any, increments: Increments, params: Any, dt: Any) -> Any:
         state = stepper.enter(q), stepper.enter(p)
         q, p, info = stepper.advance(*state, dt, increments, params, solver)

@@ -1,0 +1,87 @@
+"""Derivatives that JAX has been told, kept in every nesting of forward and reverse mode.
+
+What `jax.custom_jvp` tells JAX is forgotten when a scan is linearised (jax 0.10 and 0.11):
+derivatives of derivatives are then those of what the function executes. Here such a function
+becomes a primitive, which is taken apart by nothing, and whose derivative is made of others.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import Primitive, jaxpr_as_fun
+from jax.interpreters import ad, batching, mlir
+
+from dalembert.traces import alone, called, contains, evaluate, name_of
+
+FORGOTTEN = "custom_jvp_call"
+
+
+def with_kept_rules(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose parts that have derivatives of their own are primitives."""
+
+    def run(*args: Any) -> Any:
+        trace, shape = jax.make_jaxpr(fun, return_shape=True)(*args)
+        found = _evaluated(trace, jax.tree.leaves(args))
+        return jax.tree.unflatten(jax.tree.structure(shape), found)
+
+    return run
+
+
+def _evaluated(trace: Any, args: Sequence[Any]) -> list[Any]:
+    if not contains(trace, (FORGOTTEN,)):
+        return jaxpr_as_fun(trace)(*args)
+
+    def equation(eqn: Any, args: list[Any]) -> Sequence[Any]:
+        one, values = alone(trace, eqn, args)
+        if name_of(eqn) == FORGOTTEN:
+            return _bind(one, values)
+        inner = called(eqn)
+        if inner is not None and contains(inner, (FORGOTTEN,)):
+            return _evaluated(inner, args)
+        return one(*values)
+
+    return evaluate(trace, args, equation, lambda x, _: x)
+
+
+def _bind(fun: Callable[..., Any], args: Sequence[Any]) -> list[Any]:
+    return _kept.bind(*args, fun=fun, call_jaxpr=jax.make_jaxpr(fun)(*args))
+
+
+def _jvp(
+    primals: Sequence[Any], tangents: Sequence[Any], *, fun: Callable[..., Any], call_jaxpr: Any
+) -> tuple[list[Any], list[Any]]:
+    """What JAX was told, with the rules in it kept as well."""
+    moved = [i for i, x in enumerate(primals) if np.issubdtype(x.dtype, np.inexact)]
+
+    def both(primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+        def of_moved(*some: Any) -> Any:
+            values = dict(enumerate(primals)) | dict(zip(moved, some, strict=True))
+            return fun(*values.values())
+
+        return jax.jvp(of_moved, [primals[i] for i in moved], tangents)
+
+    given = [ad.instantiate_zeros(tangents[i]) for i in moved]
+    found, slopes = with_kept_rules(both)(list(primals), given)
+    return found, slopes
+
+
+def _batch(
+    args: Sequence[Any], axes: Sequence[Any], *, fun: Callable[..., Any], call_jaxpr: Any
+) -> tuple[list[Any], list[int]]:
+    found = _bind(jax.vmap(fun, axes), args)
+    return found, [0] * len(found)
+
+
+def _computed(*args: Any, fun: Callable[..., Any], call_jaxpr: Any) -> list[Any]:
+    return fun(*args)
+
+
+_kept = Primitive("dalembert_custom_jvp")
+_kept.multiple_results = True
+_kept.def_impl(_computed)
+_kept.def_abstract_eval(lambda *_, call_jaxpr, fun: call_jaxpr.out_avals)
+ad.primitive_jvps[_kept] = _jvp
+batching.primitive_batchers[_kept] = _batch
+mlir.register_lowering(_kept, mlir.lower_fun(_computed, multiple_results=True))
