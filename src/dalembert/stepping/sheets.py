@@ -118,14 +118,18 @@ def has_left(blocks: Blocks, is_quadratic: bool, chord: Chord) -> Any:
 
     first, last = slope(chord.origin, step), slope(chord.end, step)
     bend, skew = (first - last) / 2, -(first + last) / 2
-    off = jnp.abs(chord.miss(middle) - bend / 4), jnp.abs(slope(middle, step) - skew / 2)
     columns = jnp.stack(begin) if isinstance(begin, tuple) else begin
     own = jnp.abs(jnp.sum(columns * blocks.colours(step.dtype), axis=0))
     moved = blocks.largest(chord.along) / own
     least, most = limit_of_starts(step.dtype) * size(chord.origin), size(step)
-    is_near = moved * jnp.maximum(*off) <= MOST_OFF * most + least
-    is_even = moved * jnp.abs(skew) <= MOST_SKEW * most + least
-    return found | has_turned(middle) | ~(is_near & is_even)
+    misses = (
+        (chord.miss(middle) - bend / 4, MOST_OFF),
+        (slope(middle, step) - skew / 2, MOST_OFF),
+        (skew, MOST_SKEW),
+    )
+    for miss, share in misses:
+        found |= ~(moved * jnp.abs(miss) <= share * most + least)
+    return found | has_turned(middle)
 
 
 class _Now(NamedTuple):
