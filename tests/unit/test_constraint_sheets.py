@@ -28,8 +28,11 @@ def schwarz(q):
     return jnp.sum(jnp.cos(q))
 
 
-def on(phi, dim=3):
-    return da.System(lambda q, p: p @ p / 2, dim=dim, constraints=lambda q: jnp.stack([phi(q)]))
+def on(phi, dim=3, **noise):
+    def g(q):
+        return jnp.stack([phi(q)])
+
+    return da.System(lambda q, p: p @ p / 2, dim=dim, constraints=g, **noise)
 
 
 def starts(phi, dim, count, far):
@@ -74,7 +77,7 @@ def continued(phi, q, v, shares=1000):
         return q + v - u * n, fine, q + v - at_once * n, is_solved
 
     with jax.enable_x64(True):
-        return map(np.asarray, jax.jit(jax.vmap(one))(q, v))
+        return map(np.array, jax.jit(jax.vmap(one))(q, v))
 
 
 CASES = [
@@ -88,7 +91,7 @@ CASES = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("phi", "dim", "dt", "far", "many"), CASES)
 def test_large_steps_end_where_growing_ones_do_or_are_reported(phi, dim, dt, far, many):
-    """One in 1000 at most is not as in 1000 shares; many are, if only ends are looked at."""
+    """As in 1000 shares; many do not, if only ends are looked at."""
     q, p = starts(phi, dim, 4000, far)
     exact, exists, at_once, is_solved = continued(phi, q, dt * p)
     system = on(phi, dim)
@@ -99,10 +102,82 @@ def test_large_steps_end_where_growing_ones_do_or_are_reported(phi, dim, dt, far
     def is_right(x):
         return exists & (np.max(np.abs(x - exact), axis=1) < 1e-6)
 
-    assert np.count_nonzero(info & ~is_right(found)) <= 4
+    # Where multipliers nearly turn back, 1000 shares are too few.
+    (doubtful,) = np.nonzero(info & ~is_right(found))
+    assert len(doubtful) <= 4
+    exact[doubtful], exists[doubtful], *_ = continued(phi, q[doubtful], dt * p[doubtful], 40_000)
+    assert not np.any(info & ~is_right(found))
     assert np.count_nonzero(exists & ~info) <= 4
     # Newton's method for the whole step, with normals at its ends that agree: a control.
     assert np.count_nonzero(is_solved & ~is_right(at_once)) > many
+
+
+def crossing(q):
+    """Two lines that meet."""
+    return (q[1] - 2 * q[0]) * (q[1] + 2 * q[0])
+
+
+def lemniscate(q):
+    return (q @ q) ** 2 - 2 * (q[0] ** 2 - q[1] ** 2)
+
+
+def cusp(q):
+    return q[1] ** 2 - q[0] ** 3
+
+
+def hyperbola(q):
+    return q[0] ** 2 - 4 * q[1] ** 2 - 1
+
+
+def touching(q):
+    """Two spheres with a point in common."""
+    one, other = ((q[0] - x) ** 2 + q[1] ** 2 + q[2] ** 2 - 1 for x in (1, -1))
+    return one * other
+
+
+def near_singular(phi, dim, count):
+    """Positions on phi = 0 near the origin, but not in it, and tangent momenta."""
+    q, p = starts(phi, dim, 4 * count, 0.6)
+    fine = (np.linalg.norm(q, axis=1) > 0.02) & np.isfinite(p).all(axis=1)
+    return q[fine][:count], p[fine][:count]
+
+
+SIDES = [
+    pytest.param(crossing, 2, 0.3, [0, 1], 40, id="crossing"),
+    pytest.param(lemniscate, 2, 0.2, [0, 1], 0, id="lemniscate"),
+    pytest.param(cusp, 2, 0.2, [1], 0, id="cusp"),
+    pytest.param(hyperbola, 2, 0.5, [0], 0, id="hyperbola"),
+    pytest.param(touching, 3, 0.3, [0], 0, id="touching"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("phi", "dim", "dt", "kept", "many"), SIDES)
+def test_no_step_with_kicks_goes_over_a_singular_point_or_a_gap(phi, dim, dt, kept, many):
+    """It would change the sign of a coordinate, and never does in 2000 steps."""
+    count = 2000
+    if phi is hyperbola:
+        y, speed = np.random.default_rng(1).standard_normal((2, count))
+        q = np.stack([np.sqrt(1 + 4 * y**2) * (-1) ** np.arange(count), y], axis=1)
+        p = speed[:, None] * q[:, ::-1] * np.array([4.0, 1.0])
+    else:
+        q, p = near_singular(phi, dim, count)
+    kicks = np.sqrt(dt) * np.random.default_rng(2).standard_normal(q.shape)
+    system = on(phi, dim, h=lambda q, p, w: -(q @ w), noises=dim)
+    with jax.enable_x64(True):
+        step = jax.vmap(lambda q, p, dW: da.step(system, da.rattle(), q, p, dt, dW))
+        found, _, info = map(np.asarray, jax.tree.leaves(jax.jit(step)(q, p, kicks))[:3])
+        *_, at_once, is_solved = continued(phi, q, dt * (p + kicks / 2), 1)
+
+    def stays(x):
+        return np.all(np.sign(x[:, kept]) == np.sign(q[:, kept]), axis=1)
+
+    assert not np.any(info & ~stays(found))
+    # Those that are refused are few where the step is small beside the way to the origin.
+    is_small = np.linalg.norm(dt * (p + kicks / 2), axis=1) < 0.3 * np.linalg.norm(q, axis=1)
+    assert np.mean(info[is_small]) > 0.95 and np.count_nonzero(is_small) > 50
+    # Newton's method for the whole step, with normals at its ends that agree: a control.
+    assert np.count_nonzero(is_solved & ~stays(at_once)) > many
 
 
 HOLE = on(torus)
@@ -155,10 +230,11 @@ def test_other_methods_report_it_as_well(name):
         assert bool(info.converged) == is_fine
 
 
-def test_how_often_a_step_is_looked_at():
-    """Not where g is quadratic and alone; in the middle where it is quadratic."""
+def test_where_steps_are_looked_at_in_the_middle():
+    """Not where g is quadratic."""
     systems = da.systems.brownian_sphere(), da.systems.jointed_chain(3), on(schwarz)
-    assert [make_stepper(s, da.rattle(), np.float64).manifold.looks for s in systems] == [0, 1, 3]
+    found = [make_stepper(s, da.rattle(), np.float64).manifold.is_quadratic for s in systems]
+    assert found == [True, True, False]
 
 
 @pytest.mark.slow
@@ -183,7 +259,7 @@ def test_no_fast_way_accepts_another_sheet(phi, dt, monkeypatch):
     for way in ways:
         found, is_accepted = fast_steps(*way, np.full(len(q), dt))
         is_right = exists & (np.max(np.abs(found[:, :3] - exact), axis=1) < 1e-6)
-        assert np.count_nonzero(is_accepted & ~is_right) <= 2
+        assert not np.any(is_accepted & ~is_right)
         # Those that are not accepted are few of those that exist.
         assert np.count_nonzero(exists & ~is_accepted) < 0.1 * np.count_nonzero(exists)
     is_right = exists & (np.max(np.abs(at_once - exact), axis=1) < 1e-6)

@@ -19,7 +19,7 @@ from dalembert.stepping.clocks import row_time
 from dalembert.stepping.constraint_blocks import Blocks, find_blocks
 from dalembert.stepping.equal_blocks import EqualBlocks, find_equal_blocks
 from dalembert.stepping.manifold import Manifold, Slopes, is_straight, left
-from dalembert.stepping.multipliers import Way, is_lost
+from dalembert.stepping.multipliers import Way
 from dalembert.stepping.residuals import Report
 from dalembert.stepping.stepper import StepInfo, Stepper, at_next, at_the_end, one_stepper
 from dalembert.system import System, Term
@@ -169,17 +169,15 @@ class ConstrainedStepper(Stepper):
             return self._by_equal_blocks(equal, part, moved, q, p, slopes, params)
         manifold = self.manifold
         if part.moves:
-            change, floor, found, pivots = self._kick(part, moved, q, p, dt, slopes, params, solver)
+            change, floor, found = self._kick(part, moved, q, p, dt, slopes, params, solver)
             q, p, report, terms = moved(p + change)
             missed = left(self.system.constraint(q, params), floor)
             missed = jnp.where(found.residual < jnp.inf, missed, found.residual)
             found = Report(found.iterations, missed)
             report, slopes = _both(found, report), manifold.slopes(q, params)
-            p, more, others = manifold.project_momentum(q, p, params, solver, slopes)
-            more = _unless_lost(more, pivots, others)
         else:
             q, p, report, terms = moved(p)
-            p, more, _ = manifold.project_momentum(q, p, params, solver, slopes)
+        p, more = manifold.project_momentum(q, p, params, solver, slopes)
         return q, p, slopes, _both(report, more), terms
 
     def _kick(
@@ -192,8 +190,8 @@ class ConstrainedStepper(Stepper):
         slopes: Slopes,
         params: Any,
         solver: Solver,
-    ) -> tuple[Any, Any, Report, Any]:
-        """The change of momenta, what rounding does to constraints, a report, and pivots."""
+    ) -> tuple[Any, Any, Report]:
+        """The change of momenta, what rounding does to constraints, and a report."""
         manifold = self.manifold
 
         def end(solver: Solver, change: Any) -> Any:
@@ -206,10 +204,10 @@ class ConstrainedStepper(Stepper):
         floor = slopes.floor(jnp.max(jnp.abs(q)) + distance)
         # Stage equations are solved fast on the way, and as well as asked for at the end.
         fast = partial(end, Solver.FAST)
-        way = Way(fast, slopes.rows, part.is_straight, q, manifold.looks)
+        way = Way(fast, slopes.rows, part.is_straight, q, manifold.is_quadratic)
         closely = partial(end, solver)
-        u, report, pivots = manifold.solve(way, closely, miss, floor, solver, BLIND_STEPS)
-        return -manifold.blocks.spread(slopes.rows, u), floor, report, pivots
+        u, report = manifold.solve(way, closely, miss, floor, solver, BLIND_STEPS)
+        return -manifold.blocks.spread(slopes.rows, u), floor, report
 
     def _by_equal_blocks(
         self,
@@ -225,19 +223,16 @@ class ConstrainedStepper(Stepper):
         given = equal.cut.numbers(params)
         if part.moves:
             start, pace = jax.jvp(lambda p: moved(p)[0], (p,), (jnp.ones_like(p),))
-            change, size, found, pivots = equal.positions(rows, start, pace, given)
+            change, size, found = equal.positions(rows, start, pace, given)
             q, p, report, terms = moved(p + change)
             old, rows = rows, equal.rows(q)
-            missed = equal.left(old, rows, pace, size, given)
+            missed = equal.left(old, rows, start, pace, size, given)
             report = _both(Report(found.iterations, missed), report)
         else:
             q, p, report, terms = moved(p)
-            pivots = None
         velocity = partial(self.manifold.velocity, q, params=params)
         v, pace = jax.jvp(velocity, (p,), (jnp.ones_like(p),))
-        change, more, others = equal.velocities(rows, v, pace, given)
-        if pivots is not None:
-            more = _unless_lost(more, pivots, others)
+        change, more = equal.velocities(rows, v, pace, given)
         return q, p + change, rows, _both(report, more), terms
 
     @property
@@ -258,11 +253,6 @@ def _places(stepper: Stepper, q_row: int) -> set[Term]:
 def _both(one: Report, other: Report) -> Report:
     residual = residuals.worse(one.residual, other.residual)
     return Report(jnp.maximum(one.iterations, other.iterations), residual)
-
-
-def _unless_lost(report: Report, start: Any, end: Any) -> Report:
-    lost = jnp.where(jnp.any(is_lost(start, end)), jnp.inf, report.residual)
-    return report._replace(residual=lost.astype(report.residual.dtype))
 
 
 def _repeated(step: Any, repeats: int, q: Any, p: Any, slopes: Any) -> tuple[Any, Any, Any, Report]:
@@ -300,7 +290,7 @@ def constrained_stepper(
     rest = dependence, solvers, None, notice, dtype
     straight = manifold.is_straight and all(part.is_straight for part in parts if part.moves)
     equal = (
-        find_equal_blocks(system, manifold.blocks, manifold.looks, dtype)
+        find_equal_blocks(system, manifold.blocks, manifold.is_quadratic, dtype)
         if straight and shortcuts
         else None
     )

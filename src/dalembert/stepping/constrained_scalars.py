@@ -20,7 +20,6 @@ from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.constrained import ConstrainedStepper, Substep
 from dalembert.stepping.expressions import Program, Shared, components, vector
 from dalembert.stepping.manifold import Slopes
-from dalembert.stepping.multipliers import is_lost
 from dalembert.stepping.scalarise import NotScalarError, scalarise
 from dalembert.stepping.sheets import Chord, has_left
 from dalembert.stepping.stepper import MAX_SCALAR_DIM, StepInfo
@@ -190,17 +189,15 @@ def _programs(whole: ConstrainedStepper, part: Substep) -> PartPrograms:
     def has_jumped(
         slopes: Slopes, new: Any, q: Any, p: Any, clock: Any, dt: Any, *told: Any
     ) -> Any:
-        params = told[-1]
-
         def end(change: Any) -> Any:
             return moved(q, p + change, clock, dt, *told)[0]
 
         def miss(x: Any) -> Any:
-            return system.constraint(x, params)
+            return system.constraint(x, told[-1])
 
-        along = paces(end, jnp.zeros_like(p), slopes)
-        chord = Chord(q, new, along, miss, lambda x: inverse_at(x, along, params))
-        return has_left(blocks, manifold.looks, chord)
+        still = jnp.zeros_like(p)
+        chord = Chord(q, end(still), new, paces(end, still, slopes), miss)
+        return has_left(blocks, manifold.is_quadratic, chord)
 
     def next_pass(u: Any, q: Any, p: Any, clock: Any, dt: Any, *told: Any) -> tuple[Any, Any]:
         params, slopes = told[-1], manifold.slopes(q, told[-1])
@@ -213,7 +210,7 @@ def _programs(whole: ConstrainedStepper, part: Substep) -> PartPrograms:
 
         x = reach(u)
         along = paces(end, jnp.zeros_like(p), slopes)
-        change, _ = inverse_at(x, along, params)(blocks.split(system.constraint(x, params)))
+        change = inverse_at(x, along, params)(blocks.split(system.constraint(x, params)))
         better = u - blocks.join(change)
         return better, missed(reach(better), floor_of(q, p, dt, params, slopes), params)
 
@@ -231,30 +228,18 @@ def _programs(whole: ConstrainedStepper, part: Substep) -> PartPrograms:
             left.append(of_stages[None])
         if part.moves:
             left.append(missed(q, floor, params))
-            if manifold.looks:
-                left.append(jnp.where(has_jumped(slopes, q, *begin), far, near))
-        old, slopes = slopes, manifold.slopes(q, params) if part.moves else slopes
+            left.append(jnp.where(has_jumped(slopes, q, *begin), far, near))
+            slopes = manifold.slopes(q, params)
         floor = slopes.floor(jnp.max(jnp.abs(manifold.velocity(q, p, params))))
-
-        def inverse_for(rows: Any) -> Any:
-            """Of Dg(q) W times what may be Dgᵀ of other positions."""
-            columns = []
-            for row in rows:
-                along = jax.jvp(lambda p: manifold.velocity(q, p, params), (p,), (row,))[1]
-                columns.append(manifold.along(q, along, params))
-            return blocks.inverse(columns)
-
-        inverse = inverse_for(slopes.rows)
-        normal = blocks.split(manifold.normal_velocity(q, p, params))
-        change, pivots = inverse(normal)
-        p = p - blocks.spread(slopes.rows, change)
+        columns = []
+        for row in slopes.rows:
+            along = jax.jvp(lambda p: manifold.velocity(q, p, params), (p,), (row,))[1]
+            columns.append(manifold.along(q, along, params))
+        inverse = blocks.inverse(columns)
         # Once more for what rounding has left.
-        change, _ = inverse(blocks.split(manifold.normal_velocity(q, p, params)))
-        p = p - blocks.spread(slopes.rows, change)
-        if part.moves:
-            _, others = inverse_for(old.rows)(normal)
-            lost = jnp.where(is_lost(others, pivots), far, near)
-            left.append(blocks.join(lost))
+        for _ in range(2):
+            change = inverse(blocks.split(manifold.normal_velocity(q, p, params)))
+            p = p - blocks.spread(slopes.rows, change)
         left.append(jnp.abs(manifold.normal_velocity(q, p, params)) / floor)
         return q, p, jnp.concatenate(left)
 

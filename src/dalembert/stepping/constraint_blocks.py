@@ -141,34 +141,49 @@ class Blocks:
     def solve(self, product: Callable[[Any], Any], b: Any) -> Any:
         """x with product(x) = b, where each block acts on its own numbers alone."""
         columns = self.for_each(product, self.colours(b.dtype))
-        return self.join(self.inverse(columns)(self.split(b))[0])
+        return self.join(self.inverse(columns)(self.split(b)))
 
-    def inverse(self, columns: Any) -> Callable[[Any], tuple[Any, Any]]:
-        """The same for split numbers, given the products with all `colours`, shape (m, count).
+    def inverse(self, columns: Any) -> Callable[[Any], Any]:
+        """The same for split numbers, given the products with all `colours`, shape (m, count)."""
+        matrix = self._matrix(columns)
+        if isinstance(matrix, list):
+            return eliminated(matrix)[0]
+        return lambda b: jax.vmap(_eliminated_in_a_loop, (2, 1), (1, 1))(matrix, b)[0]
 
-        With x come the pivots of the elimination relative to diagonal entries, split likewise.
+    def is_definite(self, columns: Any) -> Any:
+        """For every constraint, whether its pivot is positive in matrices given as for `inverse`.
+
+        Symmetric parts of these are positive definite if all of a block are.
         """
+        matrix = self._matrix(columns)
+        if isinstance(matrix, list):
+            n = range(self.size)
+            pivots = jnp.stack(eliminated([[matrix[i][j] + matrix[j][i] for j in n] for i in n])[1])
+        else:
+            both = matrix + jnp.swapaxes(matrix, 0, 1)
+            pivots = jax.vmap(_eliminated_in_a_loop, (2, 1), (1, 1))(both, both[0])[1]
+        return self.join(pivots) > 0
+
+    def _matrix(self, columns: Any) -> Any:
+        """Entries (i, j) of all blocks: rows of arrays (blocks,) if they are few, else an array."""
         parts = self.for_each(self.split, columns)
         ones = (self.places < 0)[:, None] * np.eye(self.size)[..., None]
         if self.size > MAX_WRITTEN_OUT:
-            matrices = jnp.swapaxes(parts, 0, 1) + jnp.asarray(ones, parts.dtype)
-            return lambda b: jax.vmap(_eliminated_in_a_loop, (2, 1), (1, 1))(matrices, b)
+            return jnp.swapaxes(parts, 0, 1) + jnp.asarray(ones, parts.dtype)
         rows = [[part[i] for part in parts] for i in range(self.size)]
         for k in np.flatnonzero((self.places < 0).any(axis=1)):
             rows[k][k] += jnp.asarray(ones[k, k], rows[k][k].dtype)
-        solve, pivots = eliminated(rows)
-        return lambda b: (solve(b), jnp.stack(pivots))
+        return rows
 
 
 def eliminated(matrix: list[list[Any]]) -> tuple[Callable[[Any], Any], list[Any]]:
     """Elimination in matrices whose entries are arrays, one number for each block, and its pivots.
 
-    Rows stay in their order, and pivots are relative to the sizes of diagonal entries.
+    Rows stay in their order.
     """
     a, n, pivots = matrix, len(matrix), []
-    sizes = [jnp.abs(a[k][k]) for k in range(n)]
     for k in range(n):
-        pivots.append(a[k][k] / sizes[k])
+        pivots.append(a[k][k])
         a[k][k] = 1 / a[k][k]
         for i in range(k + 1, n):
             a[i][k] = a[i][k] * a[k][k]
@@ -204,7 +219,7 @@ def _eliminated_in_a_loop(matrix: Any, rhs: Any) -> tuple[Any, Any]:
 
     begin = jnp.concatenate([matrix, rhs[:, None]], axis=1), jnp.zeros_like(rhs)
     end, pivots = lax.fori_loop(0, n, eliminate, begin)
-    return end[:, -1], pivots / jnp.abs(jnp.diagonal(matrix))
+    return end[:, -1], pivots
 
 
 def find_blocks(system: System) -> Blocks:

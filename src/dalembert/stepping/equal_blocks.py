@@ -39,10 +39,9 @@ MAX_OPERATIONS = 5000
 
 
 class _Now(NamedTuple):
-    """Where Newton's method is: multipliers, pivots, the error there, steps made, more?"""
+    """Where Newton's method is: multipliers, the error there, steps made, more?"""
 
     u: tuple[Any, ...]
-    pivots: Any
     error: Any
     steps: Any
     is_open: Any
@@ -70,8 +69,8 @@ class EqualBlocks:
 
     def positions(
         self, rows: Any, start: Any, pace: Any, given: list[Any]
-    ) -> tuple[Any, Any, Report, Any]:
-        """The change of momenta that leads to g = 0, sizes of positions, a report, and pivots.
+    ) -> tuple[Any, Any, Report]:
+        """The change of momenta that leads to g = 0, sizes of positions, and a report.
 
         Args:
             rows: `rows` of the old positions, where Dg is taken.
@@ -82,39 +81,33 @@ class EqualBlocks:
         there, dtype = (self.rows(start), self._columns(pace)), start.dtype
         size = _size(rows) + _size(there[0] - rows)
 
-        def improved(u: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any, Any]:
-            arrays = jnp.stack(u), rows, *there
-            *both, missed = self._of_all(self.better, given, *arrays, size=size)
-            return tuple(both[: len(u)]), jnp.stack(both[len(u) :]), _largest(missed)
-
         def again(now: _Now) -> _Now:
-            u, pivots, error = improved(now.u)
-            steps = now.steps + 1
+            arrays = jnp.stack(now.u), rows, *there
+            *u, missed = self._of_all(self.better, given, *arrays, size=size)
+            error, steps = _largest(missed), now.steps + 1
             goes_on = (error > goal(dtype)) & (error < now.error / 2) & (steps < MAX_STEPS)
             kept = tuple(jnp.where(error < now.error, x, y) for x, y in zip(u, now.u, strict=True))
-            return _Now(kept, pivots, jnp.minimum(error, now.error), steps, goes_on)
+            return _Now(kept, jnp.minimum(error, now.error), steps, goes_on)
 
         u = self._of_all(self.first, given, rows, *there)
-        none = jnp.zeros((len(u), self.cut.count), dtype)
-        begin = _Now(tuple(u), none, jnp.asarray(jnp.inf, dtype), jnp.int32(2), True)
+        begin = _Now(tuple(u), jnp.asarray(jnp.inf, dtype), jnp.int32(2), True)
         end = lax.while_loop(lambda now: now.is_open, again, again(begin))
         change = self._of_all(self.change, given, jnp.stack(end.u), rows)
-        return self._flat(change), size, Report(end.steps, end.error), end.pivots
+        return self._flat(change), size, Report(end.steps, end.error)
 
-    def left(self, rows: Any, new: Any, pace: Any, size: Any, given: list[Any]) -> Any:
+    def left(self, rows: Any, new: Any, start: Any, pace: Any, size: Any, given: list[Any]) -> Any:
         """The largest of what new positions miss, in units of rounding for Dg at old ones."""
-        there = rows, new, self._columns(pace)
+        there = rows, new, self._columns(start), self._columns(pace)
         return _largest(*self._of_all(self.missed, given, *there, size=size))
 
-    def velocities(self, rows: Any, v: Any, pace: Any, given: list[Any]) -> tuple[Any, Report, Any]:
-        """The change of momenta by which velocities v become tangent, a report, and pivots.
+    def velocities(self, rows: Any, v: Any, pace: Any, given: list[Any]) -> tuple[Any, Report]:
+        """The change of momenta by which velocities v become tangent, and a report.
 
         `pace` is v per momentum.
         """
         there = self.rows(v), self._columns(pace)
-        *both, missed = self._of_all(self.tangent, given, rows, *there, size=_size(there[0]))
-        change, pivots = both[: len(rows)], both[len(rows) :]
-        return self._flat(change), Report(jnp.int32(1), _largest(missed)), jnp.stack(pivots)
+        *change, missed = self._of_all(self.tangent, given, rows, *there, size=_size(there[0]))
+        return self._flat(change), Report(jnp.int32(1), _largest(missed))
 
     def rows(self, x: Any) -> Any:
         """Components of all blocks, shape (components, blocks), put in this order once."""
@@ -150,11 +143,10 @@ def _largest(missed: Any) -> Any:
     return jnp.max(worst_if_nan(missed))
 
 
-def find_equal_blocks(system: System, blocks: Blocks, looks: int, dtype: Any) -> EqualBlocks | None:
-    """The constraints of a system, if those of many blocks are equal, and can be written out.
-
-    Steps are looked at so often on the way, see `looks_of`.
-    """
+def find_equal_blocks(
+    system: System, blocks: Blocks, is_quadratic: bool, dtype: Any
+) -> EqualBlocks | None:
+    """The constraints of a system, if those of many blocks are equal, and can be written out."""
     count = blocks.places.shape[1]
     if count < FEWEST or blocks.size > MAX_WRITTEN_OUT or system.dim > count * MAX_COMPONENTS:
         return None
@@ -163,7 +155,7 @@ def find_equal_blocks(system: System, blocks: Blocks, looks: int, dtype: Any) ->
     like = jax.ShapeDtypeStruct((system.dim,), dtype)
     try:
         one = cut(system.constraint, count, like, system.params)
-        programs = _programs(one, blocks.size, looks)
+        programs = _programs(one, blocks.size, is_quadratic)
     except (NotEqualError, NotScalarError):
         return None
     if max(program.size for program in programs) > MAX_OPERATIONS:
@@ -171,7 +163,7 @@ def find_equal_blocks(system: System, blocks: Blocks, looks: int, dtype: Any) ->
     return EqualBlocks(one, *map(Stages, programs))
 
 
-def _programs(one: Cut, count: int, looks: int) -> tuple[Program, ...]:
+def _programs(one: Cut, count: int, is_quadratic: bool) -> tuple[Program, ...]:
     z, *rest = one.like
     u, size = jax.ShapeDtypeStruct((count,), z.dtype), jax.ShapeDtypeStruct((), z.dtype)
     given = tuple(
@@ -183,10 +175,10 @@ def _programs(one: Cut, count: int, looks: int) -> tuple[Program, ...]:
     def slopes(x: Any, *given: Any) -> Any:
         return jax.jacfwd(one.alone)(x, *given)
 
-    def solved(left: Any, pace: Any, right: Any) -> tuple[Callable[[Any], Any], list[Any]]:
-        """By left diag(pace) rightᵀ, and the pivots of that."""
+    def solved(left: Any, pace: Any, right: Any) -> Callable[[Any], Any]:
+        """By left diag(pace) rightᵀ."""
         matrix = (left * pace[None]) @ right.T
-        return eliminated([list(row) for row in matrix])
+        return eliminated([list(row) for row in matrix])[0]
 
     def relative(miss: Any, size: Any, slopes: Any) -> Any:
         floor = jnp.max(jnp.abs(slopes), axis=1) * size + tiny
@@ -194,54 +186,47 @@ def _programs(one: Cut, count: int, looks: int) -> tuple[Program, ...]:
 
     def newton_step(u: Any, along: Any, start: Any, pace: Any, *given: Any) -> Any:
         x = start - pace * (u @ along)
-        inverse, pivots = solved(slopes(x, *given), pace, along)
-        return u + inverse(one.alone(x, *given)), pivots
+        return u + solved(slopes(x, *given), pace, along)(one.alone(x, *given))
 
     def first(q: Any, start: Any, pace: Any, *given: Any) -> Any:
         along, u = slopes(q, *given), jnp.zeros(count, z.dtype)
         for _ in range(2):
-            u, _ = newton_step(u, along, start, pace, *given)
+            u = newton_step(u, along, start, pace, *given)
         return u
 
     def better(u: Any, q: Any, start: Any, pace: Any, size: Any, *given: Any) -> Any:
         along = slopes(q, *given)
-        u, pivots = newton_step(u, along, start, pace, *given)
+        u = newton_step(u, along, start, pace, *given)
         x = start - pace * (u @ along)
-        return u, jnp.stack(pivots), relative(one.alone(x, *given), size, along)
+        return u, relative(one.alone(x, *given), size, along)
 
     def change(u: Any, q: Any, *given: Any) -> Any:
         return -(u @ slopes(q, *given))
 
     block = Blocks(np.arange(count)[:, None], np.zeros(z.shape[0], int))
 
-    def missed(q: Any, new: Any, pace: Any, size: Any, *given: Any) -> Any:
+    def missed(q: Any, new: Any, start: Any, pace: Any, size: Any, *given: Any) -> Any:
         along = slopes(q, *given)
         found = relative(one.alone(new, *given), size, along)
-        if not looks:
-            return found
-
-        def inverse(x: Any) -> Callable[[Any], tuple[Any, Any]]:
-            return block.inverse([slopes(x, *given) @ row for row in ways])
-
         ways = tuple(-pace * row for row in along)
-        chord = Chord(q, new, ways, lambda x: one.alone(x, *given), inverse)
-        jumped = has_left(block, looks, chord)
+        chord = Chord(q, start, new, ways, lambda x: one.alone(x, *given))
+        jumped = has_left(block, is_quadratic, chord)
         return reduce(worse, jnp.where(jumped, jnp.full((), jnp.inf, z.dtype), found))
 
     def tangent(q: Any, v: Any, pace: Any, size: Any, *given: Any) -> Any:
         along = slopes(q, *given)
-        (inverse, pivots), u = solved(along, pace, along), jnp.zeros(count, z.dtype)
+        inverse, u = solved(along, pace, along), jnp.zeros(count, z.dtype)
         # The second time for what rounding has left.
         for _ in range(2):
             u = u + inverse(along @ (v - pace * (u @ along)))
         change = -(u @ along)
         missed = relative(along @ (v + pace * change), size, along)
-        return change, jnp.stack(pivots), missed
+        return change, missed
 
     return (
         scalarise(first, z, z, z, *given),
         scalarise(better, u, z, z, z, size, *given),
         scalarise(change, u, z, *given),
-        scalarise(missed, z, z, z, size, *given),
+        scalarise(missed, z, z, z, z, size, *given),
         scalarise(tangent, z, z, z, size, *given),
     )

@@ -14,9 +14,9 @@ from dalembert.stepping import residuals
 from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.constraint_blocks import Blocks
 from dalembert.stepping.locality import is_entrywise
-from dalembert.stepping.multipliers import Multipliers, Way, solve_multipliers
+from dalembert.stepping.multipliers import Way, solve_multipliers
 from dalembert.stepping.residuals import Report
-from dalembert.stepping.sheets import limit_of_starts, looks_of
+from dalembert.stepping.sheets import is_quadratic, limit_of_starts
 from dalembert.system import System, Term
 from dalembert.traces import live
 
@@ -57,9 +57,9 @@ class Manifold:
         )
 
     @cached_property
-    def looks(self) -> int:
-        """At how many points of a step it is looked at, see `looks_of`."""
-        return looks_of(self.system, self.blocks)
+    def is_quadratic(self) -> bool:
+        """Whether constraints are, see `has_left`."""
+        return is_quadratic(self.system)
 
     def slopes(self, q: Any, params: Any) -> Slopes:
         """Dg(q), and how steep every constraint is."""
@@ -89,8 +89,8 @@ class Manifold:
 
     def project_momentum(
         self, q: Any, p: Any, params: Any, solver: Solver, slopes: Slopes
-    ) -> tuple[Any, Report, Any]:
-        """p − Dg(q)ᵀμ with velocities that are tangent to g = 0, and pivots of Dg W Dgᵀ, split."""
+    ) -> tuple[Any, Report]:
+        """p − Dg(q)ᵀμ with velocities that are tangent to g = 0."""
 
         def end(change: Any) -> Any:
             return self.velocity(q, p + change, params)
@@ -101,11 +101,11 @@ class Manifold:
         floor = slopes.floor(jnp.max(jnp.abs(self.velocity(q, p, params))))
         way = Way(end, slopes.rows, self.is_straight)
         blind = 0 if way.is_straight else 1
-        u, report, pivots = self.solve(way, end, miss, floor, solver, blind)
+        u, report = self.solve(way, end, miss, floor, solver, blind)
         change = -self.blocks.spread(slopes.rows, u)
         # Where velocities are linear, they are what has been looked at.
         missed = report.residual if way.is_straight else left(miss(end(change)), floor)
-        return p + change, Report(report.iterations, missed), pivots
+        return p + change, Report(report.iterations, missed)
 
     def project_position(
         self, q: Any, params: Any, solver: Solver = Solver.SAFE
@@ -128,13 +128,13 @@ class Manifold:
         slopes = self.slopes(q, params)
         floor = slopes.floor(jnp.max(jnp.abs(q)))
         way = Way(end, slopes.rows, self.is_straight)
-        u, report, _ = self.solve(way, end, miss, floor + jnp.abs(miss(q)), solver)
+        u, report = self.solve(way, end, miss, floor + jnp.abs(miss(q)), solver)
         point = end(-self.blocks.spread(slopes.rows, u))
         return point, Report(report.iterations, left(miss(point), floor))
 
     def solve(
         self, way: Way, closely: Any, miss: Any, floor: Any, solver: Solver, blind: int = 0
-    ) -> Multipliers:
+    ) -> tuple[Any, Report]:
         """Multipliers that lead where nothing is missed; `closely` is `way.end` for derivatives."""
         blocks, safely = self.blocks, solver in (Solver.SAFE, Solver.BOTH)
 

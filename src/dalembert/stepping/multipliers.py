@@ -12,18 +12,15 @@ from jax import lax
 from dalembert.stepping.constraint_blocks import Blocks
 from dalembert.stepping.residuals import Report, goal, tolerance, worst_if_nan
 from dalembert.stepping.root import implicit_root
-from dalembert.stepping.sheets import Chord, Found, follow, has_left, is_off
+from dalembert.stepping.sheets import Chord, Found, follow, has_left
 
-__all__ = ["Multipliers", "Way", "is_lost", "solve_multipliers"]
+__all__ = ["Way", "solve_multipliers"]
 
 MAX_STEPS = 12
 """Newton steps without damping, at most: they converge quadratically, or hardly at all."""
 
 SAFE_STEPS, FRACTIONS = 50, tuple(0.5**k for k in range(8))
 """Newton steps with damping, at most, and the fractions of each that are tried."""
-
-WEAK = 1e-2
-"""The square of the part of a normal that does not follow from others, below which it is short."""
 
 
 class Way(NamedTuple):
@@ -34,21 +31,18 @@ class Way(NamedTuple):
         slopes: Dgᵀ of all colours, m rows (dim,).
         is_straight: whether x is linear, and what a block changes is in its own coordinates.
         origin: the old positions, if x are new ones that have to be on the same sheet of r = 0.
-        looks: how often that is looked at on the way, see `looks_of`.
+        is_quadratic: whether r is.
     """
 
     end: Callable[[Any], Any]
     slopes: Any
     is_straight: bool
     origin: Any = None
-    looks: int = 0
+    is_quadratic: bool = True
 
 
 class _Now(NamedTuple):
-    """Where Newton's method is: multipliers, x and r there, the size of r, steps made, more?
-
-    Beside them the pivots of its last matrix.
-    """
+    """Where Newton's method is: multipliers, x and r there, the size of r, steps made, more?"""
 
     u: Any
     x: Any
@@ -56,29 +50,6 @@ class _Now(NamedTuple):
     error: Any
     steps: Any
     is_open: Any
-    pivots: Any
-
-
-class Multipliers(NamedTuple):
-    """Multipliers, split, how they were found, and the pivots of the last matrix, split too."""
-
-    u: Any
-    report: Report
-    pivots: Any
-
-
-def is_lost(start: Any, end: Any) -> Any:
-    """Where a step may have gone over a point in which Dg loses rank, from pivots of two matrices.
-
-    Pivots of Dg(q') W Dg(q)ᵀ, or of a matrix near it, and of Dg(q') W Dg(q')ᵀ, all relative to
-    diagonals, are products of normals of g = 0 that are orthogonal to the normals before. Either
-    signs differ, so that a normal has turned by more than a right angle; or a normal nearly follows
-    from others at an end of the step, and its length has at least doubled or halved on the way.
-    """
-    ratio = start / end
-    least = jnp.minimum(jnp.abs(end), jnp.abs(start * ratio))
-    is_steady = (ratio > 0.5) & (ratio < 2)
-    return ~((ratio > 0) & (is_steady | (least > WEAK)))
 
 
 def solve_multipliers(
@@ -89,8 +60,8 @@ def solve_multipliers(
     blind: int,
     safely: bool = False,
     differentiable: Callable[[Any], Any] | None = None,
-) -> Multipliers:
-    """Multipliers u with r(x(u)) = 0, from zero, and their relative residual.
+) -> tuple[Any, Report]:
+    """Multipliers u with r(x(u)) = 0, split, from zero, and their relative residual.
 
     The derivative of x is taken once, at zero, that of r in every step: where x is linear in u, as
     positions are after a step of Störmer–Verlet, that is Newton's method, else it is nearly.
@@ -112,7 +83,7 @@ def solve_multipliers(
     def relative(r: Any) -> Any:
         return worst_if_nan(jnp.max(jnp.abs(r) / scale))
 
-    def newton(none: Any) -> tuple[Any, tuple[Report, Any]]:
+    def newton(none: Any) -> tuple[Any, Report]:
         still = jnp.zeros_like(way.slopes[0])
         start = way.end(still)
         along = blocks.for_each(lambda s: jax.jvp(way.end, (still,), (-s,))[1], way.slopes)
@@ -122,11 +93,11 @@ def solve_multipliers(
                 return start + blocks.spread(along, u)
             return way.end(-blocks.spread(way.slopes, u))
 
-        def inverse(x: Any) -> Callable[[Any], tuple[Any, Any]]:
+        def inverse(x: Any) -> Callable[[Any], Any]:
             return blocks.inverse(blocks.for_each(lambda v: jax.jvp(miss, (x,), (v,))[1], along))
 
         def improve(now: _Now, inverse_there: Any = None) -> _Now:
-            change, pivots = (inverse_there or inverse(now.x))(blocks.split(now.residual))
+            change = (inverse_there or inverse(now.x))(blocks.split(now.residual))
             trials = [now.u - np.asarray(part, dtype) * change for part in fractions]
             points = list(map(reach, trials))
             values = list(map(miss, points))
@@ -140,38 +111,36 @@ def solve_multipliers(
             # Where it does not go on nothing needs the better of x and r any more.
             u, x, r = best
             u = jnp.where(error < now.error, u, now.u)
-            return _Now(u, x, r, jnp.minimum(error, now.error), steps, goes_on, pivots)
+            return _Now(u, x, r, jnp.minimum(error, now.error), steps, goes_on)
 
         u, x, steps, last = blocks.split(none), start, 0 if safely else blind, None
         for _ in range(steps):
             last = inverse(x)
-            u -= last(blocks.split(miss(x)))[0]
+            u -= last(blocks.split(miss(x)))
             x = reach(u)
         # At the first look any error will do: that of the start is not worth its cost. The matrix
         # of the step before is as good by then, and costs nothing.
         worst, steps = jnp.asarray(jnp.inf, dtype), jnp.int32(steps)
-        first = _Now(u, x, miss(x), worst, steps, True, jnp.zeros_like(u))
+        first = _Now(u, x, miss(x), worst, steps, True)
         now = lax.while_loop(lambda now: now.is_open, improve, improve(first, last))
-        found = Found(now.u, now.error, now.pivots)
+        found = Found(now.u, now.error)
         if way.origin is not None:
-            chord = Chord(way.origin, reach(found.u), along, miss, inverse)
-            found = on_sheet(chord, start, found, reach)
-        return blocks.join(found.u), (Report(now.steps, found.error), found.pivots)
+            chord = Chord(way.origin, start, reach(found.u), along, miss)
+            found = on_sheet(chord, found, reach)
+        return blocks.join(found.u), Report(now.steps, found.error)
 
-    def on_sheet(chord: Chord, start: Any, found: Found, reach: Callable[[Any], Any]) -> Found:
+    def on_sheet(chord: Chord, found: Found, reach: Callable[[Any], Any]) -> Found:
         """What has been found if it is on the sheet of the old positions, else by small steps."""
-        left = has_left(blocks, way.looks, chord) | is_off(blocks, found.pivots)
-        has_jumped = jnp.any(left)
-        told = jnp.where(has_jumped, jnp.inf, found.error).astype(dtype)
+        has_jumped = jnp.any(has_left(blocks, way.is_quadratic, chord))
+        told = found._replace(error=jnp.where(has_jumped, jnp.inf, found.error).astype(dtype))
         if not safely:
-            return found._replace(error=told)
-        is_wanted = has_jumped | ~(found.error <= tolerance(dtype))
-        begin = found._replace(error=told)
-        return follow(blocks, chord, start, reach, relative, begin, is_wanted)
+            return told
+        is_wanted = ~(told.error <= tolerance(dtype))
+        return follow(blocks, way.is_quadratic, chord, reach, relative, told, is_wanted)
 
     none = jnp.zeros(blocks.places.max() + 1, dtype)
     if differentiable is None:
-        u, told = newton(none)
+        u, report = newton(none)
     else:
-        u, told = implicit_root(differentiable, none, newton, blocks.solve)
-    return Multipliers(blocks.split(u), *told)
+        u, report = implicit_root(differentiable, none, newton, blocks.solve)
+    return blocks.split(u), report

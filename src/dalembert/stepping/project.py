@@ -200,7 +200,7 @@ def _projected(
 ) -> tuple[Any, ...]:
     q, report = manifold.project_position(q, params, solver)
     slopes = manifold.slopes(q, params)
-    p, more, _ = manifold.project_momentum(q, p, params, solver, slopes)
+    p, more = manifold.project_momentum(q, p, params, solver, slopes)
     residual = jnp.maximum(report.residual, more.residual)
     trust = jnp.where(residual <= tolerance(q.dtype), 1.0, jnp.nan).astype(q.dtype)
     return trust * q, trust * p, residual

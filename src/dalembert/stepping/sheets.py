@@ -1,11 +1,12 @@
 """Whether a step has stayed on its sheet of g = 0, and steps that follow it.
 
-Where g = 0 comes back, as on the other side of a hole or on a circle around the first, Newton's
-method may end on another sheet than the one that a growing step leads to. The equations cannot tell
-them apart, so that steps are looked at on the way, at the cost of a Newton step for each look.
+Where g = 0 comes back, as on the other side of a hole or on a circle around the first, or meets
+itself, Newton's method may end elsewhere than a step that grows from nothing. Equations cannot tell
+these ends apart: the way there can.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -19,13 +20,15 @@ from dalembert.stepping.constraint_blocks import Blocks
 from dalembert.stepping.residuals import goal, tolerance
 from dalembert.system import System
 
-__all__ = ["Chord", "Found", "follow", "has_left", "is_off", "limit_of_starts", "looks_of"]
+__all__ = ["Chord", "Found", "follow", "has_left", "is_quadratic", "limit_of_starts"]
 
-MOST_OFF = 0.05
-"""How far positions on the way may be from where others say, relative to the whole step.
+LEAST_SLOPE, MOST_OFF, MOST_SKEW = 0.3, 0.04, 0.1
+"""How much of Dg(q) W Dg(q)ᵀ has to be left in Dg(x) W Dg(q)ᵀ along a step; how far g and Dg in
+the middle may be from those of a cubic along it; and how far that may be from a parabola. The last
+two are displacements relative to the step.
 
-At steps about as large as the radius of a tube, one in 100 that end elsewhere passes, and one in 40
-that do not is solved again; with twice as much it is one in 10, and one in 2000."""
+With a slope of 0.1 some steps pass that end elsewhere. At steps of 0.4 times the radius of a tube
+one in 250 grows in shares for nothing."""
 
 FIRST_SHARE, LEAST_SHARE, MAX_TRIES = 1 / 16, 2.0**-20, 200
 """The first and the largest share of a step that is added at a time, the least, and how often."""
@@ -39,41 +42,38 @@ class Chord(NamedTuple):
 
     Attributes:
         origin: the old positions.
-        end: the new ones.
+        free: where the step leads without multipliers.
+        end: the new positions.
         along: how positions change with multipliers of each colour, m rows (dim,).
         miss: g, (count,).
-        inverse: x → Newton's corrections for split residuals at x, and their pivots.
     """
 
     origin: Any
+    free: Any
     end: Any
     along: Any
     miss: Callable[[Any], Any]
-    inverse: Callable[[Any], Callable[[Any], tuple[Any, Any]]]
+
+    def slope(self, x: Any, v: Any) -> Any:
+        """Dg(x) v, (count,)."""
+        return jax.jvp(self.miss, (x,), (v,))[1]
 
 
 class Found(NamedTuple):
-    """Multipliers, split, the relative error that they leave, and pivots of the last matrix."""
+    """Multipliers, split, and the relative error that they leave."""
 
     u: Any
     error: Any
-    pivots: Any
 
 
-def looks_of(system: System, blocks: Blocks) -> int:
-    """At how many points of a step it is looked at, beside its ends.
-
-    Where g is quadratic, Dg(x) W Dg(q)ᵀ is linear along the step. One number that is positive at
-    both ends is positive between them, and of matrices the one in the middle is looked at.
-    """
+def is_quadratic(system: System) -> bool:
+    """Whether Dg is affine, as that of distances is: then ends of steps say what is between."""
 
     def along(q: Any, v: Any, params: Any) -> Any:
         return jax.jvp(lambda q: system.constraint(q, params), (q,), (v,))[1]
 
     z = jax.ShapeDtypeStruct((system.dim,), np.float64)
-    if degree(along, (z, z, system.params), (0,)) > Degree.AFFINE:
-        return 3
-    return 0 if blocks.size == 1 else 1
+    return degree(along, (z, z, system.params), (0,)) <= Degree.AFFINE
 
 
 def limit_of_starts(dtype: Any) -> float:
@@ -81,40 +81,54 @@ def limit_of_starts(dtype: Any) -> float:
     return max(float(np.finfo(dtype).eps) ** (2 / 3), 4 * residuals.tolerance(dtype))
 
 
-def is_off(blocks: Blocks, pivots: Any) -> Any:
-    """For every constraint, whether its normal has turned by more than a right angle, (count,).
-
-    Pivots are those of Dg(x) times the changes of positions by multipliers: −Dg(x) W Dg(q)ᵀ.
-    """
-    return ~(blocks.join(pivots) < 0)
-
-
-def has_left(blocks: Blocks, looks: int, chord: Chord) -> Any:
+def has_left(blocks: Blocks, is_quadratic: bool, chord: Chord) -> Any:
     """For every constraint, whether a step may have left its sheet on the way, (count,).
 
-    Half-way along the chord normals must not have turned by more than a right angle. With three
-    looks, one Newton step from there says how far g = 0 is. After one and three quarters of the
-    step it must be nearly where the parabola through these three points is, and normals likewise.
-    """
-    if not looks:
-        return jnp.zeros(blocks.places.max() + 1, bool)
-    step = chord.end - chord.origin
+    Positions between the old and the new ones are on the same sheet if multipliers change g in the
+    same direction everywhere in a region around them: if −Dg(x) W Dg(q)ᵀ, the derivative of g by
+    multipliers, has a positive part in common with that at q. This is affine in x for quadratic g,
+    so that the corners of a triangle are looked at: q, the tangent step from there, and the end.
 
-    def look(x: Any) -> tuple[Any, Any]:
-        change, pivots = chord.inverse(x)(blocks.split(chord.miss(x)))
-        return -blocks.spread(chord.along, change), is_off(blocks, pivots)
+    Else it must be nearly affine: the middle is looked at, too. Along the chord g vanishes at both
+    ends, and with Dg there it says a cubic that g and Dg must be near to in the middle; and that
+    must be near a parabola.
+    """
+
+    slope = chord.slope
+
+    def matrix(x: Any) -> Any:
+        return blocks.for_each(partial(slope, x), chord.along)
+
+    begin, step = matrix(chord.origin), chord.end - chord.origin
+    normal = blocks.split(slope(chord.origin, chord.free - chord.origin))
+    tangent = chord.free - blocks.spread(chord.along, blocks.inverse(begin)(normal))
+    middle = chord.origin + 0.5 * step
+
+    def has_turned(x: Any) -> Any:
+        rest = jax.tree.map(lambda now, then: LEAST_SLOPE * then - now, matrix(x), begin)
+        return ~blocks.is_definite(rest)
+
+    found = has_turned(tangent) | has_turned(chord.end)
+    if is_quadratic:
+        return found
 
     def size(row: Any) -> Any:
         return blocks.largest(jnp.broadcast_to(row, (blocks.size, *row.shape)))
 
-    sag, found = look(chord.origin + 0.5 * step)
-    if looks == 1:
-        return found
-    most = MOST_OFF * size(step) + limit_of_starts(step.dtype) * size(chord.origin)
-    for share in (0.25, 0.75):
-        off, turned = look(chord.origin + share * step + 0.75 * sag)
-        found = found | turned | ~(size(off) <= most)
-    return found
+    first, last = slope(chord.origin, step), slope(chord.end, step)
+    bend, skew = (first - last) / 2, -(first + last) / 2
+    columns = jnp.stack(begin) if isinstance(begin, tuple) else begin
+    own = jnp.abs(jnp.sum(columns * blocks.colours(step.dtype), axis=0))
+    moved = blocks.largest(chord.along) / own
+    least, most = limit_of_starts(step.dtype) * size(chord.origin), size(step)
+    misses = (
+        (chord.miss(middle) - bend / 4, MOST_OFF),
+        (slope(middle, step) - skew / 2, MOST_OFF),
+        (skew, MOST_SKEW),
+    )
+    for miss, share in misses:
+        found |= ~(moved * jnp.abs(miss) <= share * most + least)
+    return found | has_turned(middle)
 
 
 class _Now(NamedTuple):
@@ -139,8 +153,8 @@ class _Pass(NamedTuple):
 
 def follow(
     blocks: Blocks,
+    is_quadratic: bool,
     chord: Chord,
-    free: Any,
     reach: Callable[[Any], Any],
     relative: Callable[[Any], Any],
     begin: Found,
@@ -148,13 +162,13 @@ def follow(
 ) -> Found:
     """Multipliers of a step that grows from nothing, if wanted and if there are any.
 
-    Those of a share s lead from s times the free step to g = 0, each from the last. A step that
-    cannot grow without a normal that turns by more than a right angle has none.
+    Those of a share s lead from s times the free step to g = 0, each from the last. A step has
+    none if it cannot grow on, because multipliers no longer change g there.
 
     Args:
         blocks: see `Blocks`.
+        is_quadratic: whether g is.
         chord: the step; where it ends does not matter.
-        free: where it would end without multipliers.
         reach: positions for multipliers, also where they are not linear.
         relative: the size of residuals.
         begin: what there is if nothing else is wanted, or found.
@@ -163,23 +177,23 @@ def follow(
     dtype = begin.u.dtype
 
     def attempt(u: Any, share: Any) -> tuple[Found, Any]:
-        shift = (share - 1) * (free - chord.origin)
+        shift = (share - 1) * (chord.free - chord.origin)
 
         def improve(now: _Pass) -> _Pass:
-            change, pivots = chord.inverse(now.x)(blocks.split(now.residual))
-            u = now.found.u - change
+            columns = blocks.for_each(partial(chord.slope, now.x), chord.along)
+            u = now.found.u - blocks.inverse(columns)(blocks.split(now.residual))
             x = reach(u) + shift
             residual = chord.miss(x)
             error = relative(residual)
             goes_on = (error > goal(dtype)) & (error < now.found.error / 2)
             best = error < now.found.error
             error, count = jnp.minimum(error, now.found.error), now.count + 1
-            found = Found(jnp.where(best, u, now.found.u), error, pivots)
+            found = Found(jnp.where(best, u, now.found.u), error)
             return _Pass(found, residual, x, count, goes_on & (count < MAX_PASSES))
 
         x = reach(u) + shift
         residual = chord.miss(x)
-        start = Found(u, relative(residual), jnp.zeros_like(u))
+        start = Found(u, relative(residual))
         first = improve(_Pass(start, residual, x, jnp.int32(0), True))
         found = lax.while_loop(lambda now: now.is_open, improve, first).found
         return found, reach(found.u) + shift
@@ -187,11 +201,10 @@ def follow(
     def grow(now: _Now) -> _Now:
         share = jnp.minimum(now.share + now.growth, 1).astype(dtype)
         found, x = attempt(now.found.u, share)
-        before = reach(now.found.u) + (now.share - 1) * (free - chord.origin)
-        middle = 0.5 * (before + x)
-        _, between = chord.inverse(middle)(blocks.split(chord.miss(middle)))
-        turned = is_off(blocks, found.pivots) | is_off(blocks, between)
-        fine = (found.error <= tolerance(dtype)) & ~jnp.any(turned)
+        before = reach(now.found.u) + (now.share - 1) * (chord.free - chord.origin)
+        free = before + (share - now.share) * (chord.free - chord.origin)
+        left = has_left(blocks, is_quadratic, chord._replace(origin=before, free=free, end=x))
+        fine = (found.error <= tolerance(dtype)) & ~jnp.any(left)
         kept = jax.tree.map(lambda new, old: jnp.where(fine, new, old), found, now.found)
         growth = jnp.where(fine, jnp.minimum(2 * now.growth, FIRST_SHARE), now.growth / 2)
         share, tries = jnp.where(fine, share, now.share), now.tries + 1

@@ -131,7 +131,7 @@ def generate_on_manifold(
     u, info = find_root(residual, size, guess)
     found = generated(u)
     slopes = manifold.slopes(q, params)
-    p, report, _ = manifold.project_momentum(q, found.p, params, Solver.BOTH, slopes)
+    p, report = manifold.project_momentum(q, found.p, params, Solver.BOTH, slopes)
     worst = jnp.maximum(info.residual, report.residual)
     is_met = manifold.is_met(q, params)
     found = found._replace(D1=found.D1 + p - found.p, p=p, p_next=u[:-count])
