@@ -49,7 +49,7 @@ print(found)
 # variances fall as $\mathrm{dt}^4$ with this method, whose mean-square order is two here.
 
 # %%
-figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+figure, axes = plt.subplots(figsize=(5.4, 3.6), layout="constrained")
 found.plot(axes)
 axes.set_title("")
 figure.savefig("levels.png")
@@ -109,7 +109,7 @@ GAMMA, T = TRUE["gamma"], TRUE["temperature"]
 kramers = (np.sqrt(GAMMA**2 / 4 + 1) - GAMMA / 2) / (2 * np.pi) * np.sqrt(2) * np.exp(-0.25 / T)
 late = (run.t >= 15) & (escaped.survival > 0.02)
 rate = -np.polyfit(run.t[late], np.log(escaped.survival[late]), 1)[0]
-figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")
+figure, axes = plt.subplots(figsize=(5.4, 3.4), layout="constrained")
 low, high = (escaped.survival + k * escaped.survival_stderr for k in (-2, 2))
 axes.fill_between(run.t, np.maximum(low, 1e-3), high, alpha=0.3, label="± two standard errors")
 axes.semilogy(run.t, escaped.survival, label="share inside")
