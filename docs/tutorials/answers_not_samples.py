@@ -152,7 +152,7 @@ axes[0].set(xlabel="t", ylabel="position, as seen")
 for k, name in enumerate(GUESS):
     axes[1].errorbar(k, fit.estimate[name], 1.96 * fit.stderr[name], fmt="o", capsize=4, color="C0")
     axes[1].plot([k - 0.2, k + 0.2], [TRUE[name]] * 2, "k:", label="truth" if k == 0 else None)
-axes[1].set(xticks=range(2), xticklabels=list(GUESS), xlim=(-0.5, 1.5), ylabel="95 % interval")
+axes[1].set(xticks=range(2), xticklabels=list(GUESS), xlim=(-0.5, 1.5), title="95 % interval")
 axes[1].legend()
 figure.savefig("fitted.png")
 
