@@ -31,7 +31,7 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
 
-    figure, (above, below) = plt.subplots(2, 1, figsize=(7, 7), sharex=True, layout="constrained")
+    figure, (above, below) = plt.subplots(2, 1, figsize=(5.4, 5.6), sharex=True, layout="constrained")
     for method, dt, colour, style in METHODS:
         run = da.simulate(
             da.systems.damped_kubo(BETA, NU),
@@ -59,7 +59,7 @@ def main() -> None:
     below.set(xlabel="time", ylabel="E(H) − exact", ylim=(-0.3, 0.5))
     above.legend()
     target = options.out / "kubo_energy.png"
-    figure.savefig(target, dpi=150)
+    figure.savefig(target, dpi=200)
     print(f"picture: {target}")
 
 

@@ -23,10 +23,10 @@ def box(x: float, y: float, width: float, text: str) -> str:
     middle = x + width / 2
     lines = [
         f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{HEIGHT}" rx="6" class="room"/>',
-        f'<text x="{middle:g}" y="{y + (27 if rest else 37):g}" class="title">{title}</text>',
+        f'<text x="{middle:g}" y="{y + (26 if rest else 38):g}" class="title">{title}</text>',
     ]
     if rest:
-        lines.append(f'<text x="{middle:g}" y="{y + 46:g}" class="what">{rest}</text>')
+        lines.append(f'<text x="{middle:g}" y="{y + 49:g}" class="what">{rest}</text>')
     return "\n".join(lines)
 
 
@@ -40,7 +40,7 @@ def main() -> None:
     style = (
         ".room{fill:#eef2fb;stroke:#4a63a8;stroke-width:1.2}"
         "text{font-family:sans-serif;text-anchor:middle;fill:#1d2a4d}"
-        ".title{font-size:16px;font-weight:600}.what{font-size:12.5px}"
+        ".title{font-size:19px;font-weight:600}.what{font-size:16.5px}"
     )
     svg = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-1 0 {WIDTH + 2} {height}" role="img">\n'

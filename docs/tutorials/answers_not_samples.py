@@ -49,7 +49,7 @@ print(found)
 # variances fall as $\mathrm{dt}^4$ with this method, whose mean-square order is two here.
 
 # %%
-figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+figure, axes = plt.subplots(figsize=(5.4, 3.6), layout="constrained")
 found.plot(axes)
 axes.set_title("")
 figure.savefig("levels.png")
@@ -109,7 +109,7 @@ GAMMA, T = TRUE["gamma"], TRUE["temperature"]
 kramers = (np.sqrt(GAMMA**2 / 4 + 1) - GAMMA / 2) / (2 * np.pi) * np.sqrt(2) * np.exp(-0.25 / T)
 late = (run.t >= 15) & (escaped.survival > 0.02)
 rate = -np.polyfit(run.t[late], np.log(escaped.survival[late]), 1)[0]
-figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")
+figure, axes = plt.subplots(figsize=(5.4, 3.4), layout="constrained")
 low, high = (escaped.survival + k * escaped.survival_stderr for k in (-2, 2))
 axes.fill_between(run.t, np.maximum(low, 1e-3), high, alpha=0.3, label="± two standard errors")
 axes.semilogy(run.t, escaped.survival, label="share inside")
@@ -152,7 +152,7 @@ axes[0].set(xlabel="t", ylabel="position, as seen")
 for k, name in enumerate(GUESS):
     axes[1].errorbar(k, fit.estimate[name], 1.96 * fit.stderr[name], fmt="o", capsize=4, color="C0")
     axes[1].plot([k - 0.2, k + 0.2], [TRUE[name]] * 2, "k:", label="truth" if k == 0 else None)
-axes[1].set(xticks=range(2), xticklabels=list(GUESS), xlim=(-0.5, 1.5), ylabel="95 % interval")
+axes[1].set(xticks=range(2), xticklabels=list(GUESS), xlim=(-0.5, 1.5), title="95 % interval")
 axes[1].legend()
 figure.savefig("fitted.png")
 

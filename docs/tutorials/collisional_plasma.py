@@ -115,13 +115,14 @@ middle_v = (edges_v[1:] + edges_v[:-1]) / 2
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
 run.plot("energy", ax=left)
 left.axhline(ergodic_energy(), color="k", linestyle=":", label="Gibbs measure")
+left.set(title="")
 left.legend()
 for number in (0, 5, 40):
     label = f"t = {run.t[number]:.0f}"
     right.plot(middle_v, density[number].mean(axis=0), drawstyle="steps-mid", label=label)
 right.plot(middle_v, gibbs_density_v(middle_v), "k:", label="Gibbs measure")
-right.set(xlabel="velocity", ylabel="density")
-right.legend()
+right.set(xlabel="velocity", ylabel="density", ylim=(0, 0.52))
+right.legend(loc="upper center", ncols=2)
 figure.savefig("collisional_plasma.png")
 
 # %% [markdown]

@@ -41,7 +41,7 @@ run = da.simulate(
     system, METHOD, ([1.0], [0.0]), dt=0.02, t_end=120.0, paths=1, save_every=20, keep="all", seed=4
 )
 t, q, p = run.t, run.q[:, 0], run.p[:, 0]
-figure, axes = plt.subplots(figsize=(8, 2.6), layout="constrained")
+figure, axes = plt.subplots(figsize=(5.4, 2.6), layout="constrained")
 axes.plot(t, q[:, 0], ".-", ms=3, lw=0.5)
 axes.set(xlabel="time", ylabel="q")
 figure.savefig("observed.png")

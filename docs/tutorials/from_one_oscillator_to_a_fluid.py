@@ -88,7 +88,8 @@ left.legend()
 right.axhline(exact.flux, color="k", label="exact")
 right.errorbar(springs, flux.mean, 2 * flux.stderr, fmt="o", ms=4, capsize=3, label="sampled")
 right.set(xlabel="between sites", ylabel="energy per time", title="heat flux")
-right.legend()
+right.margins(y=0.25)
+right.legend(loc="upper center", ncols=2)
 figure.savefig("heat_chain.png")
 
 # %% [markdown]

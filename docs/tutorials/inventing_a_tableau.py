@@ -120,7 +120,7 @@ left.minorticks_off()
 left.set_xticks(dts, [f"{dt:g}" for dt in dts])
 left.legend()
 strong.plot(right)
-right.set(xlabel="step", ylabel="strong error with noise")
+right.set(xlabel="step", ylabel="strong error with noise", ylim=(None, 0.02))
 figure.savefig("inventing_a_tableau.png")
 
 # %% [markdown]

@@ -47,7 +47,7 @@ def along(method, factor, **options):
 # The Kubo oscillator is solved exactly by `kubo_path`, given the value of the Brownian motion.
 
 # %%
-figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")
+figure, axes = plt.subplots(figsize=(5.4, 3.4), layout="constrained")
 W = np.concatenate([[0.0], np.cumsum(fine.dW[0, :, 0])])
 t = np.linspace(0, T, FINEST + 1)
 axes.plot(t, kubo_path(t, W, 2.0, 0.0, 0.5, 0.1)[0], "k-", lw=1, label="exact")
@@ -89,7 +89,7 @@ for name, pairs in errors.items():
     print(f"{name:15}" + "".join(f" {e:.5f} ± {s:.5f} " for e, s in pairs), f"{slopes[name]:.2f}")
 
 # %%
-figure, axes = plt.subplots(figsize=(6, 3.8), layout="constrained")
+figure, axes = plt.subplots(figsize=(5.4, 3.6), layout="constrained")
 for name, pairs in errors.items():
     values, bars = np.transpose(pairs)
     label = f"{name}: slope {slopes[name]:.2f}"

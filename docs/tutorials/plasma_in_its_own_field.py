@@ -59,7 +59,7 @@ print(da.certify(da.stormer_verlet(), plasmas["dougherty"]))
 # %%
 observe = {"wave": da.plasma.density_modes(1), "momentum": da.plasma.momentum}
 options = dict(dt=0.1, t_end=10.0, paths=8, save_every=2, progress=False)
-figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
+figure, axes = plt.subplots(figsize=(5.4, 3), layout="constrained")
 gaps, momenta = {}, {}
 for name, plasma in plasmas.items():
     run = da.simulate(plasma, da.stormer_verlet(), start.random, observe=observe, **options)
@@ -129,7 +129,7 @@ expected = da.plasma.linear.response(0.2, run.t[late], velocities=streams).real
 rate = da.plasma.fit_growth(run.t[late], expected).gamma
 print(f"growth rate {found.gamma:.4f} ± {found.gamma_error:.4f}, linear theory {rate:.4f}")
 
-figure, axes = plt.subplots(figsize=(6, 3.4), layout="constrained")
+figure, axes = plt.subplots(figsize=(5.4, 3.4), layout="constrained")
 edges = np.linspace(0, length, 97), np.linspace(-8, 8, 97)
 axes.pcolormesh(*edges, run.mean["f"][-1].T, cmap="magma", rasterized=True)
 axes.set(xlabel=r"$x/\lambda_D$", ylabel=r"$v/v_{th}$", title=rf"$\omega_p t = {run.t[-1]:g}$")

@@ -57,13 +57,13 @@ for T in temperatures:
         observe={"q": lambda q, p, t, c: q[0]},
     )
 
-figure, axes = plt.subplots(figsize=(7, 3.4), layout="constrained")
+figure, axes = plt.subplots(figsize=(5.4, 3.4), layout="constrained")
 for T, colour in ((0.04, "C0"), (0.13, "C3"), (0.6, "C1")):
     axes.plot(runs[T].t, runs[T].mean["q"], color=colour, label=f"T = {T}")
 t = runs[0.6].t
 axes.plot(t, DRIVE * np.cos(OMEGA * t), "k--", lw=1, label="the drive itself")
-axes.set(xlabel="time", ylabel="mean position")
-axes.legend(loc="upper right")
+axes.set(xlabel="time", ylabel="mean position", ylim=(-0.25, 0.42))
+axes.legend(loc="upper center", ncols=2)
 figure.savefig("driven.png")
 
 # %% [markdown]
@@ -92,7 +92,7 @@ def by_rates(T):
 
 measured = np.array([amplitude(runs[T]) for T in temperatures])
 fine = np.geomspace(temperatures[0], temperatures[-1], 200)
-figure, axes = plt.subplots(figsize=(6, 3.4), layout="constrained")
+figure, axes = plt.subplots(figsize=(5.4, 3.4), layout="constrained")
 axes.semilogx(fine, by_rates(fine), "k-", lw=1, label="two states, Kramers' rate")
 axes.semilogx(temperatures, measured, "o", color="C3", label="simulated")
 axes.set(xlabel="temperature", ylabel="amplitude of the mean position", ylim=(0, None))

@@ -57,11 +57,18 @@ def as_dtype(dtype: Any) -> np.dtype:
     return chosen
 
 
-def check_dt(dt: Any, dtype: Any = np.float64) -> None:
-    """Refuse what is not a step size: a positive number with all its digits in some type."""
+def check_dt(dt: Any, dtype: Any = np.float64, back: str = "") -> None:
+    """Refuse what is not a step size: a positive number with all its digits in some type.
+
+    Args:
+        dt: what was given.
+        dtype: the type.
+        back: what to do instead of steps back.
+    """
     number, tiny = np.asarray(dt), float(jax.numpy.finfo(dtype).tiny)
     if not (number.shape == () and number.dtype.kind in "fiu" and 0 < number < np.inf):
-        raise ValueError(f"dt must be a positive number, not {dt!r}.")
+        is_back = back and number.shape == () and number.dtype.kind in "fiu" and number < 0
+        raise ValueError(f"dt must be a positive number, not {dt!r}.{f' {back}' * bool(is_back)}")
     if number < tiny:
         raise ValueError(
             f"dt = {dt} counts as zero in {np.dtype(dtype)}, whose smallest number is {tiny:.1e}: "

@@ -607,6 +607,8 @@ REFUSED = {
         ValueError,
         r"dW must have shape \(1,\), one increment per Wiener process of 'pendulum', not \(2,\)",
     ),
+    "a step back": (dict(dt=-0.1), ValueError, "dt must be .*step forward the system with −H, −F"),
+    "no step": (dict(dt=0.0), ValueError, r"dt must be a positive number, not 0.0.$"),
     "dW empty": (dict(dW=[]), ValueError, r"dW must have shape \(1,\)"),
     "dW missing": (dict(dW=None), (TypeError, ValueError), "dW"),
     "dW complex": (dict(dW=[1j]), TypeError, "dW"),
@@ -675,6 +677,20 @@ def test_what_a_step_accepts():
     assert da.step(PENDULUM, da.heun(), Q, P, 1, [0])[2].converged
 
 
+def test_a_step_back_is_one_of_the_negative_system():
+    """Of symmetric methods; a step of another one, and the same increment, lead elsewhere."""
+    system = da.systems.planar()
+    back = {k: [lambda *z, g=g: -g(*z) for g in getattr(system, k)] for k in "hf"}
+    HF = (lambda *z, g=g: -g(*z) for g in (system.H, system.F))
+    negative = da.System(*HF, **back, dim=2, params=system.params)
+    q, p, dW = np.array([0.9, -0.2]), np.array([0.3, 0.8]), np.array([0.2])
+    for method, returns in ((da.midpoint(), True), (da.heun(), False)):
+        there = da.step(system, method, q, p, DT, dW)[:2]
+        again = da.step(negative, method, *there, DT, dW)[:2]
+        assert np.allclose(again, (q, p), rtol=0, atol=1e-13) == returns
+        assert not np.allclose(da.step(negative, method, *there, DT, -dW)[:2], (q, p), atol=1e-3)
+
+
 def test_increments_may_be_nested_lists():
     arrays = da.Increments(np.array([0.1, 0.2]), mixed=np.array([[0.0, 0.1], [-0.1, 0.0]]))
     lists = da.Increments([0.1, 0.2], mixed=[[0, 0.1], [-0.1, 0]])
@@ -689,7 +705,10 @@ def test_increments_may_be_nested_lists():
 def test_methods_take_a_system_without_noise(name):
     system = da.System(H=springs, dim=1)
     record = da.Increments(np.zeros(0), np.zeros(0), np.zeros((0, 0)))
-    assert da.step(system, da.METHODS[name](), Q, P, DT, record)[2].converged
+    found = da.step(system, da.METHODS[name](), Q, P, DT, record)
+    assert found[2].converged
+    if name == "midpoint":
+        assert da.step(system, da.METHODS[name](), Q, P, DT)[0] == found[0]  # dW left out
 
 
 # --- what a system refuses ---------------------------------------------------------------------

@@ -36,7 +36,7 @@ def step(
     q: Any,
     p: Any,
     dt: Any,
-    dW: Any,
+    dW: Any = (),
     *,
     t: Any = None,
     shortcuts: bool = True,
@@ -49,10 +49,11 @@ def step(
         method: e.g. `da.midpoint()`.
         q: positions, shape (dim,), or the shape that was given as `dim`.
         p: momenta, likewise.
-        dt: step size, > 0.
-        dW: Wiener increments, or three-point variables for weak methods, shape (noises,); an
-            `Increments` record where the method needs more (ΔZ for E1, Î_kl for RS1 and RS2 with
-            several noises).
+        dt: step size, > 0. A step of −dt with −dW is one of dt with dW for the system of −H, −F,
+            −h and −f.
+        dW: Wiener increments, or three-point variables for weak methods, shape (noises,), nothing
+            for a system without noise; an `Increments` record where the method needs more (ΔZ for
+            E1, Î_kl for RS1 and RS2 with several noises).
         t: the time at the beginning of the step, for systems with `time=True`.
         shortcuts: False solves all stages at once without using any structure (for checking).
         dtype: type of the computation if the arguments are concrete; inside jit, vmap or grad the
@@ -76,7 +77,7 @@ def step(
         check_start(system, *(np.asarray(x)[None] for x in arguments[:2]))
     kind = np.dtype(jnp.asarray(arguments[0]).dtype) if traced else as_dtype(dtype)
     if not is_traced(dt):
-        check_dt(dt, kind)
+        check_dt(dt, kind, "To go back, step forward the system with −H, −F, −h and −f.")
     if not is_traced(dt, t):
         check_digits(system, t, dt, kind)
 
@@ -162,7 +163,7 @@ def as_increments(system: System, method: Method, dW: Any) -> Increments:
     if given.shape in ((), system.noise_shape) and given.size == noises:
         given = given.reshape(noises)
     if given.shape != (noises,) and not noises:
-        raise ValueError(f"{system.name!r} has no noise, h and f are empty: dW must be [].")
+        raise ValueError(f"{system.name!r} has no noise, h and f are empty: leave dW out.")
     if given.shape != (noises,):
         raise ValueError(
             f"dW must have shape ({noises},), one increment per Wiener process of "
