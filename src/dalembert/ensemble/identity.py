@@ -201,7 +201,8 @@ def describe_functions(
         found["constraints"] = described("constraints", system.constraints, of_positions)
     if system.flow is not None:
         like = system.flow.arguments(arguments[0], *params or (None,))
-        found["flow"] = _traced(unknown, "flow", system.flow.map, *like)
+        for name, act in zip(("flow", "flow after"), system.flow.maps, strict=False):
+            found[name] = _traced(unknown, name, act, *like)
     return found, unknown
 
 
