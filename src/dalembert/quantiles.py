@@ -97,7 +97,7 @@ def joint_quantiles(
         The function, and a table of v and of the density of v.
     """
     require_callable(density, "(x, v)")
-    cells = CELLS
+    cells, low, high = CELLS, (float(low[0]), float(low[1])), (float(high[0]), float(high[1]))
     while True:
         x, v, f = _sheet(density, low, high, cells)
         errors = _misplaced(f), _misplaced(f.T)
@@ -116,13 +116,13 @@ def joint_quantiles(
     along = np.sum(masses, axis=1)
     below = np.pad(np.cumsum(masses[::2], axis=1), ((0, 0), (1, 0))) / np.max(along)
     cdf = np.concatenate([[0.0], np.cumsum(_simpson(along)) / np.sum(_simpson(along))])
-    first, heights, width = _inverse(cdf, x[::2], along[::2]), f[::2, ::2], v[2] - v[0]
+    first, heights, width = _inverse(cdf, x[::2], along[::2]), f[::2, ::2], float(v[2] - v[0])
 
     def quantiles(u: Any, w: Any) -> tuple[Any, Any]:
         here = first(u)
         at = (here - low[0]) * (cells[0] / (high[0] - low[0]))
-        i = jnp.clip(jnp.floor(at), 0, cells[0] - 1).astype(jnp.int32)
-        right = jnp.clip(at - i, 0, 1)
+        left = jnp.clip(jnp.floor(at), 0, cells[0] - 1)
+        i, right = left.astype(jnp.int32), jnp.clip(at - left, 0, 1)
 
         def mixed(table: np.ndarray, j: Any) -> Any:
             values, place = jnp.asarray(table.ravel(), u.dtype), i * table.shape[1] + j
@@ -137,7 +137,7 @@ def joint_quantiles(
         # Both numbers of cells are powers of 2.
         j = jax.lax.fori_loop(0, cells[1].bit_length() - 1, halve, jnp.zeros_like(i))
         ends = [mixed(table, j + k) for table in (below, heights) for k in (0, 1)]
-        return here, low[1] + width * (j + _part(share, *ends))
+        return here, low[1] + width * (j.astype(u.dtype) + _part(share, *ends))
 
     return quantiles, v[::2], _simpson(f[:, ::2]).sum(axis=0)
 

@@ -223,9 +223,9 @@ def test_a_fit_says_when_nothing_grows(kind):
         shape = (8, t.size) if kind == "several series" else (t.size,)
         noise = rng.normal(size=(2, *shape))
         if kind == "slow":
-            # Amplitudes that forget themselves in a third of the time.
-            kernel = np.exp(-np.arange(120) / 27)
-            noise = np.stack([np.convolve(rng.normal(size=200), kernel, "valid") for _ in "ab"])
+            # Amplitudes that forget themselves in a twentieth of the time.
+            kernel = np.exp(-np.arange(25) / 4)
+            noise = np.stack([np.convolve(rng.normal(size=105), kernel, "valid") for _ in "ab"])
             noise /= np.std(noise)
         energy = np.sum(noise**2, axis=0)
         with pytest.warns(UserWarning, match="nothing grows clearly: gamma = "):
