@@ -317,10 +317,9 @@ def _result(
     if work.settings.keep == "final":
         times = times[-1]
     is_lost = (status != Status.FINE) & (times >= failed_step)
-    q, p = (np.array(x[..., : len(numbers), :]) for x in kept)
     if np.any(is_lost):
-        for x in (q, p):
-            x[is_lost[..., : len(numbers)]] = np.nan
+        kept = tuple(np.where(is_lost[..., None], np.nan, x) for x in kept)
+    q, p = (x[..., : len(numbers), :] for x in kept)
     return BlockResult(tally, (q, p))
 
 

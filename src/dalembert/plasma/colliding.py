@@ -150,7 +150,9 @@ class Colliding:
         operators = self.given or (LenardBernstein(),)
         is_inside = self.inside or not self.given
         parts = [
-            (_forces_of(one) if is_inside else one.flow)(particles, axes, self._own(params, i))
+            (_forces_of(one) if is_inside else one.flow)(
+                particles, axes, _own(params, i if self.is_several else None)
+            )
             for i, one in enumerate(operators)
         ]
         names = set.intersection(*(set(part.keeps) for part in parts))
@@ -159,57 +161,12 @@ class Colliding:
         made["invariants"] = {
             name: fun for name, fun in plasma["invariants"].items() if name.split("_")[0] in kept
         }
+        together = _forces if is_inside else _flow
+        part: Any = together(parts) if self.is_several else parts[0]
         if is_inside:
-            forces = self._forces(parts)
-            forces = _forces_with_light(forces) if light else forces
+            forces: Forces = _forces_with_light(part) if light else part
             return System(**made, F=forces.F, f=forces.f, noises=forces.noises)
-        flow = self._flow(parts)
-        return System(**made, flow=_flow_with_light(flow) if light else flow)
-
-    def _own(self, params: Params, i: int) -> Params:
-        """The parameters as operator i reads them, with its own rate."""
-        if not self.is_several:
-            return params
-        self.check_rates(params)
-        nu = params["nu"]
-        return {**params, "nu": nu[i] if isinstance(nu, tuple | list) else nu}
-
-    def _flow(self, flows: Sequence[Flow]) -> Flow:
-        """One flow after the other before a step, and in the opposite order after it."""
-        if not self.is_several:
-            return flows[0]
-
-        def in_order(order: Sequence[int]) -> Callable[..., Any]:
-            def act(q: Any, p: Any, w: Any, h: Any, params: Params) -> tuple[Any, Any]:
-                of_each = _split(w, [flow.noises for flow in flows])
-                for i in order:
-                    q, p = flows[i].map(q, p, of_each[i], h, self._own(params, i))
-                return q, p
-
-            return act
-
-        order, sizes = range(len(flows)), [prod(flow.noises) for flow in flows]
-        return Flow(
-            in_order(order), sum(sizes), _names(flows), _keeps(flows), in_order(order[::-1])
-        )
-
-    def _forces(self, forces: Sequence[Forces]) -> Forces:
-        """The sum of forces, each with noises of its own."""
-        if not self.is_several:
-            return forces[0]
-        shapes = [one.noises for one in forces]
-
-        def F(q: Any, p: Any, params: Params) -> Any:
-            given = [one.F(q, p, self._own(params, i)) for i, one in enumerate(forces) if one.F]
-            return sum(given, start=jnp.zeros_like(p))
-
-        def f(q: Any, p: Any, w: Any, params: Params) -> Any:
-            of_each = enumerate(zip(forces, _split(w, shapes), strict=True))
-            return sum(one.f(q, p, w, self._own(params, i)) for i, (one, w) in of_each)
-
-        F_or_none = F if any(one.F for one in forces) else None
-        size = sum(map(prod, shapes))
-        return Forces(F_or_none, f, (size,), _names(forces), _keeps(forces))
+        return System(**made, flow=_flow_with_light(part) if light else part)
 
 
 def _check_operator(one: Any) -> None:
@@ -249,6 +206,47 @@ def _keeps(parts: Sequence[Any]) -> dict[str, Any]:
     return {k: fun for k, fun in first.keeps.items() if all(k in one.keeps for one in others)}
 
 
+def _own(params: Params, i: int | None) -> Params:
+    """The parameters as operator i reads them, with its own rate; None: as they are."""
+    nu = params["nu"]
+    return {**params, "nu": nu[i]} if i is not None and isinstance(nu, tuple | list) else params
+
+
+def _flow(flows: Sequence[Flow]) -> Flow:
+    """One flow after the other before a step, and in the opposite order after it."""
+    # Maps, and not the records: compiled code is known by what functions read.
+    maps, shapes = tuple(flow.map for flow in flows), tuple(flow.noises for flow in flows)
+
+    def in_order(order: tuple[int, ...]) -> Callable[..., Any]:
+        def act(q: Any, p: Any, w: Any, h: Any, params: Params) -> tuple[Any, Any]:
+            of_each = _split(w, shapes)
+            for i in order:
+                q, p = maps[i](q, p, of_each[i], h, _own(params, i))
+            return q, p
+
+        return act
+
+    order = tuple(range(len(flows)))
+    after = in_order(order[::-1]) if len(order) > 1 else None
+    return Flow(in_order(order), sum(map(prod, shapes)), _names(flows), _keeps(flows), after)
+
+
+def _forces(forces: Sequence[Forces]) -> Forces:
+    """The sum of forces, each with noises of its own."""
+    Fs, fs, shapes = (tuple(one[k] for one in forces) for k in range(3))
+
+    def F(q: Any, p: Any, params: Params) -> Any:
+        given = [F(q, p, _own(params, i)) for i, F in enumerate(Fs) if F]
+        return sum(given, start=jnp.zeros_like(p))
+
+    def f(q: Any, p: Any, w: Any, params: Params) -> Any:
+        of_each = enumerate(zip(fs, _split(w, shapes), strict=True))
+        return sum(f(q, p, w, _own(params, i)) for i, (f, w) in of_each)
+
+    size = sum(map(prod, shapes))
+    return Forces(F if any(Fs) else None, f, (size,), _names(forces), _keeps(forces))
+
+
 def _flow_with_light(flow: Flow) -> Flow:
     """A flow of particles in the field that they are in, which stays as it is."""
 
@@ -264,12 +262,13 @@ def _flow_with_light(flow: Flow) -> Flow:
 
 def _forces_with_light(forces: Forces) -> Forces:
     """Forces on the velocities of particles, which are those on canonical momenta."""
+    own_F, own_f = forces.F, forces.f
 
     def F(q: Any, p: Any, params: Params) -> Any:
-        assert forces.F is not None, "asked for below"
-        return with_momenta(jnp.zeros_like(p), forces.F(*particles_of(q, p, params), params))
+        assert own_F is not None, "asked for below"
+        return with_momenta(jnp.zeros_like(p), own_F(*particles_of(q, p, params), params))
 
     def f(q: Any, p: Any, w: Any, params: Params) -> Any:
-        return with_momenta(jnp.zeros_like(p), forces.f(*particles_of(q, p, params), w, params))
+        return with_momenta(jnp.zeros_like(p), own_f(*particles_of(q, p, params), w, params))
 
-    return forces._replace(F=forces.F and F, f=f)
+    return forces._replace(F=own_F and F, f=f)
