@@ -133,12 +133,18 @@ def extended(system: Any) -> Any:
         """A function that knows nothing of time."""
         return lambda q, p, *rest: fun(q[:dim].reshape(shape), p[:dim].reshape(shape), *rest)
 
-    def moved(q: Any, p: Any, *rest: Any) -> Any:
-        new = still(system.flow.map)(q, p, *rest)
-        return tuple(jnp.append(x.ravel(), old[dim]) for x, old in zip(new, (q, p), strict=True))
+    def moved(act: Any) -> Any:
+        def on_extended(q: Any, p: Any, *rest: Any) -> Any:
+            new = zip(still(act)(q, p, *rest), (q, p), strict=True)
+            return tuple(jnp.append(x.ravel(), old[dim]) for x, old in new)
+
+        return on_extended
 
     flow = system.flow and replace(
-        system.flow, map=moved, keeps={k: still(fun) for k, fun in system.flow.keeps.items()}
+        system.flow,
+        map=moved(system.flow.map),
+        keeps={k: still(fun) for k, fun in system.flow.keeps.items()},
+        after=system.flow.after and moved(system.flow.after),
     )
     return _made_of(
         system,

@@ -27,12 +27,20 @@ class Flow:
         name: what it is called.
         keeps: functions of a state, like observables, that the map leaves as they are to rounding,
             by name. `da.diagnose` tries them.
+        after: the map after the step if it is another one than before, such as its parts in the
+            opposite order, by which the composition is symmetric.
     """
 
     map: Callable[..., Any]
     noises: Any
     name: str = "flow"
     keeps: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    after: Callable[..., Any] | None = None
+
+    @property
+    def maps(self) -> tuple[Callable[..., Any], ...]:
+        """The map, and that after a step if it is another one."""
+        return (self.map,) if self.after is None else (self.map, self.after)
 
     def __post_init__(self) -> None:
         name = f"noises of the flow {self.name!r}"
@@ -45,14 +53,18 @@ class Flow:
         return state, state, w, h, *(() if params is None else (params,))
 
     def check(self, shape: tuple[int, ...], params: Any) -> None:
-        """Refuse a map that does not give a state for a state."""
+        """Refuse maps that do not give a state for a state."""
+        for act in self.maps:
+            self._check(act, shape, params)
+
+    def _check(self, act: Callable[..., Any], shape: tuple[int, ...], params: Any) -> None:
         with jax.enable_x64(True):
             like = jax.ShapeDtypeStruct(shape, np.float64)
             given = self.arguments(like, None)
             # Parameters as they are: a map may refuse values that it is not made for.
             rest = () if params is None else (params,)
             try:
-                out = jax.eval_shape(lambda *args: self.map(*args, *rest), *given)
+                out = jax.eval_shape(lambda *args: act(*args, *rest), *given)
                 found = [(x.shape, x.dtype) for x in out]
             except Exception as error:
                 text = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -66,8 +78,11 @@ class Flow:
                 f"{[of for of, _ in found]} of types {[str(kind) for _, kind in found]}."
             )
 
-    def act(self, q: Any, p: Any, w: Any, h: Any, params: Any, shape: tuple[int, ...]) -> Any:
-        """The map on flat states."""
+    def act(
+        self, q: Any, p: Any, w: Any, h: Any, params: Any, shape: tuple[int, ...], after: bool
+    ) -> Any:
+        """The map on flat states, before or after a step."""
+        act = self.maps[-1 if after else 0]
         given = (q.reshape(shape), p.reshape(shape), w.reshape(self.noises), h)
-        q, p = self.map(*given) if params is None else self.map(*given, params)
+        q, p = act(*given) if params is None else act(*given, params)
         return q.reshape(prod(shape)), p.reshape(prod(shape))

@@ -216,7 +216,7 @@ class System(Fields):
     def key(self) -> tuple[Any, ...]:
         """What a compiled step depends on: functions and what they read, not the parameters."""
         functions = (*self.functions.values(), self.constraints)
-        functions += () if self.flow is None else (self.flow.map,)
+        functions += () if self.flow is None else self.flow.maps
         keys = (self.known(fun).key for fun in functions)
         return (*keys, self.shape, self.noise_shape, self.params is not None, self.time)
 
@@ -259,7 +259,7 @@ class System(Fields):
             like.append(jax.ShapeDtypeStruct(self.noise_shape, np.float64))
         if self.params is not None:
             like.append(self.params)
-        if self.flow is not None and fun is self.flow.map:
+        if self.flow is not None and fun in self.flow.maps:
             like = list(self.flow.arguments(z, self.params))
         with jax.enable_x64(True):
             return traced_key(fun, *like, orders=ORDERS)

@@ -13,6 +13,7 @@ import pytest
 import dalembert as da
 from dalembert.caches import EACH, RECENT, Kept, bounded, kept
 from dalembert.captured import captured
+from dalembert.ensemble import blocks
 from dalembert.stepping.stepper import make_stepper
 from tiers import tiered
 
@@ -180,3 +181,18 @@ def test_methods_share_what_is_traced_of_a_system(monkeypatch):
     stepper = make_stepper(system, da.heun(), np.float64)
     assert len(evaluated) > before, "what a function reads has changed"
     assert stepper.dependence["H_q", 0].vanishes
+
+
+def test_a_run_like_one_before_looks_at_nothing_in_advance(monkeypatch):
+    """What is compiled is not called with large states to be compiled; other shapes are."""
+    looks, observe = [], blocks.observe
+    monkeypatch.setattr(blocks, "observe", lambda *given: looks.append(1) or observe(*given))
+    system = da.System(H=lambda q, p: jnp.sum(p**2 + q**2) / 2, dim=40)
+    options = dict(dt=0.1, t_end=0.3, progress=False, keep="final")
+    runs = []
+    for paths, expected in ((1, 1), (1, 0), (2, 1), (2, 0), (1, 0)):
+        looks.clear()
+        state = np.ones(40), np.zeros(40)
+        runs.append(da.simulate(system, da.stormer_verlet(), state, paths=paths, **options))
+        assert len(looks) == expected
+    assert np.array_equal(runs[0].q, runs[1].q) and runs[0].q.flags.writeable

@@ -21,7 +21,7 @@ from dalembert.plasma import (
     linear,
     vlasov_poisson,
 )
-from dalembert.plasma.collisions import cell_numbers
+from dalembert.plasma.cells import cell_numbers
 from dalembert.plasma.turning import memory_after, turned
 from dalembert.theory.flows import try_flow
 from tiers import tiered
@@ -43,6 +43,7 @@ OPERATORS = {
     "coulomb": (CoulombPairs(cells=4), 3, {}),
     "coulomb, species": (CoulombPairs(), 3, SPECIES),
     "maxwell, 2 components": (CoulombPairs("maxwell", cells=3), 2, {}),
+    "dougherty and coulomb": ([Dougherty(cells=4), CoulombPairs(cells=3)], 3, {}),
 }
 
 
@@ -482,6 +483,242 @@ def test_operators_that_are_none_are_refused():
 
 
 # --------------------------------------------------------------------------------------------
+# Several operators at once
+
+
+def test_each_operator_has_its_own_rate():
+    """With the rate of one at 0 it is the other alone, also later; with one rate all have it."""
+    both = vlasov_poisson(
+        20, nu=(0.5, 0.0), velocities=2, collisions=[LenardBernstein(), Lorentz()]
+    )
+    q, p = map(jnp.asarray, state(both))
+    w = jnp.asarray(np.random.default_rng(0).normal(size=both.flow.noises))
+    friction, turns = w[:40].reshape(20, 2), w[40:].reshape(20, 1)
+    h = jnp.asarray(0.1)
+    one, other = (
+        vlasov_poisson(20, nu=0.5, velocities=2, collisions=x)
+        for x in (LenardBernstein(), Lorentz())
+    )
+    alone = {
+        (0.5, 0.0): one.flow.map(q, p, friction, h, one.params)[1],
+        (0.0, 0.5): other.flow.map(q, p, turns, h, other.params)[1],
+    }
+    for rates, expected in alone.items():
+        params = both.with_params(nu=rates).params
+        for act in both.flow.maps:
+            assert np.allclose(act(q, p, w, h, params)[1], expected, rtol=1e-14, atol=1e-14)
+    # One after the other, and back in the opposite order.
+    same, listed = (both.with_params(nu=nu).params for nu in (0.5, (0.5, 0.5)))
+    orders = [act(q, p, w, h, same)[1] for act in both.flow.maps]
+    middle = one.flow.map(q, p, friction, h, one.params)[1]
+    assert np.array_equal(orders[0], other.flow.map(q, middle, turns, h, other.params)[1])
+    assert np.array_equal(orders[1], both.flow.after(q, p, w, h, listed)[1])
+    assert not np.allclose(*orders)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_the_same_plasma_made_again_is_known(inside):
+    """Compiled code is found again, whatever rates and temperatures are; of others it is not."""
+
+    def made(nu=0.1, T=1.0, cells=None):
+        operators = [LenardBernstein(cells), Lorentz()]
+        options = dict(nu=nu, temperature=T, velocities=2, collisions=operators, inside=inside)
+        return vlasov_poisson(12, **options)
+
+    first = made()
+    assert first.key == made((0.2, 0.3)).key == made(T=np.full(12, 2.0)).key
+    assert first.key != made(cells=1).key
+    light = [
+        da.plasma.vlasov_maxwell(12, nu=nu, collisions=[Lorentz()], inside=inside)
+        for nu in (0.1, 0.2)
+    ]
+    assert light[0].key == light[1].key
+
+
+def test_what_several_operators_keep_is_what_each_of_them_keeps():
+    both = plasma("dougherty and coulomb")
+    assert (
+        set(both.flow.keeps) == {"momentum", "kinetic energy"} == set(plasma("coulomb").flow.keeps)
+    )
+    assert both.flow.name == "Dougherty collisions and Coulomb pair collisions"
+    mixed = vlasov_poisson(20, nu=0.5, velocities=3, collisions=[Dougherty(), Lorentz()])
+    assert set(mixed.flow.keeps) == {"kinetic energy"} and set(mixed.invariants) == {"energy"}
+    (note, *_) = da.certify(da.stormer_verlet(), mixed).notes
+    assert note.endswith("keep to rounding: kinetic energy") and "Lorentz" in note
+    assert "temperature" not in mixed.params
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        (dict(collisions=[]), ValueError, "collisions is empty"),
+        (dict(collisions=[Dougherty(), Dougherty], nu=0.1), TypeError, "or a list of such"),
+        (
+            dict(collisions=[Dougherty(), Lorentz()], nu=(0.1,)),
+            ValueError,
+            "must be one number, or 2, one for each operator",
+        ),
+        (dict(collisions=[Dougherty(), Lorentz()], nu=(0.1, -1.0)), ValueError, "nu is -1.0"),
+        (dict(collisions=Dougherty(), nu=(0.1,)), ValueError, "must be one number"),
+        (
+            dict(collisions=[Dougherty(), Lorentz()], temperature=1.0),
+            ValueError,
+            "none of .* reads one",
+        ),
+    ],
+)
+def test_several_operators_that_do_not_fit_are_refused(arguments, error, match):
+    with pytest.raises(error, match=match):
+        vlasov_poisson(10, **{"nu": 0.1, "velocities": 2, **arguments})
+
+
+def test_other_rates_than_operators_are_refused_later_too():
+    system = vlasov_poisson(10, nu=0.1, velocities=2, collisions=[Dougherty(), Lorentz()])
+    with pytest.raises(ValueError, match="or 2, one for each operator"):
+        system.with_params(nu=(0.1, 0.2, 0.3))
+
+
+# --------------------------------------------------------------------------------------------
+# Forces inside of methods
+
+
+TURNING = {
+    "2 components": (Lorentz(), 2),
+    "3 components": (Lorentz(), 3),
+    "of speed": (Lorentz(lambda v: 1 / (1 + v**3)), 3),
+}
+
+
+def turning(name, N=40, **more):
+    """No field: charges are 0."""
+    collisions, components = TURNING[name]
+    options = dict(velocities=components, charge=0.0, mass=np.linspace(1, 2, N), weight=0.5)
+    return vlasov_poisson(N, nu=0.3, collisions=collisions, inside=True, **options, **more)
+
+
+@pytest.mark.parametrize("name", tiered(list(TURNING), ["of speed"]))
+def test_midpoint_keeps_speeds_that_forces_turn(name):
+    """To rounding, that of each particle; Heun's method, as the control, does not."""
+    system = turning(name)
+    q, p = state(system)
+    p[0] = 0
+    speeds = [np.linalg.norm(p, axis=1)]
+    for method in (da.midpoint(), da.heun()):
+        options = dict(dt=0.05, t_end=5.0, paths=1, keep="final", progress=False)
+        run = da.simulate(system, method, (q, p), **options)
+        assert np.max(np.abs(run.p[0] - p)) > 1
+        speeds.append(np.linalg.norm(run.p[0], axis=1))
+    assert np.allclose(speeds[1], speeds[0], rtol=1e-13)
+    assert not np.allclose(speeds[2], speeds[0], rtol=1e-6)
+    assert set(system.invariants) == {"energy"}
+
+
+@pytest.mark.parametrize("name", tiered(list(TURNING), ["2 components"]))
+def test_forces_that_turn_are_solved_particle_by_particle(name):
+    """Linear equations of each, for a rate that is the same at all speeds."""
+    system = turning(name)
+    text = str(da.explain(system, da.stormer_verlet()))
+    assert "particle by particle" in text
+    assert ("(linear, particle by particle)" in text) == (name != "of speed")
+
+
+def test_forces_are_those_of_the_flow_in_a_short_time():
+    """√(2ν) (v_y, −v_x) dW and √ν v × dW: the same rotation, up to its sense, to first order."""
+    for components in (2, 3):
+        options = dict(nu=0.4, velocities=components, collisions=Lorentz())
+        inside, outside = (vlasov_poisson(30, inside=x, **options) for x in (True, False))
+        q, p = map(jnp.asarray, state(inside))
+        w = jnp.asarray(1e-5 * np.random.default_rng(0).normal(size=inside.noise_shape))
+        force = inside.f.fun(q, p, w, inside.params)
+        change = outside.flow.map(q, p, -w, jnp.asarray(1e-10), outside.params)[1] - p
+        assert np.allclose(force, change, rtol=1e-3, atol=1e-9)
+        assert np.max(np.abs(np.sum(np.asarray(force * p), axis=1))) < 1e-18
+
+
+@pytest.mark.parametrize("components", [2, 3])
+@pytest.mark.slow
+def test_directions_decay_as_the_midpoint_rule_turns_them(components):
+    """E[cos mθ] and E[P_l] in a run: 2 arctan of half the angle a step, whose mean is known."""
+    N, nu, h, times = 20_000, 0.4, 0.1, 10
+    system = vlasov_poisson(
+        N, nu=nu, velocities=components, charge=0.0, collisions=Lorentz(), inside=True
+    )
+    p = np.zeros((N, components))
+    p[:, 0] = 1.0
+    options = dict(dt=h, t_end=h * times, paths=1, keep="final", progress=False)
+    run = da.simulate(system, da.midpoint(), (np.zeros_like(p), p), **options)
+    cosine = run.p[0, :, 0]
+    x, weights = np.polynomial.hermite_e.hermegauss(60)
+    for m in (1, 2):
+        if components == 2:
+            values = np.cos(m * np.arccos(np.clip(cosine, -1, 1)))
+            half = np.arctan(np.sqrt(2 * nu * h) * x / 2)
+            own = (weights @ np.cos(2 * m * half) / np.sum(weights)) ** times
+            exact = np.exp(-nu * m**2 * h * times)
+        else:
+            values = eval_legendre(m, cosine)
+            # The angle about an axis of all directions: E[P_l] is its character.
+            angle = 2 * np.arctan(np.sqrt(nu * h) * np.abs(x) / 2)
+            character = (1 + 2 * sum(np.cos(j * angle) for j in range(1, m + 1))) / (2 * m + 1)
+            own = (weights * x**2 @ character / (weights @ x**2)) ** times
+            exact = np.exp(-nu * m * (m + 1) / 2 * h * times)
+        error = np.std(values) / np.sqrt(N)
+        assert own == pytest.approx(exact, rel=0.1)
+        assert abs(np.mean(values) - own) < 3 * error
+        assert abs(np.mean(values) - exact**2) > 10 * error
+
+
+def test_lenard_and_bernsteins_forces_are_those_without_an_operator():
+    """And about the mean velocity, with the momentum kept, where the box is one cell."""
+    options = dict(nu=0.5, temperature=2.0, weight=np.linspace(0.5, 1.5, 30))
+    plain = vlasov_poisson(30, **options)
+    given = vlasov_poisson(30, collisions=LenardBernstein(), inside=True, **options)
+    mean = vlasov_poisson(30, collisions=LenardBernstein(cells=1), inside=True, **options)
+    q, p = map(jnp.asarray, state(plain))
+    w = jnp.asarray(np.random.default_rng(0).normal(size=30))
+    values = [(s.F(q, p, s.params), s.f.fun(q, p, w, s.params)) for s in (plain, given, mean)]
+    for alone, same, about in zip(*values, strict=True):
+        assert np.array_equal(alone, same)
+        assert abs(np.sum(about)) < 1e-13 < 1e-2 < abs(np.sum(alone))
+        assert np.ptp((about - alone) / options["weight"]) < 1e-13
+    assert not plain.invariants and set(mean.invariants) == {"momentum_x"}
+
+
+def test_several_forces_are_added_with_their_own_rates():
+    both = vlasov_poisson(
+        20, nu=(0.5, 0.1), velocities=2, collisions=[LenardBernstein(), Lorentz()], inside=True
+    )
+    q, p = map(jnp.asarray, state(both))
+    w = jnp.asarray(np.random.default_rng(0).normal(size=both.noise_shape))
+    one, other = (
+        vlasov_poisson(20, nu=nu, velocities=2, collisions=x, inside=True)
+        for nu, x in ((0.5, LenardBernstein()), (0.1, Lorentz()))
+    )
+    parts = [
+        s.f.fun(q, p, x.reshape(s.noise_shape), s.params)
+        for s, x in ((one, w[:40]), (other, w[40:]))
+    ]
+    assert np.allclose(both.f.fun(q, p, w, both.params), parts[0] + parts[1], rtol=1e-14)
+    assert np.allclose(both.F(q, p, both.params), one.F(q, p, one.params), rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("collisions", "match"),
+    [
+        (Dougherty(), "is no force: it keeps energy by following a sphere"),
+        (CoulombPairs(), "is no force: its pairs are new ones every half step"),
+        (LenardBernstein(cells=4), "jump where a particle goes from one cell to another"),
+        ([Lorentz(), Dougherty()], "is no force"),
+    ],
+)
+def test_flows_that_are_no_forces_are_refused_inside(collisions, match):
+    with pytest.raises(ValueError, match=match):
+        vlasov_poisson(10, nu=0.1, velocities=2, collisions=collisions, inside=True)
+    with pytest.raises(TypeError, match="inside must be True or False"):
+        vlasov_poisson(10, nu=0.1, velocities=2, collisions=collisions, inside="yes")
+
+
+# --------------------------------------------------------------------------------------------
 # Compositions with methods
 
 
@@ -506,13 +743,16 @@ IN_ORDER = {
 
 
 def composed(name):
-    collisions, components, options = IN_ORDER[name]
+    collisions, components, options = (IN_ORDER | SEVERAL)[name]
     return vlasov_poisson(
         12, LENGTH, Fourier(1), nu=0.5, velocities=components, collisions=collisions, **options
     )
 
 
-@pytest.mark.parametrize("name", tiered(list(IN_ORDER), ["dougherty"]))
+SEVERAL = {"friction and pitch angles": ([LenardBernstein(), Lorentz()], 2, {})}
+
+
+@pytest.mark.parametrize("name", tiered([*IN_ORDER, *SEVERAL], ["dougherty", *SEVERAL]))
 def test_the_composition_has_order_two_on_a_fixed_path(name):
     """A path that has derivatives; flows that one noise and the opposite one lead back."""
     system = composed(name)

@@ -215,6 +215,29 @@ def test_a_fit_of_noise_alone_says_so(kind):
         assert found.amplitude == pytest.approx(30, abs=8) and found.amplitude_error < 5
 
 
+@pytest.mark.parametrize("kind", ["white", "slow", "several series"])
+def test_a_fit_says_when_nothing_grows(kind):
+    """Energies of noise, positive and without growth; what grows, or decays, is no warning."""
+    rng, t = np.random.default_rng(11), np.linspace(0.0, 20.0, 81)
+    for _ in range(10):
+        shape = (8, t.size) if kind == "several series" else (t.size,)
+        noise = rng.normal(size=(2, *shape))
+        if kind == "slow":
+            # Amplitudes that forget themselves in a twentieth of the time.
+            kernel = np.exp(-np.arange(25) / 4)
+            noise = np.stack([np.convolve(rng.normal(size=105), kernel, "valid") for _ in "ab"])
+            noise /= np.std(noise)
+        energy = np.sum(noise**2, axis=0)
+        with pytest.warns(UserWarning, match="nothing grows clearly: gamma = "):
+            found = fit_growth(t, energy)
+        assert "values scatter by" in found.note
+        # Any warning is an error here.
+        for gamma in (0.4, -0.4):
+            grown = 100 * np.exp(gamma * (t - (20 if gamma > 0 else 0)))
+            found = fit_growth(t, grown + energy)
+            assert found.note == "" and found.gamma == pytest.approx(gamma, abs=0.1)
+
+
 def test_a_wave_that_grows_is_judged_where_it_is_large():
     rng, t = np.random.default_rng(6), np.linspace(0.0, 20.0, 101)
     noise = 0.4 * rng.normal(size=(16, t.size))

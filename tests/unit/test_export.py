@@ -4,6 +4,7 @@ import itertools
 import json
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
@@ -12,7 +13,9 @@ import pytest
 import xarray
 
 import dalembert as da
+from dalembert.ensemble import export
 from dalembert.ensemble.failures import Failures
+from dalembert.ensemble.identity import _plain
 from dalembert.ensemble.observed import Observed
 
 SYSTEM = da.systems.damped_kubo()
@@ -365,6 +368,46 @@ def test_portraits_say_which_entries_they_show():
     with pytest.raises(ValueError, match=r"component 1 is no entry .* write component=\(0, 0\)"):
         run.phase_portrait(1)
     plt.close("all")
+
+
+PLASMAS = {
+    "one component": (lambda: da.plasma.vlasov_poisson(6, 5.0), (6,), 1),
+    "three components": (lambda: da.plasma.vlasov_poisson(6, 5.0, velocities=3), (6, 3), 1),
+    "two dimensions": (
+        lambda: da.plasma.vlasov_poisson(6, (5.0, 7.0), da.plasma.Fourier((1, 1))), (6, 2), 2,
+    ),
+    "light": (lambda: da.plasma.vlasov_maxwell(6, 5.0, modes=2), (16,), 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLASMAS)
+def test_pictures_of_plasmas_are_in_the_box(name):
+    """Positions modulo its lengths; nothing else is touched, and curves do not cross the box."""
+    make, shape, axes = PLASMAS[name]
+    rng, system = np.random.default_rng(0), make()
+    q, p = 30 * rng.normal(size=(2, 4, 2, *shape))
+    made = SimpleNamespace(
+        q=q, p=p, kept={"q": q}, t=np.arange(4.0), system=system, shape=shape,
+        provenance={"system": {"dim": list(shape), "params": _plain(system.params)}},
+    )  # fmt: skip
+    periods = export._periods(made)
+    inside = export._wrapped(q, periods)
+    is_x = np.isfinite(periods)
+    assert np.sum(is_x) == 6 * axes and np.all(is_x.reshape(shape[0], -1)[:6, :axes])
+    assert np.array_equal(inside[..., ~is_x], q[..., ~is_x])
+    assert np.all((inside >= 0) & (inside <= periods) | ~is_x)
+    turns = ((q - inside) / np.where(is_x, periods, 1.0))[..., is_x]
+    assert np.allclose(turns, np.round(turns)) and np.any(turns != 0)
+    place = (0,) * len(shape)
+    x, y = export._wrapped_curves(q[(..., *place)], p[(..., *place)], periods[place])
+    gaps = np.isnan(x[1::2])
+    assert np.array_equal(gaps, np.diff(np.floor(q[(..., *place)] / 5.0), axis=0) != 0)
+    assert np.array_equal(x[::2], inside[(..., *place)]) and np.array_equal(
+        y[::2], p[(..., *place)]
+    )
+    assert (
+        export._periods(SimpleNamespace(provenance={"system": {"params": {"length": 1.0}}})) is None
+    )
 
 
 def test_phase_portraits(run):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import dalembert as da
+from dalembert.ensemble import identity
 from dalembert.ensemble.checkpoint import DifferentRunError
 from dalembert.ensemble.identity import describe_settings
 from dalembert.ensemble.settings import make_settings
@@ -194,3 +195,18 @@ def test_descriptions_are_plain_data():
     for params in (Spring(1.0), Pair(1.0, 2.0), {1: [1j, np.ones(2)]}, jax.random.key(0)):
         record = describe_settings(with_params(params), exactly=False).record
         assert json.loads(json.dumps(record))["system"]["params"] is not None
+
+
+@pytest.mark.parametrize("size", [3, 64, 65, 200])
+def test_large_states_are_known_by_all_of_their_bytes(size, monkeypatch):
+    """In pieces, on all cores; small ones are known as they always were."""
+    x = np.random.default_rng(0).normal(size=size)
+    whole = identity._arrays([x])
+    monkeypatch.setattr(identity, "PIECE", 512)
+    assert (identity._arrays([x]) == whole) == (size <= 64)
+    assert identity._arrays([x.copy()]) == identity._arrays([x])
+    for place in (0, size // 2, size - 1):
+        other = x.copy()
+        other[place] = np.nextafter(other[place], 9)
+        assert identity._arrays([other]) != identity._arrays([x])
+    assert identity._arrays([x[::-1]]) != identity._arrays([x])

@@ -66,12 +66,15 @@ BY_PARTICLE = {
     "products with itself": lambda x: jnp.einsum(
         "ni,nj->ni", x.reshape(4, 3), x.reshape(4, 3)
     ).reshape(12),
+    "stacked": lambda x: jnp.stack([-x.reshape(4, 3)[:, i] for i in (1, 0, 2)], 1).reshape(12),
+    "stacked and turned": lambda x: jnp.stack([*x.reshape(4, 3).T]).T.reshape(12),
     "each mapped": lambda x: jax.vmap(lambda v: jnp.tanh(FIELD @ v))(x.reshape(4, 3)).reshape(12),
 }
 BETWEEN_PARTICLES = MIXED | {
     "distances": lambda x: (x.reshape(4, 3)[:, None] - x.reshape(4, 3)[None]).sum(0).reshape(12),
     "other particles": lambda x: (EACH[:, 0, :1].T @ x.reshape(4, 3) + x.reshape(4, 3)).reshape(12),
     "another order": lambda x: x.reshape(3, 4).T.reshape(12),
+    "stacked": lambda x: jnp.stack([*x.reshape(4, 3).T]).reshape(12),
     "a sum": lambda x: (x.reshape(4, 3) + x.reshape(4, 3).sum(0)[None]).reshape(12),
     "neighbours": lambda x: jnp.roll(x, 3),
     "a part": lambda x: jnp.concatenate([x[3:6], x[:3], x[6:]]),

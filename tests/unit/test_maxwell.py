@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -19,6 +20,8 @@ from dalembert.plasma import (
     vlasov_maxwell,
 )
 from dalembert.theory import jacobian, symplectic_defect
+from dalembert.theory.flows import try_flow
+from tiers import tiered
 
 SPECIES = dict(
     charge=np.array([-1.0, 1.0] * 3), mass=np.array([1.0, 4.0] * 3), weight=np.linspace(0.5, 1.5, 6)
@@ -63,8 +66,151 @@ def test_the_equations_are_those_of_newton_lorentz_and_maxwell():
     assert M.shape == (N,)
 
 
+def bent(x):
+    """A given vector potential with the period of the box, and a uniform field besides."""
+    return 0.3 * jnp.sin(2 * np.pi * x / 5) + 0.7 * x
+
+
+def test_given_fields_add_their_forces():
+    """Q (v_y ∂A/∂x − ∂φ/∂x) along x, at the same positions and velocities; p_y stays."""
+    phi = lambda x: jnp.cos(2 * np.pi * x / 5)  # noqa: E731
+    forces = []
+    for given in ({}, dict(potential=phi, vector_potential=bent)):
+        system, (q, p) = plasma(**given)
+        view = canonical_view(jnp.asarray(q), jnp.asarray(p), system.params)
+        forces.append(np.asarray(system.drift(q, p)[1]))
+    x, v = np.asarray(view.x), np.asarray(view.v)
+    k, Q = 2 * np.pi / 5, SPECIES["weight"] * SPECIES["charge"]
+    expected = Q * (v[:, 1] * (0.3 * k * np.cos(k * x) + 0.7) + k * np.sin(k * x))
+    assert np.allclose((forces[1] - forces[0])[:6], expected)
+    assert np.allclose((forces[1] - forces[0])[6:], 0)
+    assert set(system.invariants) == {"energy"}
+
+
+@pytest.mark.slow
+def test_a_uniform_field_turns_velocities_at_the_gyrofrequency():
+    """Light that is very fast is not excited."""
+    system = vlasov_maxwell(
+        1, 5.0, c=1e3, charge=2.0, mass=4.0, field=None, vector_potential=lambda x: 0.6 * x
+    )
+    state = canonical_state((np.array([[1.0, 0.0]]), np.array([[4.0, 0.0]])), system)
+    options = dict(dt=0.02, t_end=5.0, paths=1, keep="final", progress=False)
+    run = da.simulate(system, da.midpoint(), state, **options)
+    v = canonical_view(jnp.asarray(run.q[0]), jnp.asarray(run.p[0]), system.params).v[0]
+    angle = -2.0 * 0.6 / 4.0 * 5.0
+    # M dv_x/dt = Q v_y B and M dv_y/dt = −Q v_x B.
+    assert np.allclose(v, [np.cos(angle), np.sin(angle)], atol=1e-4)
+
+
+COLLIDING = {
+    "lenard bernstein": (da.plasma.LenardBernstein(cells=3), {}),
+    "dougherty, species": (da.plasma.Dougherty(cells=2), {}),
+    "lorentz": (da.plasma.Lorentz(lambda v: 1 / (1 + v)), {}),
+    "coulomb, species": (da.plasma.CoulombPairs(), dict(weight=2.0)),
+}
+
+
+def colliding(name, **more):
+    collisions, options = COLLIDING[name]
+    given = {name: np.tile(x, 10) for name, x in SPECIES.items()} | options
+    system = vlasov_maxwell(
+        60, 5.0, modes=2, nu=0.5, collisions=collisions, vector_potential=bent, **given, **more
+    )
+    rng = np.random.default_rng(3)
+    x, momenta = rng.normal(size=(2, 60, 2))
+    return system, canonical_state((3 * x, momenta), system, rng.normal(size=(2, 2)))
+
+
+@pytest.mark.parametrize("name", tiered(list(COLLIDING), ["dougherty, species"]))
+def test_collisions_keep_what_they_say_of_velocities(name):
+    """Over many collisions; the same flow on canonical momenta, as the control, does not."""
+    system, (q, p) = colliding(name)
+    plain = da.plasma.vlasov_poisson(
+        60, 5.0, nu=0.5, velocities=2, collisions=COLLIDING[name][0],
+        **{name: system.params[name] for name in SPECIES},
+    )  # fmt: skip
+    functions = {"momentum": da.plasma.momentum, "kinetic energy": da.plasma.kinetic_energy}
+
+    def wrong(q, p, w, h, params):
+        own = jnp.stack([q[:60], q[60:120]], 1), jnp.stack([p[:60], p[60:120]], 1)
+        new = plain.flow.map(*own, w, h, params)[1]
+        return q, jnp.concatenate([new[:, 0], new[:, 1], p[120:]])
+
+    def changes(act, times=1000):
+        def once(p, key):
+            w = jnp.sqrt(0.1) * jax.random.normal(key, system.flow.noises)
+            return act(jnp.asarray(q), p, w, jnp.asarray(0.1), system.params)[1], None
+
+        keys = jax.random.split(jax.random.key(0), times)
+        after = jax.jit(lambda p: jax.lax.scan(once, p, keys)[0])(jnp.asarray(p))
+        assert np.max(np.abs(after - p)[:120]) > 0.5 and np.array_equal(after[120:], p[120:])
+        found = {}
+        for what, fun in functions.items():
+            both = [
+                np.asarray(fun(jnp.asarray(q), jnp.asarray(x), system.params)) for x in (p, after)
+            ]
+            found[what] = np.max(np.abs(both[1] - both[0]))
+        return found
+
+    kept = changes(system.flow.map)
+    for what, change in kept.items():
+        assert change < 1e-12 if what in system.flow.keeps else change > 1e-4
+    if "kinetic energy" in system.flow.keeps:
+        assert changes(wrong)["kinetic energy"] > 1e-3
+
+
+def test_collisions_decide_which_invariants_are_left():
+    names = {name: set(colliding(name)[0].invariants) for name in COLLIDING}
+    assert names["dougherty, species"] == {"energy"} and not names["lenard bernstein"]
+    free = vlasov_maxwell(6, 5.0, nu=0.5, collisions=da.plasma.Dougherty())
+    assert set(free.invariants) == {"energy", "momentum_x"}
+    assert all(x.holds for x in try_flow(free) if x.declared)
+    friction = vlasov_maxwell(6, 5.0, nu=0.5)
+    assert not friction.invariants and friction.noise_shape == (6, 2)
+
+
+def test_friction_inside_is_that_of_velocities():
+    """M dv/dt = −ν M v + w √(2νmT) dW besides the fields, in canonical momenta."""
+    system, (q, p) = plasma(nu=0.5, temperature=2.0, vector_potential=bent)
+    view = canonical_view(jnp.asarray(q), jnp.asarray(p), system.params)
+    M = (SPECIES["weight"] * SPECIES["mass"])[:, None]
+    own = {"F": -0.5 * M * view.v}
+    w = np.random.default_rng(0).normal(size=(6, 2))
+    size = SPECIES["weight"] * np.sqrt(2 * 0.5 * 2.0 * SPECIES["mass"])
+    own["f"] = size[:, None] * w
+    found = {
+        "F": system.F(jnp.asarray(q), jnp.asarray(p), system.params),
+        "f": system.f.fun(jnp.asarray(q), jnp.asarray(p), jnp.asarray(w), system.params),
+    }
+    for name, expected in own.items():
+        assert np.allclose(found[name][:12], np.ravel(expected.T)), name
+        assert np.all(found[name][12:] == 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        (dict(potential=3.0), TypeError, "potential must be a function of positions"),
+        (dict(vector_potential=jnp.sum), ValueError, "vector_potential returns shape"),
+        (dict(collisions=da.plasma.Dougherty()), ValueError, "act at the rate nu="),
+        (dict(nu=-1.0), ValueError, "nu is -1.0, but must be at least 0"),
+        (dict(temperature=1.0), ValueError, "without nu= there are no collisions"),
+    ],
+)
+def test_given_fields_and_collisions_that_are_none_are_refused(arguments, error, match):
+    with pytest.raises(error, match=match):
+        vlasov_maxwell(10, **arguments)
+
+
+def test_another_given_field_is_another_plasma():
+    system, _ = plasma(vector_potential=bent)
+    assert system.with_params(c=2.0).params["c"] == 2.0
+    with pytest.raises(ValueError, match="vector_potential is part of H: make another plasma"):
+        system.with_params(vector_potential=jnp.sin)
+
+
 def test_particles_come_back_as_they_were_given():
-    system, (q, p) = plasma()
+    system, (q, p) = plasma(vector_potential=bent)
     rng = np.random.default_rng(3)
     given = rng.normal(size=(2, 6, 2))
     M = SPECIES["weight"] * SPECIES["mass"]

@@ -337,6 +337,24 @@ def test_plasmas_that_are_none_are_refused(arguments, match):
             lambda: Start(8, velocities=lambda v: (1 + v * v) ** -2.0, reach=11.0).quiet(),
             "nor does the energy of what is beyond",
         ),
+        (lambda: Start(8, distribution=breathing, amplitude=0.1), "neither density, amplitude"),
+        (lambda: Start(8, distribution=breathing, density=jnp.cos), "neither density, amplitude"),
+        (
+            lambda: Start(8, distribution=breathing, velocities=da.plasma.two_streams(3.0)),
+            "neither density, amplitude",
+        ),
+        (lambda: Start(8, distribution=lambda x, v: x * v).quiet(), "a finite scalar ≥ 0"),
+        (lambda: Start(8, distribution=lambda x, v: 0.0 * x * v).quiet(), "zero everywhere"),
+        (
+            lambda: Start(8, distribution=lambda x, v: jnp.exp(-0.01 * v * v)).quiet(),
+            "larger reach",
+        ),
+        (
+            lambda: Start(
+                8, distribution=lambda x, v: jnp.exp(-1e6 * (v - jnp.sin(x)) ** 2)
+            ).quiet(),
+            "too narrow for x from 0 to 12.56",
+        ),
         (lambda: Start(8, mode=0), "1 or more along x"),
         (lambda: Start(8, mode=(1, 1)), "at most as many numbers"),
         (lambda: Start(8.0), "N is 8.0, but must be a whole number"),
@@ -425,6 +443,58 @@ def test_starts_of_any_density(kind):
     assert abs(np.corrcoef(q, p)[0, 1]) < 0.02 and abs(np.mean(q) - L / 2) > 0.5
     with pytest.raises(ValueError, match="knows Maxwellians with a wave"):
         da.plasma.DeltaF(start, (q, p))
+
+
+def breathing(x, v):
+    """A density with a wave, of Maxwellians of the temperature ¼ that move with 0.8 sin(πx/3)."""
+    k = jnp.pi / 3
+    return 7.0 * (1 + 0.5 * jnp.cos(k * x)) * jnp.exp(-2 * (v - 0.8 * jnp.sin(k * x)) ** 2)
+
+
+@pytest.mark.parametrize("kind", ["quiet", "random"])
+@pytest.mark.parametrize("components", [1, 3])
+def test_starts_of_any_distribution_of_both(kind, components):
+    """The mean velocity is that of each place, and about it is a Maxwellian."""
+    N, L, noise = 2**14, 6.0, {"quiet": 2e-3, "random": 0.04}[kind]
+    start = Start(
+        N, L, distribution=breathing, components=components, transverse=4.0, mass=2.0, weight=1.5
+    )
+    q, p = start.quiet() if kind == "quiet" else map(np.asarray, start.random(jax.random.key(0)))
+    x, v = (q, p / 3) if components == 1 else (q[:, 0], p[:, 0] / 3)
+    s, c = (fun(np.pi / 3 * x) for fun in (np.sin, np.cos))
+    assert np.all((x >= 0) & (x <= L))
+    assert 2 * np.mean(c) == pytest.approx(0.5, abs=noise)
+    own = v - 0.8 * s
+    assert np.mean(own) == pytest.approx(0, abs=noise)
+    assert np.mean(own**2) == pytest.approx(0.25, abs=noise)
+    assert np.mean(own**4) == pytest.approx(3 / 16, abs=noise)
+    assert np.allclose([np.mean(own * s), np.mean(own**2 * c)], [0, 0.25 * 0.25], atol=noise)
+    # The control: velocities that do not know where they are.
+    assert abs(np.mean(v * s)) > 0.2
+    if components == 3:
+        assert np.allclose(np.cov(p[:, 1:].T / 3), 4 * np.eye(2), atol=5 * noise)
+    with pytest.raises(ValueError, match="knows Maxwellians with a wave"):
+        da.plasma.DeltaF(start, (q, p))
+
+
+def test_a_product_as_a_distribution_of_both_is_the_start_of_its_factors():
+    factors = dict(density=lambda x: 1 + x * (6 - x), velocities=lambda v: jnp.exp(-v * v))
+    apart = Start(2**12, 6.0, **factors).quiet()
+    together = Start(
+        2**12, 6.0, distribution=lambda x, v: factors["density"](x) * factors["velocities"](v)
+    ).quiet()
+    for one, other in zip(apart, together, strict=True):
+        assert np.allclose(one, other, atol=1e-3)
+
+
+def test_a_distribution_may_end_abruptly():
+    """A water bag whose edges move: particles are inside, and evenly."""
+    inside = lambda x, v: jnp.where(jnp.abs(v) < 1 + 0.3 * jnp.sin(jnp.pi / 3 * x), 1.0, 0.0)  # noqa: E731
+    q, p = Start(2**14, 6.0, distribution=inside, reach=2.0).quiet()
+    edge = 1 + 0.3 * np.sin(np.pi / 3 * q)
+    assert np.mean(np.abs(p) > edge) < 0.01 and np.max(np.abs(p) - edge) < 0.02
+    assert np.mean((p / edge) ** 2) == pytest.approx(1 / 3, abs=2e-3)
+    assert 2 * np.mean(np.sin(np.pi / 3 * q)) == pytest.approx(0.3, abs=2e-3)
 
 
 def test_starts_in_two_dimensions():

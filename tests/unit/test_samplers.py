@@ -13,7 +13,7 @@ from scipy import stats
 
 import dalembert as da
 from dalembert import quantiles
-from dalembert.ensemble.initial import initial_states
+from dalembert.ensemble.initial import _is_finite, initial_states
 from tiers import tiered
 
 FALSE_ALARM = 1e-6
@@ -351,3 +351,15 @@ def test_bad_boxes_are_refused(arguments, message):
 def test_bad_intervals_are_refused(arguments, message):
     with pytest.raises((ValueError, TypeError), match=message):
         da.inverse_cdf_sampler(*arguments)
+
+
+def test_states_whose_sum_is_too_large_are_finite():
+    """And those with one entry that is none are not, wherever it is."""
+    x = np.full(100, 1e308)
+    assert _is_finite(x) and _is_finite(-x) and _is_finite(np.concatenate([x, -x]))
+    for wrong in (np.nan, np.inf, -np.inf):
+        for place in (0, 57, 99):
+            one = x.copy()
+            one[place] = wrong
+            assert not _is_finite(one) and not _is_finite(one / 1e308)
+    assert not _is_finite(np.array([np.inf, -np.inf]))

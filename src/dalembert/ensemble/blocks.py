@@ -243,11 +243,16 @@ def _warm_up(
         if what not in work.warm:
             began = time.perf_counter()
             room = work.settings.schedule.saves_per_leg
-            # What a function raises here it raises in a leg, if that is to see these states.
-            with suppress(jax.errors.JaxRuntimeError):
-                compiled.on_block(block)(state, 0, 0)
-                jax.block_until_ready(observe(compiled, [state], memory, block, [0], room))
-                jax.block_until_ready(compiled.finish(state, memory, block))
+            like = jax.tree.map(lambda x: (np.shape(x), x.dtype), (state, memory, block))
+            types = place, room, tuple(jax.tree.leaves(like)), jax.tree.structure(like)
+            # Of large states to take no step, and to look once, is as long as some steps are.
+            if types not in compiled.known:
+                # What a function raises here it raises in a leg, if that is to see these states.
+                with suppress(jax.errors.JaxRuntimeError):
+                    compiled.on_block(block)(state, 0, 0)
+                    jax.block_until_ready(observe(compiled, [state], memory, block, [0], room))
+                    jax.block_until_ready(compiled.finish(state, memory, block))
+                compiled.known.add(types)
             work.warm.add(what)
             work.compile_seconds += time.perf_counter() - began
 
@@ -299,8 +304,10 @@ def _result(
         return BlockResult(tally, None)
     # What a path did after it had failed is not to be taken for a result.
     steps = work.settings.schedule.save_steps
-    is_lost = lost(state, steps[-1] if work.settings.keep == "final" else steps)[..., None]
-    q, p = (np.where(is_lost, np.nan, x)[..., : len(numbers), :] for x in kept)
+    is_lost = lost(state, steps[-1] if work.settings.keep == "final" else steps)
+    if np.any(is_lost):
+        kept = tuple(np.where(is_lost[..., None], np.nan, x) for x in kept)
+    q, p = (x[..., : len(numbers), :] for x in kept)
     return BlockResult(tally, (q, p))
 
 

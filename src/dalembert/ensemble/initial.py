@@ -53,7 +53,7 @@ def initial_states(
         x = np.asarray(value)
         check_real(name, x)
         check_state_shape(name, x.shape, system.shape, paths)
-        if not np.all(np.isfinite(x)):
+        if not _is_finite(x):
             raise ValueError(f"{name} contains NaN or infinity.")
         arrays.append(x.astype(dtype, copy=False).reshape(-1, system.dim))
     check_start(system, *np.broadcast_arrays(*arrays))
@@ -80,6 +80,12 @@ def start_pair(initial: Any) -> tuple[Any, Any]:
             f"a function sampler(key), not {given}.{hint}"
         )
     return initial[0], initial[1]
+
+
+def _is_finite(x: np.ndarray) -> bool:
+    """Whether all entries are finite: so they are if their sum is, which needs no other array."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(np.sum(x))) or bool(np.all(np.isfinite(x)))
 
 
 def ask_start(system: System, initial: Any) -> None:

@@ -6,7 +6,7 @@ take a stretch fast, the leg ends there: what was taken ahead of knowing that is
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -34,6 +34,7 @@ class Compiled(NamedTuple):
         observe_rows: see `Kernel.observe_rows`.
         step_safely: see `Kernel.step_safely`.
         finish: see `Kernel.finish`.
+        known: types of what it has been called with, so that it need not be compiled for them.
         at_end: what takes means at the end, perhaps of whole blocks at once (`native_means.py`).
     """
 
@@ -41,6 +42,7 @@ class Compiled(NamedTuple):
     observe_rows: Callable[..., tuple[PathState, Any, Saves]]
     step_safely: Callable[..., PathState]
     finish: Callable[..., dict[str, Data]]
+    known: set[Any]
     at_end: Any = None
 
 
@@ -74,11 +76,19 @@ class _Taken(NamedTuple):
     outcome: Any
 
 
-def compile_run(kernel: Kernel, on_block: OnBlock, at_end: Any = None) -> Compiled:
+def compile_run(
+    kernel: Kernel, on_block: OnBlock, at_end: Any = None, code: Hashable = None
+) -> Compiled:
     """The code of a run whose fast steps are known, and perhaps how its end is observed."""
     by_xla, step_safely, finish = _of_kernel(kernel)
     observe_rows = at_end.observe if at_end else by_xla
-    return Compiled(on_block, observe_rows, step_safely, finish, at_end)
+    known = _known(kernel, code, at_end is None)
+    return Compiled(on_block, observe_rows, step_safely, finish, known, at_end)
+
+
+@kept
+def _known(kernel: Kernel, *code: Hashable) -> set[Any]:
+    return set()
 
 
 @kept

@@ -139,7 +139,7 @@ def _maps(settings: Settings, kernel: Kernel) -> tuple[Maps | None, Report]:
 def _compile(settings: Settings, kernel: Kernel, choice: Choice, steps: Steps) -> Compiled:
     """All code of a run; of one that is looked at once, what its engine has for that, too."""
     at_end = choice.means_at_end(kernel, steps) if settings.at_end else None
-    return compile_run(kernel, choice.on_block, at_end)
+    return compile_run(kernel, choice.on_block, at_end, (choice.name, steps.maps is not None))
 
 
 def _make_kernel(settings: Settings, description: Description, observing: Observing) -> Kernel:

@@ -236,7 +236,7 @@ class Run(RunStatistics):
         """Draw kept paths in the plane of a position and its momentum; returns the axes.
 
         With keep="all" the first so many paths as curves from a dot on, with keep="final" the ends
-        of all paths as points.
+        of all paths as points. Positions of plasmas are taken into the box.
 
         Args:
             component: which entry of the states, by default the first; several numbers if they
@@ -252,6 +252,8 @@ class Run(RunStatistics):
         self, path: int | None = None, component: Any = None, file: Any = None, fps: float = 20
     ) -> Any:
         """A film of kept states (keep="all"), as a `matplotlib.animation.FuncAnimation`.
+
+        Positions of plasmas are taken into the box; one in one dimension is shown in phase space.
 
         Args:
             path: show the particles of this path, in the plane of their first two coordinates if

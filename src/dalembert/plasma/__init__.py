@@ -6,23 +6,18 @@ Units are ω_p = λ_D = 1.
 from typing import TYPE_CHECKING
 
 from dalembert.plasma import linear
-from dalembert.plasma.collisions import (
-    Collisions,
-    CoulombPairs,
-    Dougherty,
-    LenardBernstein,
-    Lorentz,
-)
-from dalembert.plasma.estimates import DeltaF
-from dalembert.plasma.fields import Field, Fourier, Spline, mode_numbers
-from dalembert.plasma.fits import WaveFit, fit_growth, fit_wave
-from dalembert.plasma.maxwell import (
+from dalembert.plasma.canonical import (
     Canonical,
     canonical_state,
     canonical_view,
     light_energies,
-    vlasov_maxwell,
 )
+from dalembert.plasma.colliding import Collisions
+from dalembert.plasma.collisions import CoulombPairs, Dougherty, LenardBernstein, Lorentz
+from dalembert.plasma.estimates import DeltaF
+from dalembert.plasma.fields import Field, Fourier, Spline, mode_numbers
+from dalembert.plasma.fits import WaveFit, fit_growth, fit_wave
+from dalembert.plasma.maxwell import vlasov_maxwell
 from dalembert.plasma.observables import (
     density_modes,
     entropy,

@@ -1,29 +1,47 @@
 """Collisions of a plasma as flows: what they do to velocities in a time, exact in what they keep.
 
-Each operator is a record that makes a `da.Flow` for a plasma. Its rate is the parameter `nu` of the
-system, ν. Velocities are v = p/M, and cells of the box are where local means are taken.
+Each operator is a record that makes a `da.Flow` for a plasma, and `Forces` where it is a forced
+Hamiltonian term. Its rate is the parameter `nu` of the system, ν. Velocities are v = p/M, and cells
+of the box are where local means are taken.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from dalembert.flow import Flow
-from dalembert.plasma.fields import as_tuple, whole_numbers
+from dalembert.plasma.cells import Cells, Means, cell_numbers, counts_per_axis, random_pairs
+from dalembert.plasma.fields import whole_numbers
 from dalembert.plasma.observables import kinetic_energy, momentum
-from dalembert.plasma.poisson import Collisions, beside, columns, effective, scalar
+from dalembert.plasma.particles import beside, effective, product, scalar
 from dalembert.plasma.turning import turned
 from dalembert.precision import is_traced
 from dalembert.systems._parameters import Params, require
 
-__all__ = ["Collisions", "CoulombPairs", "Dougherty", "LenardBernstein", "Lorentz"]
+__all__ = ["CoulombPairs", "Dougherty", "Forces", "LenardBernstein", "Lorentz"]
 
-Cells = int | tuple[int, int]
+
+class Forces(NamedTuple):
+    """Collisions as forces of particles inside a method.
+
+    Attributes:
+        F: the force, `(q, p, params)`, or None.
+        f: the noise force, `(q, p, w, params)`, linear in w.
+        noises: the shape of w.
+        name: what they are called.
+        keeps: what they keep along every path, as `da.Flow` has it.
+    """
+
+    F: Callable[..., Any] | None
+    f: Callable[..., Any]
+    noises: tuple[int, ...]
+    name: str
+    keeps: Mapping[str, Callable[..., Any]]
 
 
 @dataclass(frozen=True)
@@ -49,7 +67,7 @@ class LenardBernstein:
 
     def flow(self, shape: tuple[int, ...], axes: int, params: Params) -> Flow:
         """Exact, with the local mean of what noise has added taken away."""
-        cells = None if self.cells is None else _per_axis(self.cells, axes, shape[0])
+        cells = None if self.cells is None else counts_per_axis(self.cells, axes, shape[0])
 
         def act(q: Any, p: Any, w: Any, h: Any, params: Params) -> tuple[Any, Any]:
             M = beside(effective(q, params, "weight", "mass"), q)
@@ -58,13 +76,36 @@ class LenardBernstein:
             decay = jnp.exp(-_rate(q, params) * h)
             if cells is None:
                 return q, M * (decay * v + kick)
-            means = _Means(q, M, cells, params)
+            means = Means(q, M, cells, params)
             u = means.of(v)
             moved = decay * (v - u) + kick
             return q, M * (u + moved - means.of(moved))
 
         keeps = {} if cells is None else {"momentum": momentum}
         return Flow(act, shape, self.name, keeps)
+
+    def forces(self, shape: tuple[int, ...], axes: int, params: Params) -> Forces:
+        """Friction and a noise for each component; about the mean velocity if the box is a cell."""
+        if self.cells is None:
+            return Forces(_friction, _kicks, shape, self.name, {})
+        if prod(counts_per_axis(self.cells, axes, shape[0])) > 1:
+            raise ValueError(
+                f"inside=True, but local means of {self} jump where a particle goes from one cell "
+                "to another, and forces inside a method must not: leave inside out, for a flow, or "
+                "take cells=1."
+            )
+
+        def without_mean(forces: Any, q: Any, params: Params) -> Any:
+            M = beside(effective(q, params, "weight", "mass"), q)
+            return forces - M * (jnp.sum(forces, axis=0, keepdims=True) / jnp.sum(M))
+
+        return Forces(
+            lambda q, p, params: without_mean(_friction(q, p, params), q, params),
+            lambda q, p, w, params: without_mean(_kicks(q, p, w, params), q, params),
+            shape,
+            self.name,
+            {"momentum": momentum},
+        )
 
 
 @dataclass(frozen=True)
@@ -88,17 +129,18 @@ class Dougherty:
     cells: Cells = 1
     name: ClassVar[str] = "Dougherty collisions"
     reads_temperature: ClassVar[bool] = False
+    why_not_inside: ClassVar[str] = "it keeps energy by following a sphere, cell by cell"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cells", whole_numbers("cells", self.cells, 1))
 
     def flow(self, shape: tuple[int, ...], axes: int, params: Params) -> Flow:
         """Along the sphere of one momentum and energy, towards the noise."""
-        cells = _per_axis(self.cells, axes, shape[0])
+        cells = counts_per_axis(self.cells, axes, shape[0])
 
         def act(q: Any, p: Any, w: Any, h: Any, params: Params) -> tuple[Any, Any]:
             M = beside(effective(q, params, "weight", "mass"), q)
-            means = _Means(q, M, cells, params)
+            means = Means(q, M, cells, params)
             mass = beside(effective(q, params, "mass"), q)
             v = p / M
             u = means.of(v)
@@ -150,16 +192,37 @@ class Lorentz:
             _check_rate(self.rate, N)
 
         def act(q: Any, p: Any, w: Any, h: Any, params: Params) -> tuple[Any, Any]:
-            rate = jnp.broadcast_to(_rate(q, params), (N,))
-            if self.rate is not None:
-                speed = jnp.sqrt(jnp.sum(p**2, axis=1)) / effective(q, params, "weight", "mass")
-                given = jnp.asarray(self.rate(speed), q.dtype)
-                # A rate below zero is none: its path fails, and is not left as it is.
-                rate = rate * jnp.where(given >= 0, given, jnp.nan)
-            variance = rate * h * (2 if components == 2 else 1)
+            variance = self._at_speeds(q, p, params) * h * (2 if components == 2 else 1)
             return q, turned(p, variance, w / jnp.sqrt(h))
 
         return Flow(act, (N, _turns(components)), self.name, {"kinetic energy": kinetic_energy})
+
+    def forces(self, shape: tuple[int, ...], axes: int, params: Params) -> Forces:
+        """√(2νr) (p_y, −p_x) dW for two components, √(νr) p × dW for three: across the velocity."""
+        _check_components(self.name, shape)
+        if self.rate is not None:
+            _check_rate(self.rate, shape[0])
+
+        def turn(q: Any, p: Any, w: Any, params: Params) -> Any:
+            size = jnp.sqrt(self._at_speeds(q, p, params))[:, None]
+            if p.shape[1] == 2:
+                return np.sqrt(2) * size * w * jnp.stack([p[:, 1], -p[:, 0]], axis=1)
+            return size * jnp.cross(p, w)
+
+        noises = shape[0], _turns(shape[1])
+        return Forces(None, turn, noises, self.name, {"kinetic energy": kinetic_energy})
+
+    def _at_speeds(self, q: Any, p: Any, params: Params) -> Any:
+        """ν r(|v|) at every particle, shape (N,)."""
+        rate = jnp.broadcast_to(_rate(q, params), q.shape[:1])
+        if self.rate is None:
+            return rate
+        square = jnp.sum(p**2, axis=1)
+        # At rest the root has no derivative, which stage equations ask for.
+        root = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+        given = jnp.asarray(self.rate(root / effective(q, params, "weight", "mass")), q.dtype)
+        # A rate below zero is none: its path fails, and is not left as it is.
+        return rate * jnp.where(given >= 0, given, jnp.nan)
 
 
 @dataclass(frozen=True)
@@ -187,6 +250,7 @@ class CoulombPairs:
     kernel: Literal["coulomb", "maxwell"] = "coulomb"
     cells: Cells = 1
     reads_temperature: ClassVar[bool] = False
+    why_not_inside: ClassVar[str] = "its pairs are new ones every half step"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cells", whole_numbers("cells", self.cells, 1))
@@ -201,7 +265,7 @@ class CoulombPairs:
     def flow(self, shape: tuple[int, ...], axes: int, params: Params) -> Flow:
         """One random pairing, and a rotation of every relative velocity."""
         _check_components(self.name, shape)
-        cells = _per_axis(self.cells, axes, shape[0])
+        cells = counts_per_axis(self.cells, axes, shape[0])
         _check_weights(self.name, params)
         N, components = shape
         turns, slots = _turns(components), (N + 1) // 2
@@ -209,7 +273,7 @@ class CoulombPairs:
         def act(q: Any, p: Any, w: Any, h: Any, params: Params) -> tuple[Any, Any]:
             _check_weights(self.name, params)
             cell = cell_numbers(q, cells, params)
-            order, first, crowd = _pairs(cell, w[:N], prod(cells), q.dtype)
+            order, first, crowd = random_pairs(cell, w[:N], prod(cells), q.dtype)
             mass, charge = (effective(q, params, name)[order] for name in ("mass", "charge"))
             weight = effective(q, params, "weight")[order]
             ahead = jnp.roll(jnp.arange(N), -1)
@@ -234,61 +298,13 @@ class CoulombPairs:
         return Flow(act, N + turns * slots, self.name, keeps)
 
 
-def cell_numbers(q: Any, cells: tuple[int, ...], params: Params) -> Any:
-    """The number of the cell that each particle is in, shape (N,)."""
-    cell = jnp.zeros(q.shape[:1], jnp.int32)
-    for x, n, side in zip(columns(q, len(cells)), cells, params["length"], strict=True):
-        share = x / side
-        place = jnp.floor((share - jnp.floor(share)) * n).astype(jnp.int32)
-        cell = cell * n + jnp.clip(place, 0, n - 1)
-    return cell
+def _friction(q: Any, p: Any, params: Params) -> Any:
+    return -scalar(q, params, "nu") * p
 
 
-def _pairs(cell: Any, keys: Any, cells: int, dtype: Any) -> tuple[Any, Any, Any]:
-    """Random pairs of particles in the same cell.
-
-    The order of independent continuous numbers is a random permutation: particles are sorted by
-    cell and number, and in each cell the first meets the second, the third the fourth, and so on.
-
-    Returns:
-        The order, whether the particle at a place of it meets the next one, and by how much it
-        meets others more often than in a plasma of density 1. In a cell with an odd number, one
-        stays alone, and the others make up for it.
-    """
-    N = cell.shape[0]
-    cell, _, order = jax.lax.sort((cell, keys, jnp.arange(N, dtype=jnp.int32)), num_keys=2)
-    starts = jnp.searchsorted(cell, jnp.arange(cells + 1, dtype=jnp.int32)).astype(jnp.int32)
-    rank = jnp.arange(N, dtype=jnp.int32) - starts[cell]
-    size = (starts[1:] - starts[:-1])[cell]
-    first = (rank % 2 == 0) & (rank + 1 < size)
-    count = size.astype(dtype)
-    odd = jnp.where((size % 2 == 1) & (size > 1), count / jnp.maximum(count - 1, 1.0), 1.0)
-    return order, first, count * (cells / N) * odd
-
-
-class _Means:
-    """Means over the particles in a cell, weighted by their masses, at every particle."""
-
-    def __init__(self, q: Any, M: Any, cells: tuple[int, ...], params: Params) -> None:
-        self.size = prod(cells)
-        self.cell = cell_numbers(q, cells, params) if self.size > 1 else None
-        self.M = M
-        self.total = self._sums(M)
-
-    def of(self, value: Any) -> Any:
-        """The mean of an array (N,) or (N, d) at every particle."""
-        sums = self._sums(self.M * value) / self.total
-        return sums if self.cell is None else sums[self.cell]
-
-    def _sums(self, value: Any) -> Any:
-        if self.cell is None:
-            return jnp.sum(value, axis=0, keepdims=True)
-        # Several copies of the sums, each of fewer terms: less rounding, and less waiting.
-        copies = max(1, min(64, len(value) // (4 * self.size)))
-        index = self.cell + self.size * (jnp.arange(len(value), dtype=jnp.int32) % copies)
-        sums = jnp.zeros((copies * self.size, *value.shape[1:]), value.dtype)
-        sums = sums.at[index].add(value, mode="promise_in_bounds")
-        return jnp.sum(sums.reshape(copies, self.size, *value.shape[1:]), axis=0)
+def _kicks(q: Any, p: Any, w: Any, params: Params) -> Any:
+    variance = 2 * scalar(q, params, "nu") * product(q, params, "mass", "temperature")
+    return beside(product(q, params, "weight") * jnp.sqrt(variance), q) * w
 
 
 def _rate(q: Any, params: Params) -> Any:
@@ -339,21 +355,6 @@ def _components(q: Any) -> int:
 def _turns(components: int) -> int:
     """Normal numbers that a random rotation takes."""
     return 1 if components == 2 else 3
-
-
-def _per_axis(cells: Cells, axes: int, N: int) -> tuple[int, ...]:
-    """One number of cells for each dimension of the box; 1 is all of it."""
-    counts = (1,) * axes if cells == 1 else as_tuple(cells)
-    if len(counts) != axes:
-        raise ValueError(
-            f"cells is {cells!r}, but the box has {axes} dimension(s): give a number for each."
-        )
-    if 2 * prod(counts) > N:
-        raise ValueError(
-            f"{prod(counts)} cells for {N} particles: who is alone in a cell collides with nobody. "
-            f"Take at most {N // 2} cells, and better many fewer."
-        )
-    return counts
 
 
 def _check_weights(name: str, params: Params) -> None:

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from dalembert.elementary import cos_beside_sin, sin_beside_cos
+from dalembert.plasma.canonical import is_canonical
 from dalembert.plasma.fields import whole_numbers
-from dalembert.plasma.maxwell import is_canonical
-from dalembert.plasma.poisson import columns, effective
+from dalembert.plasma.particles import columns, effective
 from dalembert.plasma.starts import Start
 from dalembert.plasma.velocities import Maxwellian, velocity_parts
 from dalembert.precision import is_traced
@@ -59,7 +59,8 @@ class DeltaF:
     def __post_init__(self) -> None:
         if not isinstance(self.start, Start):
             raise TypeError(f"start must be a da.plasma.Start, not {self.start!r}.")
-        if self.start.density is not None or callable(self.start.velocities):
+        any_density = self.start.density, self.start.distribution
+        if any_density != (None, None) or callable(self.start.velocities):
             raise ValueError("DeltaF knows Maxwellians with a wave, and no other densities.")
         if np.ndim(self.state[0]) != 1:
             raise ValueError("DeltaF is for one dimension with one velocity: q of shape (N,).")

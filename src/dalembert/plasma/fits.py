@@ -14,6 +14,9 @@ CHANCE = 0.01
 CLEAR = 5.0
 """Standard errors between an amplitude and none; of noise the best of many waves comes near it."""
 
+SCATTERS = 4.0
+"""Of the relative scatter about a fit: noise that is alike for long imitates a growth by one."""
+
 GAMMAS = 9
 """Growth rates among the first guesses, at each of as many frequencies as there are times."""
 
@@ -27,6 +30,7 @@ class WaveFit(NamedTuple):
         amplitude: of the wave at the first time.
         amplitude_error: its standard error, of the first time; of a wave that grows it is known
             badly there. With one series it is that of independent errors.
+        note: what is doubtful about the fit, which is warned of; empty if nothing is.
     """
 
     omega: float
@@ -35,6 +39,7 @@ class WaveFit(NamedTuple):
     gamma_error: float
     amplitude: float
     amplitude_error: float
+    note: str = ""
 
 
 def fit_wave(t: Any, y: Any, error: Any = None) -> WaveFit:
@@ -85,20 +90,25 @@ def fit_wave(t: Any, y: Any, error: Any = None) -> WaveFit:
     rest = _projected(model(*found[:2]), y, error)[2]
     gap = "" if series is None or found[3] > CLEAR * errors[3] else f" ± {errors[3]:.2g}"
     # With several series errors are weights, and their size says nothing.
+    note = ""
     if gap or _chance(rest, y, error, error is not None and series is None) > CHANCE:
-        warnings.warn(
+        note = (
             f"no wave is significant: noise alone could give the one of omega = {found[1]:.4g} "
             f"and the amplitude {found[3]:.2g}{gap} that was fitted. Take more particles or paths, "
-            "a larger amplitude, or times at which the wave is there.",
-            stacklevel=2,
+            "a larger amplitude, or times at which the wave is there."
         )
-    return _as_record(found[:3], errors[:3])
+        warnings.warn(note, stacklevel=2)
+    return _as_record(found[:3], errors[:3], note)
 
 
 def fit_growth(t: Any, y: Any, error: Any = None) -> WaveFit:
     """Least squares fit of A e^{γt} to values of one sign; arguments as for `fit_wave`.
 
-    The error bars of one series are lower bounds for the noise of particles here, too.
+    The error bars of one series are lower bounds for the noise of particles here, too. Where it is
+    not clear that anything grows, or decays, the result comes with a warning and has it as its
+    `note`: if γ is not several of its errors from 0, or if by γ values change no more, from the
+    first time to the last, than they scatter about the fit anyway. Of noise that is alike for a
+    tenth of the time one series in 25 passes all the same, and several series tell more.
     """
     t, y, error, series = _checked(t, y, error, least=3)
     if np.min(y) * np.max(y) <= 0:
@@ -115,13 +125,26 @@ def fit_growth(t: Any, y: Any, error: Any = None) -> WaveFit:
         return _gauss_newton(model, slopes, start, y, error)
 
     (gamma, size), (gamma_error, size_error) = _of_all(fit, y, series, guess)
-    return _as_record(np.array([gamma, 0.0, size]), np.array([gamma_error, 0.0, size_error]))
+    rest = _projected(model(gamma), y, error)[2]
+    fitted = (y if error is None else y / error) - rest
+    scatter = np.linalg.norm(rest) / np.linalg.norm(fitted)
+    change, note = abs(gamma) * (t[-1] - t[0]), ""
+    if abs(gamma) <= CLEAR * gamma_error or change <= SCATTERS * scatter:
+        note = (
+            f"nothing grows clearly: gamma = {gamma:.2g} ± {gamma_error:.1g} is a change by a "
+            f"factor of {np.exp(np.sign(gamma) * change):.3g} from t = {t[0]:g} to {t[-1]:g}, and "
+            f"values scatter by {scatter:.0%} about it. Take times at which there is growth, or "
+            "more particles or paths."
+        )
+        warnings.warn(note, stacklevel=2)
+    found, errors = [gamma, 0.0, size], [gamma_error, 0.0, size_error]
+    return _as_record(np.array(found), np.array(errors), note)
 
 
-def _as_record(found: np.ndarray, errors: np.ndarray) -> WaveFit:
-    """A fit from γ, ω and amplitude, and their errors."""
+def _as_record(found: np.ndarray, errors: np.ndarray, note: str) -> WaveFit:
+    """A fit from γ, ω and amplitude, their errors, and what is doubtful."""
     (gamma, omega, size), (by_gamma, by_omega, by_size) = found.tolist(), errors.tolist()
-    return WaveFit(omega, gamma, by_omega, by_gamma, size, by_size)
+    return WaveFit(omega, gamma, by_omega, by_gamma, size, by_size, note)
 
 
 def _checked(t: Any, y: Any, error: Any, least: int) -> tuple[Any, Any, Any, Any]:

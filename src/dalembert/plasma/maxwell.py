@@ -1,48 +1,30 @@
 """The Vlasov–Maxwell system in one dimension with two velocities: particles and waves of light."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dalembert.elementary import cos_beside_sin, sin_beside_cos
+from dalembert.plasma.canonical import total_momentum, wave_numbers, wave_potential
+from dalembert.plasma.colliding import Colliding, Collisions
 from dalembert.plasma.fields import Field, Fourier, require_particles, whole_numbers
-from dalembert.plasma.poisson import check_sides, effective, particle_rules, product, scalar
-from dalembert.spelling import says_its_words, written
+from dalembert.plasma.particles import (
+    check_potential,
+    particle_rules,
+    product,
+    scalar,
+)
+from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import Params, Rule, Rules, parameters
 
-__all__ = [
-    "Canonical",
-    "canonical_state",
-    "canonical_view",
-    "is_canonical",
-    "light_energies",
-    "particles_of",
-    "vlasov_maxwell",
-]
+__all__ = ["vlasov_maxwell"]
 
 ONE_MODE = Fourier(1)
-
-
-class Canonical(NamedTuple):
-    """Particles and waves of a state of `vlasov_maxwell`.
-
-    Attributes:
-        x: positions, shape (N,).
-        y: positions across, which nothing depends on.
-        v: velocities along x and y, shape (N, 2).
-        waves: amplitudes of the vector potential A_y, shape (2, modes): √2 cos kx, √2 sin kx.
-        slopes: their derivatives with respect to time, −E_y.
-    """
-
-    x: Any
-    y: Any
-    v: Any
-    waves: Any
-    slopes: Any
 
 
 @says_its_words
@@ -55,13 +37,19 @@ def vlasov_maxwell(
     mass: Any = 1.0,
     weight: Any = 1.0,
     field: Field | None = ONE_MODE,
+    nu: Any = None,
+    temperature: Any = None,
+    potential: Callable[[Any], Any] | None = None,
+    vector_potential: Callable[[Any], Any] | None = None,
+    collisions: Collisions | Sequence[Collisions] | None = None,
+    inside: bool = False,
 ) -> System:
     """Plasma of N charged particles along x, in their own electric field and waves of light.
 
-        A(x) = Σ_k (a_k √2 cos kx + b_k √2 sin kx),   k = 2πl/L,   l = 1, …, modes
+        A(x) = Σ_k (a_k √2 cos kx + b_k √2 sin kx) + A_given(x),   k = 2πl/L,   l = 1, …, modes
 
         H = Σ_i [p_x²/(2M_i) + (p_y − Q_i A(x_i))²/(2M_i)] + N Σ_k ½ (ȧ² + ḃ² + c²k² (a² + b²))
-            + N [½ Σ_{k≠0} |ρ_k|²/k²]
+            + N [½ Σ_{k≠0} |ρ_k|²/k²] + Σ_i Q_i φ(x_i)
 
     A is the vector potential along y, E_y = −∂A/∂t, B_z = ∂A/∂x, and p_y = M v_y + Q A canonical:
     a true Hamiltonian system, ∂²A/∂t² = c² ∂²A/∂x² + J_y. It is not separable: midpoint is
@@ -74,6 +62,9 @@ def vlasov_maxwell(
     observables of plasmas, such as `da.plasma.momentum`, are those of the particles' M v. The
     parameter `l` has the numbers of the modes.
 
+    Collisions are those of `vlasov_poisson`, with the same arguments: they act on velocities,
+    (p_x, p_y − Q A)/M, in the field as it is at the moment.
+
     Args:
         N: number of particles.
         length: L of the periodic box.
@@ -81,8 +72,14 @@ def vlasov_maxwell(
         c: speed of light.
         charge, mass, weight: of the particles, numbers or arrays (N,), as for `vlasov_poisson`.
         field: electrostatic field along x, or None for none.
+        nu, temperature, collisions, inside: of collisions, as for `vlasov_poisson`.
+        potential: a given φ of positions x, (N,) → (N,), with the period of the box.
+        vector_potential: a given A_y of positions x, (N,) → (N,): a magnetic field B_z = ∂A/∂x that
+            stays. Positions are not wrapped, so that `lambda x: B * x` is a uniform one; of others,
+            that they have the period of the box is not looked at.
 
-    Invariants: the energy H, the momentum along x of particles and light, p_y of every particle.
+    Invariants: the energy H, without given fields the momentum along x of particles and light, and
+    p_y of every particle; with collisions, what they conserve of it.
     Exact results: Weibel's instability, `da.plasma.linear.weibel_root`.
     Source: `Weibel1959`; `BirdsallLangdon1991`.
     """
@@ -91,183 +88,50 @@ def vlasov_maxwell(
     ):
         raise ValueError("vlasov_maxwell has one dimension: give one number of modes, and a field.")
     require_particles(N)
-    of = particle_rules(N)
+    colliding = Colliding(nu, temperature, collisions, inside)
+    of = {**particle_rules(N), **colliding.rules(N)}
     of |= {"c": of["length"], "l": Rule(shape=(modes,), is_exact=True)}
-    check = Rules(of, partial(check_sides, 1))
+    of["vector_potential"] = _Same(fun=vector_potential)
+    check = Rules(of, partial(colliding.check, 1))
     values = {"c": c, "charge": charge, "mass": mass, "weight": weight}
-    check({"length": (length,), **values})
+    check({"length": (length,), **values, **colliding.values})
     numbers = np.arange(1.0, modes + 1)
     length, values = parameters(length=length)["length"], parameters(**values)
     params = {"length": (length,), **values, "l": numbers}
+    for name, given in (("potential", potential), ("vector_potential", vector_potential)):
+        if given is not None:
+            check_potential(name, given, (N,))
+    if vector_potential is not None:
+        # No numbers, but observables, which are told parameters, need it for velocities.
+        params["vector_potential"] = jax.tree_util.Partial(vector_potential)
 
     def H(q: Any, p: Any, params: Params) -> Any:
         x, p_x, p_y = q[:N], p[:N], p[N : 2 * N]
         Q, M = (product(x, params, "weight", name) for name in ("charge", "mass"))
-        k = _wave_numbers(q, params)
-        A = _potential(x, q[2 * N :] / np.sqrt(N), k)
+        k = wave_numbers(q, params)
+        A = wave_potential(x, q[2 * N :] / np.sqrt(N), params)
+        A = A if vector_potential is None else A + vector_potential(x)
         light = jnp.sum(p[2 * N :] ** 2 + (scalar(q, params, "c") * k * q[2 * N :]) ** 2) / 2
         value = jnp.sum((p_x**2 + (p_y - Q * A) ** 2) / (2 * M)) + light
-        return (
-            value
-            if field is None
-            else value + N * jnp.sum(field.energies((x,), Q, params["length"]))
-        )
+        if field is not None:
+            value += N * jnp.sum(field.energies((x,), Q, params["length"]))
+        return value if potential is None else value + jnp.sum(Q * potential(x))
 
     invariants: dict[str, Callable[..., Any]] = {"energy": H}
-    if field is None or isinstance(field, Fourier):
-        invariants["momentum_x"] = _momentum
-    options = {"invariants": invariants, "name": "vlasov_maxwell", "check": check}
-    return System(H=H, dim=2 * N + 2 * modes, params=params, **options)
+    if (field is None or isinstance(field, Fourier)) and not (potential or vector_potential):
+        invariants["momentum_x"] = total_momentum
+    plasma = {"H": H, "dim": 2 * N + 2 * modes, "name": "vlasov_maxwell", "check": check}
+    plasma |= {"params": params, "invariants": invariants}
+    return colliding.added(plasma, (N, 2), 1, light=True)
 
 
-def canonical_state(
-    state: tuple[Any, Any],
-    system: System,
-    waves: Any = None,
-    slopes: Any = None,
-    modes: int | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """A state of `vlasov_maxwell` from particles and light.
+@dataclass(frozen=True)
+class _Same(Rule):
+    """A parameter that is a function, which H has read: no other can take its place."""
 
-    Args:
-        state: positions and momenta M v of particles, each of shape (N, 2), such as
-            `da.plasma.Start(N, length, components=2).quiet()`.
-        system: of `vlasov_maxwell`.
-        waves, slopes: as in `Canonical`; zero if not given.
-        modes: how many waves of light there are, to be checked; the system tells it.
-    """
-    q, p = (np.asarray(x, np.float64) for x in state)
-    N = len(q)
-    params: Any = system.params
-    if not is_canonical(params):
-        raise ValueError(f"{system.name!r} is not a system of da.plasma.vlasov_maxwell.")
-    begins_in = getattr(state[0], "begins_in", None)
-    if begins_in is not None and q.shape == (N, 2):
-        begins_in(system)
-    given = [np.shape(x)[-1] for x in (waves, slopes) if np.ndim(x) == 2]
-    own = len(params["l"])
-    count = given[0] if given else own if modes is None else modes
-    if q.shape != (N, 2) or p.shape != (N, 2):
-        raise ValueError(
-            f"positions and momenta have shapes {q.shape} and {p.shape}, but {system.name!r} needs "
-            "(N, 2) each: write Start(N, length, components=2)."
-        )
-    if count != own:
-        raise ValueError(
-            f"there are {count} waves of light, but {system.name!r} has {own}: give waves and "
-            f"slopes of shape (2, {own})."
-        )
-    if system.dim != 2 * N + 2 * count:
-        raise ValueError(
-            f"{N} particles and {count} waves of light make {2 * N + 2 * count} numbers, but "
-            f"{system.name!r} has {system.dim}: give as many particles as it was made for."
-        )
-    light = [np.zeros((2, count)) if x is None else np.asarray(x, float) for x in (waves, slopes)]
-    if any(x.shape != (2, count) for x in light):
-        raise ValueError(f"waves and slopes must have shape (2, {count}), those of A_y.")
-    Q = np.asarray(params["weight"]) * np.asarray(params["charge"])
-    k = 2 * np.pi * np.tile(np.asarray(params["l"], float), 2) / float(params["length"][0])
-    A = np.asarray(_potential(q[:, 0], light[0].ravel(), k, np))
-    flat = [np.sqrt(N) * x.ravel() for x in light]
-    canonical = p[:, 1] + Q * A
-    return (
-        np.concatenate([q[:, 0], q[:, 1], flat[0]]),
-        np.concatenate([p[:, 0], canonical, flat[1]]),
-    )
+    fun: Any = None
 
-
-def is_canonical(params: Params) -> bool:
-    """Whether states are those of `vlasov_maxwell`, by its parameters."""
-    return "l" in params and "c" in params
-
-
-def canonical_view(q: Any, p: Any, params: Params, N: int | None = None) -> Canonical:
-    """Particles and light of a state of `vlasov_maxwell`; also inside observables.
-
-    Args:
-        q, p, params: the state, and the parameters of its system.
-        N: number of particles, to be checked; the parameters tell it.
-    """
-    N = _particle_count(q, params, N)
-    x, k = q[:N], _wave_numbers(q, params)
-    Q, M = (product(x, params, "weight", name) for name in ("charge", "mass"))
-    waves, slopes = (z[2 * N :].reshape(2, -1) / np.sqrt(N) for z in (q, p))
-    A = _potential(x, waves.ravel(), k)
-    v = jnp.stack([p[:N] / M, (p[N : 2 * N] - Q * A) / M], axis=1)
-    return Canonical(x, q[N : 2 * N], v, waves, slopes)
-
-
-def particles_of(q: Any, p: Any, params: Params) -> tuple[Any, Any]:
-    """Positions and momenta M v of particles: the state, or what `canonical_view` has of it."""
-    if not is_canonical(params):
-        return q, p
-    view = canonical_view(q, p, params)
-    M = effective(view.x, params, "weight", "mass")
-    return jnp.stack([view.x, view.y], axis=1), M[:, None] * view.v
-
-
-@written("da.plasma.light_energies()")
-def light_energies(N: int | None = None) -> Callable[..., Any]:
-    """Observable: the magnetic and the electric energy per volume of every mode, (2, modes).
-
-    Args:
-        N: number of particles, to be checked; the parameters tell it.
-    """
-
-    def energies(q: Any, p: Any, params: Params) -> Any:
-        count = _particle_count(q, params, N)
-        k = _wave_numbers(q, params)
-        parts = [(scalar(q, params, "c") * k * q[2 * count :]) ** 2, p[2 * count :] ** 2]
-        sums = [jnp.sum(part.reshape(2, -1), axis=0) for part in parts]
-        return jnp.stack(sums) / (2 * count)
-
-    return energies
-
-
-def _particle_count(q: Any, params: Params, given: int | None) -> int:
-    """N of a state, which the number of modes tells."""
-    if not is_canonical(params):
-        raise ValueError(
-            "these are no parameters of da.plasma.vlasov_maxwell, and the state has no light."
-        )
-    modes = jnp.shape(params["l"])[0]
-    count = (q.shape[0] - 2 * modes) // 2
-    if q.ndim != 1 or q.shape[0] != 2 * count + 2 * modes or count < 1:
-        raise ValueError(
-            f"a state of shape {q.shape} is none of vlasov_maxwell, whose q is (x, y, √N a, √N b) "
-            f"with {modes} modes: make one with da.plasma.canonical_state."
-        )
-    if given not in (None, count):
-        raise ValueError(
-            f"N is {given!r}, but a state of {q.shape[0]} numbers with {modes} modes of light is "
-            f"that of {count} particles: leave N out."
-        )
-    return count
-
-
-def _wave_numbers(q: Any, params: Params) -> Any:
-    """k of all cosines, then of all sines."""
-    l = jnp.asarray(params["l"], q.dtype)
-    return 2 * np.pi * jnp.concatenate([l, l]) / jnp.asarray(params["length"][0], q.dtype)
-
-
-def _potential(x: Any, waves: Any, k: Any, numpy: Any = jnp) -> Any:
-    """A at every particle, of amplitudes of cosines and sines."""
-    modes = waves.shape[0] // 2
-    total = numpy.zeros_like(x)
-    for l in range(modes):
-        phase = k[l] * x
-        c, s = (
-            (np.cos(phase), np.sin(phase))
-            if numpy is np
-            else (cos_beside_sin(phase), sin_beside_cos(phase))
-        )
-        total = total + np.sqrt(2) * (waves[l] * c + waves[modes + l] * s)
-    return total
-
-
-def _momentum(q: Any, p: Any, params: Params) -> Any:
-    """Σ p_x and k (a ∂_t b − b ∂_t a) of all waves: what translations along x conserve."""
-    N = _particle_count(q, params, None)
-    (a, b), (a_t, b_t) = (z[2 * N :].reshape(2, -1) for z in (q, p))
-    return jnp.sum(p[:N]) + jnp.sum(_wave_numbers(q, params)[: len(a)] * (a * b_t - b * a_t))
+    def check(self, name: str, value: Any) -> None:
+        """Refuse another one."""
+        if getattr(value, "func", None) is not self.fun:
+            raise ValueError(f"{name} is part of H: make another plasma, with {name}=.")

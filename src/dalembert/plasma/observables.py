@@ -10,9 +10,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from dalembert.plasma.canonical import particles_of
 from dalembert.plasma.fields import Field, as_tuple, density_waves, whole_numbers
-from dalembert.plasma.maxwell import particles_of
-from dalembert.plasma.poisson import columns, effective, is_count, product
+from dalembert.plasma.particles import columns, effective, is_count, product
 from dalembert.spelling import written
 from dalembert.systems._parameters import Params, require
 

@@ -11,11 +11,11 @@ from jax.scipy.special import ndtri
 
 from dalembert.elementary import sin
 from dalembert.plasma.fields import require_particles
+from dalembert.plasma.particles import is_count, require_physical
 from dalembert.plasma.placed import begins_in, check_key, placed
-from dalembert.plasma.poisson import is_count, require_physical
 from dalembert.plasma.velocities import AT_REST, Maxwellian, velocity_parts
 from dalembert.precision import is_traced, with_precision
-from dalembert.quantiles import quantile_function
+from dalembert.quantiles import joint_quantiles, quantile_function
 from dalembert.spelling import says_its_words
 from dalembert.system import System
 from dalembert.systems._parameters import require
@@ -56,6 +56,9 @@ class Start:
         density: along x in place of 1 + α cos k·x, any function of one position; its integral does
             not matter.
         reach: of velocities that have any density.
+        distribution: of x and v_x together, any function f(x, v) ≥ 0 of two numbers on the box and
+            |v| < reach, in place of density, amplitude and velocities; its integral does not
+            matter.
     """
 
     N: int
@@ -69,6 +72,7 @@ class Start:
     weight: Any = 1.0
     density: Callable[[Any], Any] | None = None
     reach: float = 8.0
+    distribution: Callable[[Any, Any], Any] | None = None
 
     def __post_init__(self) -> None:
         sides, numbers = self._sides, self._mode_numbers
@@ -97,6 +101,13 @@ class Start:
             velocity_parts(of_velocity)
         if self.density is not None and self.amplitude != 0:
             raise ValueError("a density has its waves in it: give no amplitude besides.")
+        if self.distribution is not None and (
+            self.density is not None or self.amplitude != 0 or of_velocity is not AT_REST
+        ):
+            raise ValueError(
+                "a distribution is that of positions and velocities: give neither density, "
+                "amplitude nor velocities besides."
+            )
         for name in ("mass", "weight"):
             if np.shape(getattr(self, name)) not in ((), (self.N,)):
                 raise ValueError(f"{name} must be a number or an array of shape ({self.N},).")
@@ -148,21 +159,31 @@ class Start:
         u, sides = jnp.asarray(u), self._sides
         two = len(sides) == 2
         across = [sides[1] * u[2]] if two else []
-        x = [self._along(u[0], across), *across]
         of_velocity: Any = self.velocities
         others = [
             jnp.sqrt(jnp.asarray(self.transverse, u.dtype)) * ndtri(row) for row in u[2 + two :]
         ]
-        if callable(of_velocity):
+        if self.distribution is not None:
+            first, along = self._both(u[0], u[1])
+        elif callable(of_velocity):
             along = _any_velocity(u[1], of_velocity, self.reach)
         else:
             along = _velocity(u[1], velocity_parts(of_velocity))
-        v = [along, *others]
+        if self.distribution is None:
+            first = self._along(u[0], across)
+        x, v = [first, *across], [along, *others]
         # Positions beyond those of the box are ignored by all that happens.
         x += [jnp.zeros_like(u[0])] * (len(v) - len(x))
         scale = jnp.asarray(self.mass, u.dtype) * jnp.asarray(self.weight, u.dtype)
         p = [jnp.broadcast_to(scale, row.shape) * row for row in v]
         return (x[0], p[0]) if len(v) == 1 else (jnp.stack(x, 1), jnp.stack(p, 1))
+
+    def _both(self, u: Any, w: Any) -> tuple[Any, Any]:
+        """x of which a share u is to the left, and v_x of which a share w is slower there."""
+        low, high = (0.0, -self.reach), (self._sides[0], self.reach)
+        quantiles, v, f = joint_quantiles(self.distribution, low, high)
+        _check_reach(v, f)
+        return quantiles(u, w)
 
     def _along(self, u: Any, across: list[Any]) -> Any:
         """x of which a share u is to the left: s + α (sin(s + θ) − sin θ) = 2πl u for s = kx."""
@@ -242,14 +263,19 @@ def _any_velocity(u: Any, density: Callable[[Any], Any], reach: float) -> Any:
     quantile = quantile_function(density, -reach, reach)
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
         v = np.linspace(-reach, reach, 1025)
-        energies = v * v * np.asarray(jax.vmap(density)(jnp.asarray(v)))
+        _check_reach(v, np.asarray(jax.vmap(density)(jnp.asarray(v))))
+    return quantile(u)
+
+
+def _check_reach(v: np.ndarray, f: np.ndarray) -> None:
+    """Refuse a density of velocities that goes on beyond the interval."""
+    reach, energies = v[-1], v * v * f
     # Of what lies beyond ±reach there would be energy of about the height at the ends times reach.
     if reach * max(energies[0], energies[-1]) > NEGLIGIBLE * np.trapezoid(energies, v):
         raise ValueError(
             f"the density of velocities does not vanish at ±{reach:g}, nor does the energy of what "
             "is beyond: give a larger reach, or make it zero there yourself."
         )
-    return quantile(u)
 
 
 def _velocity(u: Any, parts: Sequence[Maxwellian]) -> Any:

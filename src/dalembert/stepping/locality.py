@@ -115,6 +115,8 @@ class _Particles:
         if len(places) > 1:
             raise _MixedError(name)
         axis = places.pop()
+        if name == "stack":
+            return axis + (eqn.params["axis"] <= axis)
         if name in RESHAPING:
             return self.reshaped(eqn.invars[0].aval.shape, axis, shape)
         if name == "broadcast_in_dim" and eqn.invars[0].aval.shape[axis] > 1:

@@ -136,10 +136,10 @@ class Stepper(Clocked):
         if self.system.flow is None:
             return self._advance(q, p, dt, increments, params, solver, at_start)[:3]
         before, after = _halves(dt, increments)
-        q, p = self._acted(q, p, before, dt / 2, params)
+        q, p = self._acted(q, p, before, dt / 2, params, after=False)
         none = increments._replace(dW=before[:0], dZ=before[:0])
         q, p, info, _ = self._advance(q, p, dt, none, params, solver, at_start)
-        q, p = self._acted(q, p, after, dt / 2, params)
+        q, p = self._acted(q, p, after, dt / 2, params, after=True)
         return q, p, info._replace(converged=info.converged & self.is_finite(q, p))
 
     def advance_on(
@@ -164,13 +164,13 @@ class Stepper(Clocked):
         known = at_the_end(found, self.plan, self.lasting)
         return q, p, info, self.terms_at(q, p, dt, params, known)
 
-    def _acted(self, q: Any, p: Any, w: Any, h: Any, params: Any) -> tuple[Any, Any]:
+    def _acted(self, q: Any, p: Any, w: Any, h: Any, params: Any, after: bool) -> tuple[Any, Any]:
         """States after the flow, which does not move the clock of a driven system."""
         system, flow = self.system, self.system.flow
         assert flow is not None, "asked only of systems that have one"
         given = (None if system.params is None else params), system.shape
         (q, start), (p, steps) = self.split(q), self.split(p)
-        q, p = flow.act(q, p, w, h, *given)
+        q, p = flow.act(q, p, w, h, *given, after)
         return self.append(q, start), self.append(p, steps)
 
     def _advance(

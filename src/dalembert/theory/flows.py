@@ -49,8 +49,9 @@ def try_flow(system: System, seed: int = 0) -> tuple[Tried, ...]:
 
     def changes(q: Any, p: Any, w: Any, params: Any) -> Any:
         q, p, w = map(jnp.asarray, (q, p, w))
-        given = () if params is None else (params,)
-        after = flow.map(q, p, w, jnp.asarray(TIME, q.dtype), *given)
+        given, after = () if params is None else (params,), (q, p)
+        for act in flow.maps:
+            after = act(*after, w, jnp.asarray(TIME, q.dtype), *given)
 
         def change(name: str, fun: Any) -> Any:
             t = (jnp.asarray(TIME, q.dtype),) if name in timed else ()
