@@ -33,8 +33,7 @@ def explain(system: System, method: Method, engine: Any = None) -> str:
     with jax.enable_x64(True):
         stepper = make_stepper(system, method, np.float64)
         noise = usual_noise(method.convergence, method.needs_for(system), USUAL_DT)
-        params = cast(system.params, np.dtype(np.float64))
-        found = make_maps(stepper, noise, np.float64(USUAL_DT), params)
+        found = make_maps(stepper, noise, USUAL_DT, system.params)
         maps = None if found is None else found[0]
         needs = frozenset(method.needs_for(system))
         choice = choose_engine(
