@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dalembert.answers.drives import sees_drive
 from dalembert.answers.orders import measured_exponents
 from dalembert.answers.sampling import Level, Sampler, TableRow, largest, reach
 from dalembert.answers.schemes import SCHEMES, Scheme
@@ -38,6 +39,9 @@ MORE = 1.1
 
 SEEN = 0.25
 """Of the tolerance: how well the bias must be known."""
+
+AGAIN = 3
+"""How often numbers of paths follow from a bias that follows from them; each time much closer."""
 
 MARGIN = 1.03
 """More paths than variances ask for, which are themselves estimates: one batch then does."""
@@ -227,6 +231,9 @@ class Search:
                 f"{halvings} halvings of dt = {self.sampler.t_end / coarsest:g} make more than "
                 f"{MOST_STEPS:,} steps to t_end, the most that there can be: take fewer."
             )
+        of = self.sampler
+        while not sees_drive(of.system, of.initial, of.t_end, coarsest * 2**halvings):
+            halvings += 1
         while True:
             scheme, found = self._at(coarsest, halvings)
             allowed = self.goal.allowed(found.value)
@@ -256,10 +263,12 @@ class Search:
                 return scheme, found
             # First the bias: as long as it is not known, it takes up more than its share.
             biases = [(weights, SEEN * allowed) for weights in scheme.biases]
-            rest = allowed - np.minimum(found.bias, (SHARE_OF_BIAS + SEEN) * allowed)
-            missing = self._missing(scheme, biases) or self._missing(
-                scheme, [(scheme.value, rest), *biases]
-            )
+            missing = self._missing(scheme, biases)
+            bias = found.bias
+            for _ in () if missing else range(AGAIN):
+                rest = allowed - np.minimum(bias, (SHARE_OF_BIAS + SEEN) * allowed)
+                missing = self._missing(scheme, [(scheme.value, rest), *biases])
+                bias = self._bias(scheme, missing)
             missing = self._steadied(scheme, missing)
             if not missing:
                 return scheme, found
@@ -345,9 +354,28 @@ class Search:
     def estimate(self, scheme: Scheme) -> Estimate:
         """What the samples so far give; the bias may be larger than it looks by its own error."""
         means = np.stack([self.levels[row].mean for row in scheme.rows])
-        doubts = np.stack([self._spread(scheme, weights) for weights in scheme.biases])
-        bias = MORE * np.max(np.abs(scheme.biases @ means) + doubts, axis=0)
-        return Estimate(scheme.value @ means, self._spread(scheme, scheme.value), bias)
+        return Estimate(
+            scheme.value @ means, self._spread(scheme, scheme.value), self._bias(scheme, {})
+        )
+
+    def _bias(self, scheme: Scheme, more: Mapping[TableRow, int]) -> np.ndarray:
+        """The bias, and its own error; or how much of it is to be expected of more paths.
+
+        What a mean differs from zero by may itself be an error, and then falls with it.
+        """
+        levels = [self.levels[row] for row in scheme.rows]
+        means = np.stack([level.mean for level in levels])
+        squares, ahead = (
+            np.square(scheme.biases) @ np.stack([x.variance / n for x, n in zip(levels, counts, strict=True)])
+            for counts in (
+                [x.paths for x in levels],
+                [max(more.get(x.row, 0), x.paths) for x in levels],
+            )
+        )
+        size = np.square(scheme.biases @ means)
+        if more:
+            size = np.maximum(size - squares, 0) + np.minimum(size, ahead)
+        return MORE * np.max(np.sqrt(size) + np.sqrt(ahead), axis=0)
 
     def plain_steps(self, scheme: Scheme) -> float:
         """Path-steps of plain Monte Carlo at the finest step, for the errors of a scheme."""
