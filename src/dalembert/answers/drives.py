@@ -19,48 +19,46 @@ from dalembert.system import System
 
 __all__ = ["sees_drive"]
 
-INSTANTS, NUMBERS, LEAST = 2**17, 2**23, 6
+INSTANTS, NUMBERS, LEAST = 2**17, 2**23, 4
 """Times at which a drive is looked at, fewer of large systems, for so many numbers of all of them;
-and in a step, without its ends and its middle. Of steps that are too many for that nothing is said.
-"""
+and in half a step, without its ends. Of steps that are too many for that nothing is said."""
 
 UNSEEN, SMALL = 0.02, 1e-6
-"""Part of all that the drive changes that steps may add up wrongly, at the worst time: six steps in
-a period leave less. Or that part of the force itself."""
+"""Part of all that the drive changes that may lie beside lines from the ends of steps to their
+middles: twelve steps in a period leave less. Or that part of the force itself."""
 
 ASKEW = 0.3
 """How far from a start forces are looked at, too: a drive may vanish in a state that is special."""
 
 
 def sees_drive(system: System, initial: Any, t_end: float, steps: int) -> bool:
-    """Whether so many steps, by their middles or their ends, add up to what a drive does.
+    """Whether lines from the ends of so many steps to their middles are what a drive does.
 
     Forces and noises are looked at where a path starts and near there, as they change in time.
     """
     if not system.time:
         return True
-    size = 4 * int(system.dim) * (1 + system.noises)
+    size, halves = 4 * int(system.dim) * (1 + system.noises), 2 * steps
     count = min(INSTANTS, 1 << (NUMBERS // size).bit_length() - 1)
-    every = count // steps - 3
+    every = (count - 1) // halves - 1
     if every < LEAST:
         return True
-    places = np.arange(steps * every)
+    places = np.arange(halves * every)
     # Not at equal distances, which may be whole periods as well.
-    inside = (places % every + (places * 0.6180339887498949) % 1).reshape(steps, every) / every
-    begins = np.tile([0.0, 0.5], (steps, 1))
-    t = (np.arange(steps)[:, None] + np.concatenate([begins, inside], axis=1)).ravel()
-    t = np.append(t, np.full(count - len(t), steps)) * (t_end / steps)
+    share = ((places % every + (places * 0.6180339887498949) % 1) / every).reshape(halves, every)
+    t = np.arange(halves)[:, None] + np.pad(share, ((0, 0), (1, 0)))
+    t = np.append(t, np.full(count - t.size, halves)) * (t_end / halves)
     with jax.enable_x64(True):
         q, p = _state(system, initial)
         params = cast(system.params, np.dtype(np.float64))
         found = np.asarray(_over_time(system)(t, q, p, params)).reshape(count, -1)
-    last, found = found[-1], found[: steps * (every + 2)].reshape(steps, every + 2, -1)
-    ends, middles, all_ = found[:, 0], found[:, 1], found[:, 2:]
-    ends = (ends + np.concatenate([ends[1:], last[None]])) / 2
-    true, size = all_.mean(axis=1), np.abs(all_).mean(axis=(0, 1))
-    change = np.abs(all_ - true.mean(axis=0)).mean(axis=(0, 1))
-    off = [np.abs(np.cumsum(seen - true, axis=0)).max(axis=0) / steps for seen in (ends, middles)]
-    return not np.any(np.maximum(*off) > np.maximum(UNSEEN * change, SMALL * size))
+    last, found = found[-1:], found[: halves * (every + 1)].reshape(halves, every + 1, -1)
+    begins, inside = found[:, 0], found[:, 1:]
+    rise = np.concatenate([begins[1:], last]) - begins
+    beside = inside - begins[:, None] - share[..., None] * rise[:, None]
+    change = np.abs(inside - inside.mean(axis=(0, 1)))
+    unseen, most, whole = (np.abs(x).mean(axis=(0, 1)) for x in (beside, change, inside))
+    return not np.any(unseen > np.maximum(UNSEEN * most, SMALL * whole))
 
 
 def _state(system: System, initial: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -7,14 +7,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from dalembert.answers.known import known_by, observing
-from dalembert.caches import bounded, kept
+from dalembert.answers.slopes import slope
+from dalembert.caches import kept
 from dalembert.captured import Keyed
-from dalembert.dependence import Degree, degree
 from dalembert.ensemble.checkpoint import Checkpoint
 from dalembert.ensemble.ends import Ends, means_at_ends
 from dalembert.ensemble.executors import find_team
@@ -30,7 +29,6 @@ from dalembert.statistics import Mean, SampleMean, TimeAverage
 from dalembert.statistics.mean import merged_means
 from dalembert.stepping.pair import PairMethod, pair_of
 from dalembert.system import System
-from dalembert.traces import equations, name_of
 
 __all__ = ["Level", "Sampler", "TableRow", "largest", "reach"]
 
@@ -40,30 +38,6 @@ of any machine, so that all of them have the same blocks."""
 
 ROOM = 2**24
 """Observed numbers of a block; more go into smaller ones."""
-
-PIECEWISE = frozenset(
-    (
-        "select_n",
-        "max",
-        "min",
-        "clamp",
-        "sign",
-        "floor",
-        "ceil",
-        "round",
-        "rem",
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "while",
-        "cond",
-        "sort",
-    )
-)
-"""Operations by which a function has pieces."""
 
 
 class TableRow(NamedTuple):
@@ -305,7 +279,7 @@ class Sampler:
 
         It is zero where the observable is constant around a state, or where that is not known.
         """
-        slopes = {name: Mean(_slope(one.of)) for name, one in self.observables.items()}
+        slopes = {name: Mean(slope(one.of)) for name, one in self.observables.items()}
         try:
             fresh = {name: {} for name in ("before", "known", "keys", "starts")}
             ends = replace(self, observables=slopes, checkpoint=None, **fresh)
@@ -361,27 +335,6 @@ def _made_ready(system: System, known: Keyed) -> Ready:
     """A run, made ready; it hangs on its system for later calls that ask for its like."""
     settings, options = known.value
     return prepare(settings, None, "raise", **options).ready
-
-
-@bounded(64)
-def _slope(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """The size of the derivative along a direction in which no state is special.
-
-    What reads no state, as the time, has none to be special: there it is one. Where functions are
-    put together of pieces, most paths may have missed one, and nothing is known.
-    """
-
-    def slope(q: Any, p: Any, *rest: Any) -> Any:
-        like = jax.tree.map(jax.typeof, (q, p, *rest))
-        if degree(fun, like, (0, 1)) <= Degree.CONSTANT:
-            return jnp.ones_like(fun(q, p, *rest), dtype=q.dtype)
-        if PIECEWISE & {name_of(eqn) for eqn in equations(jax.make_jaxpr(fun)(*like))}:
-            return jnp.zeros_like(fun(q, p, *rest), dtype=q.dtype)
-        along = jnp.cos(1.0 + jnp.arange(2 * q.size, dtype=q.dtype)).reshape(2, *q.shape)
-        _, found = jax.jvp(lambda q, p: jnp.asarray(fun(q, p, *rest)), (q, p), tuple(along))
-        return jnp.abs(found)
-
-    return slope
 
 
 def _doubled(initial: Any) -> Any:

@@ -11,7 +11,6 @@ from dalembert.ensemble.engines import choose_engine, find_engines
 from dalembert.ensemble.vector_code import VectorCode
 from dalembert.methods import Method
 from dalembert.noise import usual_noise
-from dalembert.precision import cast
 from dalembert.stepping.explain import describe, folded
 from dalembert.stepping.propagator import make_maps
 from dalembert.stepping.step import check_method
