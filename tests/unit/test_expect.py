@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 import dalembert as da
+from dalembert.answers.drives import sees_drive
 from dalembert.answers.sampling import _block_paths
 from dalembert.ensemble.progress import ProgressBar
 from dalembert.ensemble.settings import make_settings
 from dalembert.ensemble.simulate import prepare
 from dalembert.noise import Halves
 from dalembert.stepping.pair import PairMethod, pair_of
+from dalembert.systems.kubo_system import kubo_energy
 
 START = ([1.0], [0.0])
 
@@ -284,7 +286,7 @@ def settings_of(steps, paths):
 
 def test_large_observables_are_observed_in_small_blocks():
     settings = settings_of(4, 10**6)
-    sizes = [_block_paths(settings, 4, numbers) for numbers in (1, 20_000, 10**9)]
+    sizes = [_block_paths(settings, 10**6, 4, numbers) for numbers in (1, 20_000, 10**9)]
     assert sizes == [262144, 512, 1]
 
 
@@ -561,3 +563,65 @@ def test_maps_of_another_form_are_compiled_anew():
     system.params["a"][...] = 1.0
     # The centre of the oscillation has moved by -1.
     np.testing.assert_allclose(expect(), before - (1 - np.cos(1.0)), atol=0.05)
+
+
+def driven_by(drive):
+    return da.System(
+        H=lambda q, p, t: (p[0] ** 2 + q[0] ** 2) / 2 - q[0] * drive(q, t),
+        f=(lambda q, p, t: jnp.array([0.3]),), dim=1, time=True,
+    )  # fmt: skip
+
+
+FAST = 2 * jnp.pi * 16
+DRIVES = {
+    "whole periods": (lambda q, t: jnp.cos(FAST * t), 512),
+    "between its zeros": (lambda q, t: jnp.sin(FAST * t), 512),
+    "of what is at rest": (lambda q, t: q[0] * jnp.cos(FAST * t), 512),
+    "a pulse": (lambda q, t: jnp.where((t > 1.3) & (t < 1.31), 200.0, 0.0), 4096),
+    "slow": (lambda q, t: jnp.cos(t), 8),
+    "a jump": (lambda q, t: jnp.where(t > 1.3, 2.0, 0.0), 16),
+    "fast, and next to nothing": (lambda q, t: 1 + 1e-8 * jnp.cos(FAST * t), 1),
+}
+
+
+@pytest.mark.parametrize("name", DRIVES)
+def test_steps_that_see_one_phase_of_a_drive_are_known(name):
+    drive, least = DRIVES[name]
+    system = driven_by(drive)
+    steps = sorted({max(least // 16, 1), max(least // 2, 1), least, 2**14})
+    seen = [sees_drive(system, ([0.0], [0.0]), 4.0, n) for n in steps]
+    assert seen == [n >= least for n in steps]
+
+
+def test_without_a_drive_all_steps_see_it():
+    still = da.systems.van_der_pol()
+    assert all(sees_drive(still, ([0.0], [0.0]), 4.0, n) for n in (1, 2**20))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("estimator", ["multilevel", "plain"])
+def test_drives_faster_than_the_largest_step_are_seen(estimator):
+    """The truth is that of the equation without noise, which is linear."""
+    w = float(FAST)
+    truth = {
+        "whole periods": np.cos(4.0) + (np.cos(4.0) - np.cos(4 * w)) / (w**2 - 1),
+        "a pulse": np.cos(4.0) + 200 * (np.cos(2.69) - np.cos(2.7)),
+    }
+    for name, value in truth.items():
+        found = da.expect(
+            driven_by(DRIVES[name][0]), da.midpoint(), ([1.0], [0.0]), lambda q, p, t: q[0],
+            t_end=4.0, tolerance=0.02, estimator=estimator, progress=False,
+        )  # fmt: skip
+        assert abs(found.value - value) < 1.5 * found.error < 0.03
+
+
+@pytest.mark.slow
+def test_levels_begin_somewhere_where_an_observable_hardly_varies():
+    """Differences vary more than the energy itself, which they do less and less."""
+    system = da.systems.damped_kubo()
+    found = da.expect(
+        system, da.stormer_verlet(), ([2.0], [0.0]), system.H, t_end=40.0, tolerance=1e-2,
+        progress=False,
+    )  # fmt: skip
+    assert abs(found.value - kubo_energy(40.0)) < found.error < 0.01
+    assert found.levels[0].dt < 0.25  # above, the method has no second moment

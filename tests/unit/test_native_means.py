@@ -10,8 +10,11 @@ import pytest
 
 import dalembert as da
 from dalembert.ensemble import blocks, engines, pool
+from dalembert.ensemble.ends import Ends, means_at_ends
 from dalembert.ensemble.job import FailedPathsError, Interrupted
 from dalembert.ensemble.march import Status
+from dalembert.ensemble.native_means import MeansAtEnd
+from dalembert.ensemble.ready import starts_of
 from dalembert.ensemble.settings import make_settings
 from dalembert.ensemble.simulate import prepare
 from dalembert.ensemble.together import run_together
@@ -107,14 +110,50 @@ def jobs_of(*numbers, system=None):
     return jobs
 
 
+def at_once(jobs):
+    return run_together([job.settings.run_paths for job in jobs], jobs.__getitem__)
+
+
 def test_runs_at_once_have_the_bits_that_they_have_alone():
     numbers = (700, 200, 1000, 60)
     alone = [job.run() for job in jobs_of(*numbers)]
     for _ in range(3):
-        together = run_together(jobs_of(*numbers))
+        together = at_once(jobs_of(*numbers))
         for one, other in zip(alone, together, strict=True):
             for x, y in zip(one.statistics["height"], other.statistics["height"], strict=True):
                 np.testing.assert_array_equal(x, y)
+
+
+def ends_of(jobs):
+    made = [(job.settings, jobs[0].ready, starts_of(job.settings)) for job in jobs]
+    return means_at_ends(Ends(*one) for one in made)
+
+
+def test_means_at_ends_have_the_bits_of_runs():
+    for system, start in ((pendulum(), ([1.0], [0.0])), (da.systems.van_der_pol(), gaussian)):
+        given = [
+            settings_of({"height": energy}, system, paths=paths, seed=seed, initial=start)
+            for seed, paths in enumerate((700, 200, 1000, 60))
+        ]
+        like = prepare(given[0], None, "raise", False).ready
+        jobs = [prepare(one, None, "raise", False, like=like) for one in given]
+        found = ends_of(jobs)
+        for job, data in zip(jobs, found, strict=True):
+            for name, x in job.run().observed["statistics/height"].data.items():
+                np.testing.assert_array_equal(data["statistics/height"][name], x)
+        assert len({float(data["statistics/height"]["mean"][0]) for data in found}) == 4
+
+
+def test_a_run_with_a_path_that_is_not_fine_is_left_to_be_run_as_a_whole(monkeypatch):
+    jobs = jobs_of(700, 200, 1000)
+    run = MeansAtEnd.run
+    hard = jobs[1].settings.size(0)
+
+    def found(self, block, q, p, first, real, steps):
+        return None if real == hard else run(self, block, q, p, first, real, steps)
+
+    monkeypatch.setattr(MeansAtEnd, "run", found)
+    assert [x is None for x in ends_of(jobs)] == [False, True, False]
 
 
 def test_of_runs_at_once_the_first_that_fails_is_named():
@@ -123,7 +162,7 @@ def test_of_runs_at_once_the_first_that_fails_is_named():
 
     system = da.systems.langevin(cliff, gamma=0.5, temperature=0.25)
     with pytest.raises(FailedPathsError, match="of 700 paths failed"):
-        run_together(jobs_of(700, 200, 1000, system=system))
+        at_once(jobs_of(700, 200, 1000, system=system))
 
 
 def test_runs_at_once_are_stopped_by_ctrl_c(monkeypatch):
@@ -134,7 +173,7 @@ def test_runs_at_once_are_stopped_by_ctrl_c(monkeypatch):
 
     monkeypatch.setattr(jobs[0], "run", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        run_together(jobs)
+        at_once(jobs)
     assert all(job.work.stop.is_set() for job in jobs)
 
 
@@ -227,7 +266,7 @@ def test_short_runs_start_no_thread(monkeypatch):
     jobs = jobs_of(200, 100, 60)
     for job in jobs:
         job.workers = 2
-    run_together(jobs)
+    at_once(jobs)
     assert len(threads) == 3 and all(name.startswith("dalembert_") for name in threads)
     # The control: a run of several blocks.
     threads.clear()

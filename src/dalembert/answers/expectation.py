@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dalembert.answers.coarsest import coarsest
 from dalembert.answers.known import types_of
 from dalembert.answers.orders import (
     Exponents,
@@ -164,7 +165,7 @@ def expect(
     search = Search(sampler, goal, SCHEMES[estimator], is_coupled, alpha or 1.0)
     reason = None
     try:
-        search.run(steps or search.coarsest(saves), halvings)
+        search.run(steps or coarsest(search, saves), halvings)
     except StoppedError as error:
         reason = f"{error}."
     if search.last is None:

@@ -1,34 +1,34 @@
 """Samples of observables at one step size, or of their differences between two, from runs."""
 
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from dalembert.answers.known import known_by, observing
-from dalembert.caches import bounded, kept
+from dalembert.answers.slopes import slope
+from dalembert.caches import kept
 from dalembert.captured import Keyed
-from dalembert.dependence import Degree, degree
 from dalembert.ensemble.checkpoint import Checkpoint
+from dalembert.ensemble.ends import Ends, means_at_ends
+from dalembert.ensemble.executors import find_team
+from dalembert.ensemble.initial import InitialStates
 from dalembert.ensemble.job import FailedPathsError, Job
-from dalembert.ensemble.ready import Ready
-from dalembert.ensemble.run import Run
+from dalembert.ensemble.ready import Ready, starts_of
 from dalembert.ensemble.settings import USUAL_DIM, Settings, make_settings, settings_again
 from dalembert.ensemble.simulate import prepare
-from dalembert.ensemble.together import run_together
+from dalembert.ensemble.together import are_small, run_together
 from dalembert.methods import Method
 from dalembert.noise import Gaussian, Halves
 from dalembert.statistics import Mean, SampleMean, TimeAverage
 from dalembert.statistics.mean import merged_means
 from dalembert.stepping.pair import PairMethod, pair_of
 from dalembert.system import System
-from dalembert.traces import equations, name_of
 
 __all__ = ["Level", "Sampler", "TableRow", "largest", "reach"]
 
@@ -38,30 +38,6 @@ of any machine, so that all of them have the same blocks."""
 
 ROOM = 2**24
 """Observed numbers of a block; more go into smaller ones."""
-
-PIECEWISE = frozenset(
-    (
-        "select_n",
-        "max",
-        "min",
-        "clamp",
-        "sign",
-        "floor",
-        "ceil",
-        "round",
-        "rem",
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "while",
-        "cond",
-        "sort",
-    )
-)
-"""Operations by which a function has pieces."""
 
 
 class TableRow(NamedTuple):
@@ -172,9 +148,11 @@ class Sampler:
         numbers: how many numbers are observed.
         options: further arguments of `prepare`.
         before: runs of paths and of pairs, by the size of blocks, like which others are made ready.
-        known: what runs of paths, and of pairs, were asked to do, which others differ from in
-            numbers alone.
+        known: what runs of paths, and of pairs, were asked to do, from which others differ in
+            numbers alone, and the first run of each row, from which those of other batches differ
+            in paths and the seed.
         keys: what their functions, and all that these read, are known by.
+        starts: where they start, if all paths start alike.
     """
 
     system: System
@@ -188,8 +166,9 @@ class Sampler:
     numbers: int
     options: Mapping[str, Any]
     before: dict[tuple[bool, int], Ready] = field(default_factory=dict)
-    known: dict[bool, Settings] = field(default_factory=dict)
+    known: dict[bool | TableRow, Settings] = field(default_factory=dict)
     keys: dict[bool, Hashable] = field(default_factory=dict)
+    starts: dict[bool, InitialStates] = field(default_factory=dict)
 
     def draw(self, row: TableRow, batch: int, paths: int) -> Level:
         """A batch of independent samples; RuntimeError if a path fails."""
@@ -198,15 +177,41 @@ class Sampler:
     def draw_all(self, asked: Sequence[tuple[TableRow, int, int]]) -> list[Level]:
         """Several batches, (row, number of the batch, paths), at once if they are small."""
         began = time.perf_counter()
-        runs = run_together([self._job(*one) for one in asked])
         steps = np.array([row.cost * paths for row, _, paths in asked])
+        found = self._ends(asked, steps)
+        missing = [place for place in range(len(asked)) if place not in found]
+        runs = run_together(steps[missing].tolist(), lambda i: self._job(*asked[missing[i]]))
+        found |= {i: run.statistics.values() for i, run in zip(missing, runs, strict=True)}
         seconds = (time.perf_counter() - began) * steps / steps.sum()
         if self.checkpoint is not None:  # with what earlier calls have taken
             seconds = [run.provenance["seconds"] for run in runs]
         return [
-            self._level(row, run, float(part))
-            for (row, _, _), run, part in zip(asked, runs, seconds, strict=True)
+            self._level(row, found[place], float(seconds[place]))
+            for place, (row, _, _) in enumerate(asked)
         ]
+
+    def _ends(
+        self, asked: Sequence[tuple[TableRow, int, int]], steps: np.ndarray
+    ) -> dict[int, Iterable[SampleMean]]:
+        """What is observed in those batches that need no run of their own, by their places."""
+        is_alone = self.checkpoint is None and find_team(self.options["executor"]) is None
+        if self._has_averages or not (is_alone and are_small(self.system, steps.sum())):
+            return {}
+        order = np.argsort(-steps, kind="stable").tolist()
+        found = means_at_ends(self._end(*asked[place]) for place in order)
+        return {
+            place: [SampleMean(**data) for data in x.values()]
+            for place, x in zip(order, found, strict=True)
+            if x is not None
+        }
+
+    def _end(self, row: TableRow, batch: int, paths: int) -> Ends:
+        """A batch of samples of the ends of paths."""
+        settings = self._settings(row, batch, paths)
+        starts = self.starts.get(row.is_pair)
+        if starts is None or starts.common is None:
+            starts = self.starts[row.is_pair] = starts_of(settings)
+        return Ends(settings, self._like(row, settings), starts)
 
     def _job(self, row: TableRow, batch: int, paths: int) -> Job:
         """A batch of samples, ready to begin."""
@@ -217,21 +222,26 @@ class Sampler:
 
     def _settings(self, row: TableRow, batch: int, paths: int) -> Settings:
         """The run that a batch of samples is."""
+        words = np.random.SeedSequence([self.seed, row.steps, row.is_pair, batch])
+        seed = int(words.generate_state(1, np.uint64)[0] >> np.uint64(1))
+        known = self.known.get(row)
+        if known is None:
+            known = self.known[row] = self._of_row(row, paths)
+        size = _block_paths(known, paths, row.cost, self.numbers)
+        return replace(known, paths=paths, seed=seed, block_paths=size)
+
+    def _of_row(self, row: TableRow, paths: int) -> Settings:
+        """The first run of a row, with so many paths, checked."""
         dt = self.t_end / row.steps
         saves = max(round(self.every / dt), 1) if self._has_averages else row.steps
         noise = Halves(Gaussian()) if row.is_pair else None
-        words = np.random.SeedSequence([self.seed, row.steps, row.is_pair, batch])
-        numbers = {
-            "dt": dt, "t_end": self.t_end, "paths": paths, "save_every": saves, "noise": noise,
-            "seed": int(words.generate_state(1, np.uint64)[0] >> np.uint64(1)),
-        }  # fmt: skip
+        numbers = {"dt": dt, "t_end": self.t_end, "save_every": saves, "noise": noise}
         known = self.known.get(row.is_pair)
         if known is None:
-            known = self.known[row.is_pair] = self._first_settings(row, numbers)
-        settings = settings_again(known, **numbers)
-        return replace(settings, block_paths=_block_paths(settings, row.cost, self.numbers))
+            known = self.known[row.is_pair] = self._first_settings(row, paths, numbers)
+        return settings_again(known, **numbers)
 
-    def _first_settings(self, row: TableRow, numbers: Mapping[str, Any]) -> Settings:
+    def _first_settings(self, row: TableRow, paths: int, numbers: Mapping[str, Any]) -> Settings:
         """Of all runs of paths, or of pairs, the one that is checked."""
         system, method, initial = self.system, self.method, self.initial
         if row.is_pair:
@@ -242,6 +252,8 @@ class Sampler:
             method,
             initial,
             **numbers,
+            paths=paths,
+            seed=0,
             only=None,
             keep="nothing",
             dtype=np.float64,
@@ -255,9 +267,9 @@ class Sampler:
             at_end=not self._has_averages,
         )
 
-    def _level(self, row: TableRow, run: Run, seconds: float) -> Level:
+    def _level(self, row: TableRow, found: Iterable[SampleMean], seconds: float) -> Level:
         """The samples that a run has drawn."""
-        samples = [_of_end(x) for x in run.statistics.values()]
+        samples = [_of_end(x) for x in found]
         itself = _together(samples, 1 if row.is_pair else None)
         difference = _together(samples, 0) if row.is_pair else itself
         return Level(row, self.t_end / row.finest, difference, itself, seconds)
@@ -267,9 +279,10 @@ class Sampler:
 
         It is zero where the observable is constant around a state, or where that is not known.
         """
-        slopes = {name: Mean(_slope(one.of)) for name, one in self.observables.items()}
+        slopes = {name: Mean(slope(one.of)) for name, one in self.observables.items()}
         try:
-            ends = replace(self, observables=slopes, checkpoint=None, before={}, known={}, keys={})
+            fresh = {name: {} for name in ("before", "known", "keys", "starts")}
+            ends = replace(self, observables=slopes, checkpoint=None, **fresh)
             return ends.draw(TableRow(steps, False), 0, paths).itself.minimum
         except (FailedPathsError, TypeError):  # a derivative is infinite, or there is none
             return np.zeros(1)
@@ -301,7 +314,7 @@ class Sampler:
         return Checkpoint(self.checkpoint / f"{kind}-{row.steps}-{batch}.ckpt")
 
 
-def _block_paths(settings: Settings, cost: int, numbers: int) -> int:
+def _block_paths(settings: Settings, paths: int, cost: int, numbers: int) -> int:
     """One of few sizes on a CPU, each of which is compiled for once, however many paths.
 
     The one by which they are done soonest.
@@ -311,8 +324,8 @@ def _block_paths(settings: Settings, cost: int, numbers: int) -> int:
         return min(settings.block_paths, room)
 
     def seconds(size: int) -> int:
-        turns = -(-settings.paths // (AT_A_TIME * size))
-        return turns * (min(size, settings.paths) * cost + AROUND)
+        turns = -(-paths // (AT_A_TIME * size))
+        return turns * (min(size, paths) * cost + AROUND)
 
     return min(min(SIZES, key=seconds), room)
 
@@ -322,27 +335,6 @@ def _made_ready(system: System, known: Keyed) -> Ready:
     """A run, made ready; it hangs on its system for later calls that ask for its like."""
     settings, options = known.value
     return prepare(settings, None, "raise", **options).ready
-
-
-@bounded(64)
-def _slope(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """The size of the derivative along a direction in which no state is special.
-
-    What reads no state, as the time, has none to be special: there it is one. Where functions are
-    put together of pieces, most paths may have missed one, and nothing is known.
-    """
-
-    def slope(q: Any, p: Any, *rest: Any) -> Any:
-        like = jax.tree.map(jax.typeof, (q, p, *rest))
-        if degree(fun, like, (0, 1)) <= Degree.CONSTANT:
-            return jnp.ones_like(fun(q, p, *rest), dtype=q.dtype)
-        if PIECEWISE & {name_of(eqn) for eqn in equations(jax.make_jaxpr(fun)(*like))}:
-            return jnp.zeros_like(fun(q, p, *rest), dtype=q.dtype)
-        along = jnp.cos(1.0 + jnp.arange(2 * q.size, dtype=q.dtype)).reshape(2, *q.shape)
-        _, found = jax.jvp(lambda q, p: jnp.asarray(fun(q, p, *rest)), (q, p), tuple(along))
-        return jnp.abs(found)
-
-    return slope
 
 
 def _doubled(initial: Any) -> Any:

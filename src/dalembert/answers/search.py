@@ -5,18 +5,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dalembert.answers.drives import sees_drive
 from dalembert.answers.orders import measured_exponents
 from dalembert.answers.sampling import Level, Sampler, TableRow, largest, reach
-from dalembert.answers.schemes import SCHEMES, Scheme
-from dalembert.answers.tails import (
-    HEAVY,
-    LONG,
-    StoppedError,
-    WideError,
-    check_range,
-    check_tails,
-)
-from dalembert.ensemble.job import FailedPathsError
+from dalembert.answers.schemes import Scheme
+from dalembert.answers.tails import HEAVY, LONG, StoppedError, check_range, check_tails
 from dalembert.ensemble.settings import USUAL_DIM
 
 __all__ = ["Estimate", "Goal", "Search"]
@@ -39,12 +32,11 @@ MORE = 1.1
 SEEN = 0.25
 """Of the tolerance: how well the bias must be known."""
 
+AGAIN = 3
+"""How often numbers of paths follow from a bias that follows from them; each time much closer."""
+
 MARGIN = 1.03
 """More paths than variances ask for, which are themselves estimates: one batch then does."""
-
-PAYS = 0.057
-"""A coarser level pays if differences have less than this share of the variance: with costs 1 and 2
-of paths and 3 of pairs, √(3 V_d) + √V < √(2 V) where V_d < (√2 − 1)² V / 3."""
 
 LESS, LEAST_ORDER = 0.25, 0.5
 """By how much a measured order must be below the expected one to count, and the least that does."""
@@ -54,12 +46,6 @@ FACTOR = 4
 
 PATIENCE = 2**28
 """Path-steps that may be taken while all samples are equal, if no budget was given."""
-
-COARSEST, MOST_TRIED = 4, 2**14
-"""Steps to the end of the coarsest level that is tried, and of the last one."""
-
-LOST = 4 * LONG
-"""Path-steps of pilots after which a variance that seems to be infinite is taken to be so."""
 
 
 @dataclass(frozen=True)
@@ -152,45 +138,7 @@ class Search:
         less = measured.alpha[measured.alpha + 2 * measured.alpha_stderr < self.order - LESS]
         return max(min([self.order, *less]), LEAST_ORDER)
 
-    def coarsest(self, saves: int) -> int:
-        """The fewest steps, 2^k times the number of saves, from which on levels pay.
-
-        Where paths cannot be coupled, the fewest at which none fails. Steps at which paths fail,
-        or variances seem to be infinite, may be too long: shorter ones are tried, after the latter
-        with many paths, among which an infinite variance would show again.
-        """
-        steps, seen, failed, factor = saves, [], None, 1
-        while steps < COARSEST:
-            steps *= 2
-        most = max(MOST_TRIED, 8 * steps)
-        while steps <= most:
-            try:
-                row = TableRow(steps, self.coupled)
-                self.sample({row: self.pilot(row)})
-                self._vary([row])
-                self._resolve(row, factor * self.pilot(row))
-            except FailedPathsError as error:
-                failed = error
-            except WideError as error:
-                failed, factor = error, LONG
-                if self.steps * self.sampler.system.dim > LOST * PILOT_STEPS * USUAL_DIM:
-                    raise
-            else:
-                factor = 1
-                seen.append(self.share(self.levels[row]))
-                if seen[-1] < PAYS or not self.coupled:
-                    return steps
-            steps *= 2
-        if not seen and failed is not None:
-            raise failed
-        other = "" if self.scheme is SCHEMES["plain"] else 'estimator="plain", or '
-        raise StoppedError(
-            f"the variance of differences between dt and dt/2 does not decay: it is {seen[-1]:.2g} "
-            f"of that of the observable at dt = {2 * self.sampler.t_end / steps:.3g}, so that "
-            f"levels do not help. Take {other}dt= for the first level"
-        )
-
-    def _resolve(self, row: TableRow, least: int = 1) -> None:
+    def resolve(self, row: TableRow, least: int = 1) -> None:
         """Add paths to the first sample of a row as long as one value makes much of its variance.
 
         Of rare events, levels are compared by the few paths on which they come up. At least so many
@@ -227,6 +175,9 @@ class Search:
                 f"{halvings} halvings of dt = {self.sampler.t_end / coarsest:g} make more than "
                 f"{MOST_STEPS:,} steps to t_end, the most that there can be: take fewer."
             )
+        of = self.sampler
+        while not sees_drive(of.system, of.initial, of.t_end, coarsest * 2**halvings):
+            halvings += 1
         while True:
             scheme, found = self._at(coarsest, halvings)
             allowed = self.goal.allowed(found.value)
@@ -245,8 +196,8 @@ class Search:
         scheme = self.scheme(coarsest, halvings, self.alpha(), self.coupled)
         self.sample({row: self.pilot(row) for row in scheme.rows})
         self.last = scheme
-        self._vary(scheme.rows)
-        self._resolve(scheme.rows[0])
+        self.vary(scheme.rows)
+        self.resolve(scheme.rows[0])
         while True:
             scheme = self.scheme(coarsest, halvings, self.alpha(), self.coupled)
             self.last, found = scheme, self.estimate(scheme)
@@ -256,10 +207,12 @@ class Search:
                 return scheme, found
             # First the bias: as long as it is not known, it takes up more than its share.
             biases = [(weights, SEEN * allowed) for weights in scheme.biases]
-            rest = allowed - np.minimum(found.bias, (SHARE_OF_BIAS + SEEN) * allowed)
-            missing = self._missing(scheme, biases) or self._missing(
-                scheme, [(scheme.value, rest), *biases]
-            )
+            missing = self._missing(scheme, biases)
+            bias = found.bias
+            for _ in () if missing else range(AGAIN):
+                rest = allowed - np.minimum(bias, (SHARE_OF_BIAS + SEEN) * allowed)
+                missing = self._missing(scheme, [(scheme.value, rest), *biases])
+                bias = self._bias(scheme, missing)
             missing = self._steadied(scheme, missing)
             if not missing:
                 return scheme, found
@@ -281,7 +234,7 @@ class Search:
             )
         return self.goal.allowed(np.abs(found.value) + reach)
 
-    def _vary(self, rows: Sequence[TableRow]) -> None:
+    def vary(self, rows: Sequence[TableRow]) -> None:
         """Add paths to samples that are all equal: an event may not have come up yet.
 
         What is the same on all paths wherever they are is known without an error.
@@ -345,9 +298,25 @@ class Search:
     def estimate(self, scheme: Scheme) -> Estimate:
         """What the samples so far give; the bias may be larger than it looks by its own error."""
         means = np.stack([self.levels[row].mean for row in scheme.rows])
-        doubts = np.stack([self._spread(scheme, weights) for weights in scheme.biases])
-        bias = MORE * np.max(np.abs(scheme.biases @ means) + doubts, axis=0)
-        return Estimate(scheme.value @ means, self._spread(scheme, scheme.value), bias)
+        return Estimate(
+            scheme.value @ means, self._spread(scheme, scheme.value), self._bias(scheme, {})
+        )
+
+    def _bias(self, scheme: Scheme, more: Mapping[TableRow, int]) -> np.ndarray:
+        """The bias, and its own error; or how much of it is to be expected of more paths.
+
+        What a mean differs from zero by may itself be an error, and then falls with it.
+        """
+        levels = [self.levels[row] for row in scheme.rows]
+        squared = np.square(scheme.biases)
+        size = np.square(scheme.biases @ np.stack([level.mean for level in levels]))
+        errors = squared @ np.stack([level.variance / level.paths for level in levels])
+        if more:
+            paths = [max(more.get(level.row, 0), level.paths) for level in levels]
+            rows = [level.variance / n for level, n in zip(levels, paths, strict=True)]
+            ahead = squared @ np.stack(rows)
+            size, errors = np.maximum(size - errors, 0) + np.minimum(size, ahead), ahead
+        return MORE * np.max(np.sqrt(size) + np.sqrt(errors), axis=0)
 
     def plain_steps(self, scheme: Scheme) -> float:
         """Path-steps of plain Monte Carlo at the finest step, for the errors of a scheme."""

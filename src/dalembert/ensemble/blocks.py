@@ -84,8 +84,6 @@ class Work:
     goes_far: bool = False
     """Whether a block beyond what a longer run shares is not stopped: what it does there is not
     remembered, and it would do it again and again."""
-    in_trace: bool = field(default_factory=lambda: is_traced(lax.neg(np.float32(0))))
-    """Whether it was made inside someone's jit, where only another thread computes with numbers."""
 
     @cached_property
     def shared(self) -> Block:
@@ -110,14 +108,17 @@ class Work:
 
 
 def is_short(work: Work, workers: int) -> bool:
-    """Whether blocks run in the thread that asks for them: one at a time, short and compiled."""
+    """Whether blocks run in the thread that asks for them: one at a time, short and compiled.
+
+    Inside someone's jit only another thread computes with numbers.
+    """
     settings = work.settings
     size = settings.block_paths * settings.system.dim
     is_one = settings.blocks == 1 or (workers == 1 and len(work.places) == 1)
     is_small = is_one and size * settings.steps <= FIRST_LEG
     at_once = work.compiled.at_end is not None
     is_warm = at_once or (work.places[0], settings.block_paths) in work.warm
-    return is_small and is_warm and not work.in_trace
+    return is_small and is_warm and not is_traced(lax.neg(np.float32(0)))
 
 
 def run_block(work: Work, number: int, place: Place) -> BlockResult | None:
@@ -186,7 +187,7 @@ def _to_its_end(work: Work, number: int, place: Place) -> BlockResult | None:
             def again(places: np.ndarray) -> Any:
                 return compiled.finish(*picked(block, state, memory, places))
 
-            when, numbers = f"at t = {settings.t_end:g}", _padded(settings, number)
+            when, numbers = f"at t = {settings.t_end:g}", padded_numbers(settings, number)
             raise failed_at(error, numbers, again, when, work.stop) from error
         return _result(work, number, state, _joined(saves), ends)._replace(end=last)
 
@@ -198,17 +199,13 @@ def _at_once(work: Work, number: int) -> BlockResult | None:
     """
     settings, at_end, steps = work.settings, work.compiled.at_end, work.settings.steps
     is_new = number not in work.pending and not (work.remember or work.ends)
-    is_one_stretch = settings.schedule.stretch(0) == (0, steps)
-    if at_end is None or not is_new or not is_one_stretch or settings.only is not None:
+    if at_end is None or not is_new or not settings.is_one_stretch or work.stop.is_set():
         return None
-    if work.stop.is_set():
-        return None
-    first, real = number * settings.block_paths, settings.size(number)
     starts = work.starts.common or _starts(work, number)
-    ends = at_end.run(work.shared, *starts, first, real, steps)
+    ends = ends_of_block(at_end, settings, starts, work.shared, number)
     if ends is None:
         return None
-    work.on_leg(real * steps)
+    work.on_leg(settings.size(number) * steps)
     data = {key: on_host(rows) for key, rows in ends.data.items()}
     known = work.report
     tally = Tally(
@@ -220,8 +217,16 @@ def _at_once(work: Work, number: int) -> BlockResult | None:
     return BlockResult(tally, None)
 
 
+def ends_of_block(
+    at_end: Any, settings: Settings, starts: tuple[Any, Any], shared: Block, number: int
+) -> Any:
+    """What vector code finds at the end of a block that it takes there at once (`BlockEnds`)."""
+    first, real = number * settings.block_paths, settings.size(number)
+    return at_end.run(shared, *starts, first, real, settings.steps)
+
+
 def _starts(work: Work, number: int) -> tuple[Any, Any]:
-    numbers = _padded(work.settings, number)
+    numbers = padded_numbers(work.settings, number)
     try:
         return work.starts(numbers)
     except BadStartError:
@@ -273,7 +278,7 @@ def _note(work: Work, number: int, unit: int, end: int, seconds: float, state: P
     work.on_leg(paths * (schedule.steps_before(end) - schedule.steps_before(unit)))
 
 
-def _padded(settings: Settings, number: int) -> np.ndarray:
+def padded_numbers(settings: Settings, number: int) -> np.ndarray:
     """Path numbers; places beyond the last path repeat it, so that they cannot fail alone."""
     numbers = settings.numbers(number)
     if len(numbers) == settings.block_paths:
@@ -284,7 +289,7 @@ def _padded(settings: Settings, number: int) -> np.ndarray:
 def _block(work: Work, number: int) -> Block:
     settings = work.settings
     return work.shared._replace(
-        path=number_words(_padded(settings, number)),
+        path=number_words(padded_numbers(settings, number)),
         is_real=np.arange(settings.block_paths) < settings.size(number),
     )
 

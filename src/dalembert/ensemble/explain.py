@@ -11,7 +11,6 @@ from dalembert.ensemble.engines import choose_engine, find_engines
 from dalembert.ensemble.vector_code import VectorCode
 from dalembert.methods import Method
 from dalembert.noise import usual_noise
-from dalembert.precision import cast
 from dalembert.stepping.explain import describe, folded
 from dalembert.stepping.propagator import make_maps
 from dalembert.stepping.step import check_method
@@ -33,8 +32,7 @@ def explain(system: System, method: Method, engine: Any = None) -> str:
     with jax.enable_x64(True):
         stepper = make_stepper(system, method, np.float64)
         noise = usual_noise(method.convergence, method.needs_for(system), USUAL_DT)
-        params = cast(system.params, np.dtype(np.float64))
-        found = make_maps(stepper, noise, np.float64(USUAL_DT), params)
+        found = make_maps(stepper, noise, USUAL_DT, system.params)
         maps = None if found is None else found[0]
         needs = frozenset(method.needs_for(system))
         choice = choose_engine(

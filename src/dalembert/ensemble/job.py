@@ -11,12 +11,12 @@ import jax
 import numpy as np
 
 from dalembert.ensemble.blame import BlockError
-from dalembert.ensemble.blocks import BlockResult, is_short
+from dalembert.ensemble.blocks import BlockResult
 from dalembert.ensemble.checkpoint import CheckpointFile, Progress
 from dalembert.ensemble.executors import Remote
 from dalembert.ensemble.failures import Failures
 from dalembert.ensemble.observed import Observed
-from dalembert.ensemble.pool import BlocksStopped, run_blocks
+from dalembert.ensemble.pool import Begun, BlocksStopped, begin_blocks, run_blocks
 from dalembert.ensemble.processes import LostError, agreed, are_alike, exchange, largest_given
 from dalembert.ensemble.progress import ProgressBar
 from dalembert.ensemble.ready import Ready
@@ -59,8 +59,8 @@ class Job:
         self.workers, self.remote = ready.workers, remote
         self.done = Progress()
         self.shown = shown and jax.process_index() == 0
-        self.threads: ThreadPoolExecutor | None = None
-        """Threads that run its blocks, beside those of other runs; by default its own."""
+        self.begun: Begun | None = None
+        """Its blocks, if threads that other runs have as well were given all of them."""
 
     def _make_bar(self) -> ProgressBar:
         settings = self.settings
@@ -128,10 +128,9 @@ class Job:
             raise problem
         self.work.pending.update(self.done.pending)
 
-    @property
-    def runs_here(self) -> bool:
-        """Whether its blocks run in the thread that runs it."""
-        return self.file is None and self.remote is None and is_short(self.work, self.workers)
+    def begin(self, threads: ThreadPoolExecutor) -> None:
+        """Let threads run all blocks, before anyone waits for what comes of them."""
+        self.begun = begin_blocks(self.work, range(self.settings.blocks), threads)
 
     def stop(self) -> None:
         """End the run soon, as Ctrl-C does; for other threads than that of `run`."""
@@ -165,7 +164,7 @@ class Job:
                 raise RuntimeError("all processes must see the same checkpoint file.")
         if processes == 1 or self.work.places[0].is_shared:
             numbers = range(first, end)
-            yield from run_blocks(self.work, numbers, self.workers, self._tick, self.threads)
+            yield from run_blocks(self.work, numbers, self.workers, self._tick, self.begun)
             return
         share = largest_given(self.workers)
         while first < end:

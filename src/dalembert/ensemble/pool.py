@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
+from itertools import islice
 
 from dalembert.ensemble.blocks import BlockResult, Work, is_short, run_block
 from dalembert.ensemble.places import Place
@@ -12,6 +13,8 @@ from dalembert.precision import as_told_here
 
 LOCAL_PROCESSES = "DALEMBERT_LOCAL_PROCESSES"
 """Variable with the number of processes that share the cores of this machine."""
+
+Begun = deque[tuple[int, Future[BlockResult | None]]]
 
 IN_FLIGHT = 2
 """Blocks begun or finished out of turn, per worker."""
@@ -44,50 +47,53 @@ def cores() -> int:
     return max((os.cpu_count() or 1) // share, 1)
 
 
+def begin_blocks(work: Work, numbers: Iterable[int], threads: ThreadPoolExecutor) -> Begun:
+    """Let threads run blocks; their numbers and what will come of them."""
+    run, places = as_told_here(run_block), work.places
+    return deque((n, threads.submit(run, work, n, places[n % len(places)])) for n in numbers)
+
+
 def run_blocks(
     work: Work,
     numbers: Iterable[int],
     workers: int,
     on_wait: Callable[[], None],
-    threads: ThreadPoolExecutor | None = None,
+    begun: Begun | None = None,
 ) -> Iterator[tuple[int, BlockResult]]:
-    """Results in the order of the numbers, from threads of their own, given ones or the caller's.
+    """Results in the order of the numbers, from threads of their own or the caller's.
 
     Leaving the iteration early, also by an exception such as Ctrl-C, stops every block after its
-    current leg and leaves `work.pending` complete; so does `work.stop`, with `BlocksStopped`.
+    current leg and leaves `work.pending` complete; so does `work.stop`, with `BlocksStopped`. All
+    of them may have been begun before.
     """
     remaining = iter(numbers)
-    if is_short(work, workers):  # a thread would take as long to start
+    if begun is None and is_short(work, workers):  # a thread would take as long to start
         for number in remaining:
             result = run_block(work, number, work.places[0])
             if result is None:
                 raise BlocksStopped
             yield number, result
         return
-    running: deque[tuple[int, Future[BlockResult | None]]] = deque()
-    run = as_told_here(run_block)
-    name = "dalembert"
-    with nullcontext(threads) if threads else ThreadPoolExecutor(workers, name) as pool:
+    running: Begun = deque() if begun is None else begun
+    own = ThreadPoolExecutor(workers, "dalembert") if begun is None else None
+    with nullcontext() if own is None else own:
 
-        def submit() -> None:
-            number = next(remaining, None)
-            if number is not None:
-                place = work.places[number % len(work.places)]
-                running.append((number, pool.submit(run, work, number, place)))
+        def submit(count: int) -> None:
+            if own is not None:
+                running.extend(begin_blocks(work, islice(remaining, count), own))
 
         try:
             # Of blocks that several processes compute together none is begun by some of them alone.
-            for _ in range(1 if work.places[0].is_shared else IN_FLIGHT * workers):
-                submit()
+            submit(1 if work.places[0].is_shared else IN_FLIGHT * workers)
             while running:
                 number, future = running[0]
-                while not wait([future], timeout=0.1).done:
+                while not future.done() and not wait([future], timeout=0.1).done:
                     on_wait()
                 result = future.result()
                 if result is None:
                     raise BlocksStopped
                 running.popleft()
-                submit()
+                submit(1)
                 yield number, result
         finally:
             for _, future in running:

@@ -20,7 +20,6 @@ from dalembert.ensemble.memory import bytes_of_ends, check_memory
 from dalembert.ensemble.places import Place, find_places
 from dalembert.ensemble.pool import worker_count
 from dalembert.ensemble.settings import Settings
-from dalembert.precision import cast
 from dalembert.statistics.observing import Observing
 from dalembert.stepping.derived import make_any_stepper
 from dalembert.stepping.propagator import Maps, make_maps
@@ -65,7 +64,7 @@ def make_ready(
     """
     observing = Observing.checked(settings.system, settings.dtype, settings.statistics)
     with jax.enable_x64(settings.dtype == np.float64):
-        starts = _starts(settings)
+        starts = starts_of(settings)
         description = describe_settings(settings, exactly)
         kernel = _make_kernel(settings, description, observing)
         places = find_places(settings.system, settings.backend, shard)
@@ -76,7 +75,7 @@ def make_ready(
                 f"shard=True: a state of {settings.system.dim} numbers is not worth spreading. "
                 "Leave it out: paths are shared among devices instead."
             )
-        maps, report = _maps(settings, kernel)
+        maps, report = maps_of(settings, kernel)
         steps = _steps(settings, kernel, maps, places)
         choice = choose_engine(steps, find_engines(engine))
         compiled = _compile(settings, kernel, choice, steps)
@@ -94,8 +93,8 @@ def ready_again(before: Ready, settings: Settings, engine: Any = None) -> Ready:
     old, description = before.work, before.description.of(settings)
     kernel, known = old.kernel, old.settings
     with jax.enable_x64(settings.dtype == np.float64):
-        maps, report = _maps(settings, kernel)
-        starts = _starts(settings)
+        maps, report = maps_of(settings, kernel)
+        starts = starts_of(settings)
         is_same_form = jax.tree.structure(maps) == jax.tree.structure(old.maps)
         is_alike = settings.noise == known.noise and is_same_form
         compiled, warm, refused, code = old.compiled, old.warm, before.refused, {}
@@ -124,16 +123,16 @@ def _check_room(settings: Settings, observing: Observing, workers: int, ends: bo
     return ends
 
 
-def _starts(settings: Settings) -> InitialStates:
+def starts_of(settings: Settings) -> InitialStates:
     return initial_states(
         settings.system, settings.initial, settings.paths, settings.seed, settings.dtype
     )
 
 
-def _maps(settings: Settings, kernel: Kernel) -> tuple[Maps | None, Report]:
+def maps_of(settings: Settings, kernel: Kernel) -> tuple[Maps | None, Report]:
     """The maps that steps are if they are that, and a report on them."""
-    dt, params = cast((np.asarray(settings.dt), settings.system.params), settings.dtype)
-    return make_maps(kernel.stepper, settings.noise, dt, params) or (None, Report(0, 0.0))
+    found = make_maps(kernel.stepper, settings.noise, settings.dt, settings.system.params)
+    return found or (None, Report(0, 0.0))
 
 
 def _compile(settings: Settings, kernel: Kernel, choice: Choice, steps: Steps) -> Compiled:

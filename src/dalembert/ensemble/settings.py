@@ -85,6 +85,11 @@ class Settings:
         return Schedule(self.steps, self.save_every, stretch, room, self.at_end)
 
     @property
+    def is_one_stretch(self) -> bool:
+        """Whether all paths go from their start to their end in one stretch."""
+        return self.only is None and self.schedule.stretch(0) == (0, self.steps)
+
+    @property
     def title(self) -> str:
         return f"{self.method.name} on {self.system.name}"
 
@@ -198,16 +203,14 @@ def make_settings(
 
 
 def settings_again(
-    known: Settings, *, dt: float, t_end: float, paths: int, seed: int, save_every: int, noise: Any
+    known: Settings, *, dt: float, t_end: float, save_every: int, noise: Any
 ) -> Settings:
-    """The record of a run that differs in numbers alone, of which only these are checked."""
+    """The record of a run that differs in its steps alone, of which only these are checked."""
     check_dt(dt, known.dtype)
     steps = _check_schedule(dt, t_end)
     check_digits(known.system, t_end, dt, known.dtype)
-    noise = _check_noise(noise, known.system, known.method, dt=dt, steps=steps, paths=paths)
-    return replace(
-        known, dt=dt, steps=steps, paths=paths, seed=seed, save_every=save_every, noise=noise
-    )
+    noise = _check_noise(noise, known.system, known.method, dt=dt, steps=steps, paths=known.paths)
+    return replace(known, dt=dt, steps=steps, save_every=save_every, noise=noise)
 
 
 def _grain(backend: str) -> Grain:

@@ -177,11 +177,11 @@ def prepare(
     ends = False if options is None else options.ends
     team = find_team(executor)
     is_compared = options is not None or team is not None
-    with telling(settings.title, progress and jax.process_index() == 0):
-        if like is None or options is not None:
+    if like is None or options is not None:
+        with telling(settings.title, progress and jax.process_index() == 0):
             ready = make_ready(settings, is_compared, workers, engine, shard, ends)
-        else:
-            ready = ready_again(like, settings, engine)
+    else:
+        ready = ready_again(like, settings, engine)
     file = None
     if options is not None:
         ready.description.check_complete()

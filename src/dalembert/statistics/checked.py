@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Mapping
+from weakref import WeakSet
 
 from dalembert.statistics.statistic import Statistic
 
@@ -17,11 +18,14 @@ FORMS = {
 
 NEEDED = ("functions", "merge", "result")
 
+_right: WeakSet[type] = WeakSet()
+"""Classes that have been looked at; signatures take long to read."""
+
 
 def check_statistic(where: str, statistic: Statistic) -> None:
     """Refuse, by the name of its class, a statistic with methods of another form."""
     cls = type(statistic)
-    for name, arguments in FORMS.items():
+    for name, arguments in () if cls in _right else FORMS.items():
         form = f"def {name}({', '.join(('self', *arguments))})"
         if name in NEEDED and getattr(cls, name) is getattr(Statistic, name):
             raise TypeError(f"{where}: {cls.__name__} defines no {name}: write {form}.")
@@ -32,6 +36,7 @@ def check_statistic(where: str, statistic: Statistic) -> None:
                 f"{where}: {cls.__name__}.{name} is called with {len(arguments)} arguments, "
                 f"{form}: {error}."
             ) from error
+    _right.add(cls)
     given = statistic.functions()
     if not isinstance(given, Mapping) or not given:
         raise TypeError(

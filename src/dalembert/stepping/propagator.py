@@ -15,6 +15,7 @@ import numpy as np
 from dalembert.caches import kept
 from dalembert.dependence import Degree, degree
 from dalembert.noise import Increments, Noise, Signs, ThreePoint, enumerate_three_point
+from dalembert.precision import cast
 from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.expressions import components
 from dalembert.stepping.residuals import Report, tolerance
@@ -108,6 +109,7 @@ def make_maps(stepper: Stepper, noise: Noise, dt: Any, params: Any) -> tuple[Map
         return None  # a map for every step would say no less than the step
     if not (stepper.is_scalar and _is_affine(stepper)):
         return None
+    dt, params = cast((np.asarray(dt), params), stepper.dtype)
     outcomes, _ = enumerate_three_point(1, float(dt))
     with jax.ensure_compile_time_eval():
         maps, report = jax.tree.map(np.asarray, _compiled(stepper)(dt, params, outcomes))
