@@ -26,10 +26,10 @@ COORDINATOR, PROCESSES, PROCESS, PIPE = (
 MOMENT = 1.0
 """Seconds for processes that may be about to end by themselves."""
 
-GRACE = 7.0
+GRACE = 6.5
 """Seconds for a process to save itself after it was told to end; then it ends as it is."""
 
-AFTERWARDS = 0.5
+AFTERWARDS = 1.0
 """Seconds after which one that has not even done that is killed: all have ended within ten."""
 
 Child = subprocess.Popen[bytes]

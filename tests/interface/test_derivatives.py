@@ -257,7 +257,7 @@ def test_every_function_in_every_nesting_through_a_scan(label):
 @pytest.mark.parametrize("kind", ["step", "run"])
 @pytest.mark.parametrize(("label", "way"), rotated(THIRD))
 def test_every_function_through_a_step_and_a_run(kind, label, way):
-    check_functions(kind, GROUPS[label], ["f", "rf", way])
+    check_functions(kind, GROUPS[label], [way])
 
 
 def test_a_derivative_of_each_order_in_one_step():
@@ -276,8 +276,8 @@ ON_ARRAYS = ("sin", "cos", "both", "log", "abs", "pow", "erf", "lgamma", "own", 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", THIRD)
-def test_functions_in_every_nesting_on_arrays(way):
+@pytest.mark.parametrize("way", ["frf", "rrr"])
+def test_functions_on_arrays(way):
     """Of more degrees of freedom nothing is written out."""
     check_functions("scan", ON_ARRAYS, ["rf", way])
 
@@ -298,7 +298,7 @@ def tied(dim):
     [
         *(("scan", 1, way) for way in THIRD),
         *(("step", 1, way) for way in ("frf", "rrr")),
-        *(("run", 1, way) for way in ("frf", "rrr")),
+        ("run", 1, "frf"),
         ("scan", 10, "frf"),
     ],
 )

@@ -54,6 +54,23 @@ def test_arrays_of_any_layout_are_read():
         np.testing.assert_array_equal(found["x"], array)
 
 
+def test_numbers_with_all_their_digits_are_not_packed():
+    """Packing them would take most of the time in which a run that is told to end must be saved."""
+    digits = np.random.default_rng(1).normal(size=50_000)
+    arrays = {"digits": digits, "counts": np.arange(50_000) // 7, "few": digits[:100]}
+    arrays["mixed"] = np.concatenate([np.zeros(50_000), digits[:20_000]])
+    data = content(arrays=arrays)
+    with zipfile.ZipFile(io.BytesIO(data)) as file:
+        kinds = {info.filename[6:-4]: info.compress_type for info in file.infolist()[1:]}
+    packed = {name for name, kind in kinds.items() if kind == zipfile.ZIP_DEFLATED}
+    assert packed == {"counts", "few", "mixed"} and len(kinds) == 4
+    for name, array in decode(data)[1].items():
+        np.testing.assert_array_equal(array, arrays[name])
+    place = data.index(digits[30_000:30_002].tobytes())
+    with pytest.raises(ValueError, match="CRC"):
+        decode(flipped(data, 8 * place + 3))
+
+
 def flipped(data, bit):
     changed = bytearray(data)
     changed[bit // 8] ^= 1 << bit % 8
