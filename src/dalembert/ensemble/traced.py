@@ -104,7 +104,7 @@ def simulate_traced(settings: Settings, dtype: np.dtype) -> TracedRun:
         return (march_safe(stepper, state, block, stretch, Solver.BOTH), memory), saves
 
     q, p = only_on_constraints(system, *_initial_states(settings), block.params)
-    now: Any = kernel.start(q, p, Report(0, 0.0)), observing.start(paths)
+    now = kernel.start(q, p, Report(0, 0.0)), observing.start(paths)
     every = min(settings.save_every, settings.steps)
     full, rest = divmod(settings.steps, every)
     steps = settings.schedule.save_steps.astype(np.int32)
@@ -113,7 +113,7 @@ def simulate_traced(settings: Settings, dtype: np.dtype) -> TracedRun:
     if rest:
         now, one = unit(now, jnp.asarray(steps[full]), rest)
         ends.append(one)
-    state, memory, one = kernel.observe(*now, block, jnp.asarray(steps[-1]))
+    state, memory, one = kernel.observe(now[0], now[1], block, jnp.asarray(steps[-1]))
     rows, kept = jax.tree.map(
         lambda many, *one: jnp.concatenate([many, jnp.stack(one)]), saves, *ends, one
     )
