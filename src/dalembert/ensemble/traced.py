@@ -6,7 +6,7 @@ resumed, and steps are taken by XLA with the safeguarded solver, whose derivativ
 solution.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -121,6 +121,7 @@ def simulate_traced(settings: Settings, dtype: np.dtype) -> TracedRun:
         steps, kept = steps[-1], kernel.leave(state)
     left, t = kernel.finish(state, memory, block), settings.times
     is_lost = lost(state, steps)[..., None]
+    states = (system.shaped(jnp.where(is_lost, jnp.nan, x)) for x in kept or ())
     return TracedRun(
         t,
         {key: s.result({**rows[key], **left[key]}, t) for key, s in settings.statistics},
@@ -128,10 +129,7 @@ def simulate_traced(settings: Settings, dtype: np.dtype) -> TracedRun:
         jnp.sum(state.truncated),
         jnp.max(state.residual),
         jnp.max(state.iterations),
-        {
-            name: system.shaped(jnp.where(is_lost, jnp.nan, x))
-            for name, x in zip("qp", kept or (), strict=False)
-        },
+        dict(zip("qp", states, strict=False)),
     )
 
 
@@ -156,11 +154,10 @@ def _initial_states(settings: Settings) -> tuple[Any, Any]:
     """Initial states of all paths, shape (paths, dim), from arrays or from a sampler."""
     numbers, system, dtype = settings.numbers(0), settings.system, settings.dtype
     if callable(settings.initial):
-        sampler: Callable[..., Any] = settings.initial
-        seed = seed_words(settings.seed)
 
         def sampled(words: Any) -> tuple[Any, Any]:
-            return sampled_state(sampler, system.shape, initial_key(seed, words))
+            key = initial_key(seed_words(settings.seed), words)
+            return sampled_state(settings.initial, system.shape, key)
 
         return cast(jax.vmap(sampled)(number_words(numbers)), dtype)
 
