@@ -6,7 +6,7 @@ resumed, and steps are taken by XLA with the safeguarded solver, whose derivativ
 solution.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -105,7 +105,7 @@ def simulate_traced(settings: Settings, dtype: np.dtype) -> TracedRun:
         return (march_safe(stepper, state, block, stretch, Solver.BOTH), memory), saves
 
     q, p = only_on_constraints(system, *_initial_states(settings), block.params)
-    now: Any = kernel.start(q, p, Report(0, 0.0)), observing.start(paths)
+    now = kernel.start(q, p, Report(0, 0.0)), observing.start(paths)
     every = min(settings.save_every, settings.steps)
     full, rest = divmod(settings.steps, every)
     steps = settings.schedule.save_steps.astype(np.int32)
@@ -114,7 +114,7 @@ def simulate_traced(settings: Settings, dtype: np.dtype) -> TracedRun:
     if rest:
         now, one = unit(now, jnp.asarray(steps[full]), rest)
         ends.append(one)
-    state, memory, one = kernel.observe(*now, block, jnp.asarray(steps[-1]))
+    state, memory, one = kernel.observe(now[0], now[1], block, jnp.asarray(steps[-1]))
     rows, kept = jax.tree.map(
         lambda many, *one: jnp.concatenate([many, jnp.stack(one)]), saves, *ends, one
     )
@@ -122,6 +122,7 @@ def simulate_traced(settings: Settings, dtype: np.dtype) -> TracedRun:
         steps, kept = steps[-1], kernel.leave(state)
     left, t = kernel.finish(state, memory, block), settings.times
     is_lost = lost(state, steps)[..., None]
+    states = (system.shaped(jnp.where(is_lost, jnp.nan, x)) for x in kept or ())
     return TracedRun(
         t,
         {key: s.result({**rows[key], **left[key]}, t) for key, s in settings.statistics},
@@ -129,10 +130,7 @@ def simulate_traced(settings: Settings, dtype: np.dtype) -> TracedRun:
         jnp.sum(state.truncated),
         jnp.max(state.residual),
         jnp.max(state.iterations),
-        {
-            name: system.shaped(jnp.where(is_lost, jnp.nan, x))
-            for name, x in zip("qp", kept or (), strict=False)
-        },
+        dict(zip("qp", states, strict=False)),
     )
 
 
@@ -157,11 +155,10 @@ def _initial_states(settings: Settings) -> tuple[Any, Any]:
     """Initial states of all paths, shape (paths, dim), from arrays or from a sampler."""
     numbers, system, dtype = settings.numbers(0), settings.system, settings.dtype
     if callable(settings.initial):
-        sampler: Callable[..., Any] = settings.initial
-        seed = seed_words(settings.seed)
 
         def sampled(words: Any) -> tuple[Any, Any]:
-            return sampled_state(sampler, system.shape, initial_key(seed, words))
+            key = initial_key(seed_words(settings.seed), words)
+            return sampled_state(settings.initial, system.shape, key)
 
         return cast(jax.vmap(sampled)(number_words(numbers)), dtype)
 
