@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -26,9 +27,8 @@ def kept_code(follows_from: tuple[str, ...], make: Callable[[], bytes]) -> bytes
         return found
     start = time.perf_counter()
     code = make()
-    # What JAX holds to be worth a file.
-    took, least = time.perf_counter() - start, jax.config.jax_persistent_cache_min_entry_size_bytes
-    if took >= jax.config.jax_persistent_cache_min_compile_time_secs and len(code) >= least:
+    is_long = time.perf_counter() - start >= _told("jax_persistent_cache_min_compile_time_secs")
+    if is_long and len(code) >= _told("jax_persistent_cache_min_entry_size_bytes"):
         _write(path, key, code)
     return code
 
@@ -38,10 +38,14 @@ def _folder() -> Path | None:
 
     Nor in one of a limited size: JAX counts its own files alone.
     """
-    config = jax.config
-    name = config.jax_compilation_cache_dir if config.jax_enable_compilation_cache else None
-    is_limited = config.jax_compilation_cache_max_size >= 0
-    return None if not name or "://" in name or is_limited else Path(name)
+    name, is_on = _told("jax_compilation_cache_dir"), _told("jax_enable_compilation_cache")
+    is_limited = _told("jax_compilation_cache_max_size") >= 0
+    return Path(name) if is_on and name and "://" not in name and not is_limited else None
+
+
+def _told(name: str) -> Any:
+    """What JAX has been told of its own files."""
+    return getattr(jax.config, name)
 
 
 def _read(path: Path, key: bytes) -> bytes | None:

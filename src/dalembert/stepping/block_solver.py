@@ -5,7 +5,7 @@ of arrays; what the fast ways leave unsolved goes to one damped Newton loop on a
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial, reduce
 from typing import Any
@@ -281,7 +281,7 @@ def block_solvers(
         contains(jax.make_jaxpr(fun)(*terms.like(term)), RULES)
         for term, fun in functions.terms.items()
     )
-    solvers = []
+    solvers, given = [], []
     for block in plan.blocks:
         around = Surroundings(dict(rows), increments, params, {}, times)
         rows |= dict.fromkeys(block.unknowns, z)
@@ -299,10 +299,14 @@ def block_solvers(
                 raise NotScalarError("more operations than it is worth")
             affine = shortcuts and degree_of(trace, (u, around), (0,)) <= Degree.AFFINE
             width = _width(system, trace) if shortcuts and not scalar else 0
-        programs = scalar_equations(arrays, trace, u, around, known, affine) if scalar else None
         measures = partial(functions.relative, block), partial(functions.worst, block)
-        solvers.append(BlockSolver(block, affine, width, arrays, *measures, programs, told))
-    return tuple(solvers)
+        solvers.append(BlockSolver(block, affine, width, arrays, *measures, None, told))
+        given.append((arrays, trace, u, around, known, affine))
+    if not scalar:
+        return tuple(solvers)
+    # Nothing is written out before all blocks are found to be worth it.
+    pairs = zip(solvers, given, strict=True)
+    return tuple(replace(solver, scalars=scalar_equations(*one)) for solver, one in pairs)
 
 
 def _width(system: System, residual: Any) -> int:
