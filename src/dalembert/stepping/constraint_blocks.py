@@ -147,7 +147,7 @@ class Blocks:
         """The same for split numbers, given the products with all `colours`, shape (m, count)."""
         matrix = self._matrix(columns)
         if isinstance(matrix, list):
-            return eliminated(matrix)[0]
+            return eliminated(matrix)
         return lambda b: jax.vmap(_eliminated_in_a_loop, (2, 1), (1, 1))(matrix, b)[0]
 
     def is_definite(self, columns: Any) -> Any:
@@ -157,8 +157,7 @@ class Blocks:
         """
         matrix = self._matrix(columns)
         if isinstance(matrix, list):
-            n = range(self.size)
-            pivots = jnp.stack(eliminated([[matrix[i][j] + matrix[j][i] for j in n] for i in n])[1])
+            pivots = jnp.stack(_pivots(matrix))
         else:
             both = matrix + jnp.swapaxes(matrix, 0, 1)
             pivots = jax.vmap(_eliminated_in_a_loop, (2, 1), (1, 1))(both, both[0])[1]
@@ -176,14 +175,13 @@ class Blocks:
         return rows
 
 
-def eliminated(matrix: list[list[Any]]) -> tuple[Callable[[Any], Any], list[Any]]:
-    """Elimination in matrices whose entries are arrays, one number for each block, and its pivots.
+def eliminated(matrix: list[list[Any]]) -> Callable[[Any], Any]:
+    """Elimination in matrices whose entries are arrays, one number for each block.
 
     Rows stay in their order.
     """
-    a, n, pivots = matrix, len(matrix), []
+    a, n = matrix, len(matrix)
     for k in range(n):
-        pivots.append(a[k][k])
         a[k][k] = 1 / a[k][k]
         for i in range(k + 1, n):
             a[i][k] = a[i][k] * a[k][k]
@@ -201,7 +199,20 @@ def eliminated(matrix: list[list[Any]]) -> tuple[Callable[[Any], Any], list[Any]
             x[i] = x[i] * a[i][i]
         return jnp.stack(x)
 
-    return solve, pivots
+    return solve
+
+
+def _pivots(matrix: list[list[Any]]) -> list[Any]:
+    """Those of symmetric parts, of which the upper triangles are enough."""
+    n = len(matrix)
+    a = [[matrix[i][j] + matrix[j][i] for j in range(n)] for i in range(n)]
+    for k in range(n - 1):
+        inverse = 1 / a[k][k]
+        for i in range(k + 1, n):
+            share = a[k][i] * inverse
+            for j in range(i, n):
+                a[i][j] = a[i][j] - share * a[k][j]
+    return [a[k][k] for k in range(n)]
 
 
 def _eliminated_in_a_loop(matrix: Any, rhs: Any) -> tuple[Any, Any]:

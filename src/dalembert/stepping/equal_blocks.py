@@ -34,6 +34,10 @@ FEWEST = 250
 MAX_COMPONENTS = 64
 """Coordinates of a block that is written out."""
 
+SURE_SLOPE = 0.6
+"""How much of Dg W Dgᵀ has to be left at both ends of a step without multipliers, and with them,
+for quadratic g: more than `has_left` asks for, because the tangent step is not looked at."""
+
 MAX_OPERATIONS = 5000
 """Of a Newton step of a block that is written out."""
 
@@ -56,7 +60,8 @@ class EqualBlocks:
         first, better: multipliers after two Newton steps, and after one more, with what they miss.
         change: what multipliers change momenta by.
         missed: what constraints are missed by, in units of rounding; infinite where a step may
-            have left its sheet on the way.
+            have left its sheet on the way, by a look at its ends.
+        closely: the same by `has_left`.
         tangent: what momenta are changed by for velocities along g = 0, and what is missed then.
     """
 
@@ -65,6 +70,7 @@ class EqualBlocks:
     better: Stages
     change: Stages
     missed: Stages
+    closely: Stages
     tangent: Stages
 
     def positions(
@@ -98,7 +104,18 @@ class EqualBlocks:
     def left(self, rows: Any, new: Any, start: Any, pace: Any, size: Any, given: list[Any]) -> Any:
         """The largest of what new positions miss, in units of rounding for Dg at old ones."""
         there = rows, new, self._columns(start), self._columns(pace)
-        return _largest(*self._of_all(self.missed, given, *there, size=size))
+
+        def look(program: Stages) -> Any:
+            return _largest(*self._of_all(program, given, *there, size=size))
+
+        def look_closely(state: tuple[Any, Any]) -> tuple[Any, Any]:
+            missed, doubt = state
+            return jnp.where(doubt, look(self.closely), missed), jnp.zeros_like(doubt)
+
+        missed = look(self.missed)
+        # Not `lax.cond`, which takes both ways for many paths.
+        state = missed, ~(missed < jnp.inf)
+        return lax.while_loop(lambda now: newton.any_path(now[1]), look_closely, state)[0]
 
     def velocities(self, rows: Any, v: Any, pace: Any, given: list[Any]) -> tuple[Any, Report]:
         """The change of momenta by which velocities v become tangent, and a report.
@@ -178,7 +195,7 @@ def _programs(one: Cut, count: int, is_quadratic: bool) -> tuple[Program, ...]:
     def solved(left: Any, pace: Any, right: Any) -> Callable[[Any], Any]:
         """By left diag(pace) rightᵀ."""
         matrix = (left * pace[None]) @ right.T
-        return eliminated([list(row) for row in matrix])[0]
+        return eliminated([list(row) for row in matrix])
 
     def relative(miss: Any, size: Any, slopes: Any) -> Any:
         floor = jnp.max(jnp.abs(slopes), axis=1) * size + tiny
@@ -205,13 +222,28 @@ def _programs(one: Cut, count: int, is_quadratic: bool) -> tuple[Program, ...]:
 
     block = Blocks(np.arange(count)[:, None], np.zeros(z.shape[0], int))
 
-    def missed(q: Any, new: Any, start: Any, pace: Any, size: Any, *given: Any) -> Any:
+    def closely(q: Any, new: Any, start: Any, pace: Any, size: Any, *given: Any) -> Any:
         along = slopes(q, *given)
         found = relative(one.alone(new, *given), size, along)
         ways = tuple(-pace * row for row in along)
         chord = Chord(q, start, new, ways, lambda x: one.alone(x, *given))
-        jumped = has_left(block, is_quadratic, chord)
-        return reduce(worse, jnp.where(jumped, jnp.full((), jnp.inf, z.dtype), found))
+        return worst_where(has_left(block, is_quadratic, chord), found)
+
+    def missed(q: Any, new: Any, start: Any, pace: Any, size: Any, *given: Any) -> Any:
+        if not is_quadratic:
+            return closely(q, new, start, pace, size, *given)
+        along = slopes(q, *given)
+        found = relative(one.alone(new, *given), size, along)
+        begin = (along * pace) @ along.T
+
+        def has_turned(x: Any) -> Any:
+            rest = (slopes(x, *given) * pace) @ along.T - SURE_SLOPE * begin
+            return ~block.is_definite(list(rest.T))
+
+        return worst_where(has_turned(start) | has_turned(new), found)
+
+    def worst_where(left: Any, found: Any) -> Any:
+        return reduce(worse, jnp.where(left, jnp.full((), jnp.inf, z.dtype), found))
 
     def tangent(q: Any, v: Any, pace: Any, size: Any, *given: Any) -> Any:
         along = slopes(q, *given)
@@ -228,5 +260,6 @@ def _programs(one: Cut, count: int, is_quadratic: bool) -> tuple[Program, ...]:
         scalarise(better, u, z, z, z, size, *given),
         scalarise(change, u, z, *given),
         scalarise(missed, z, z, z, z, size, *given),
+        scalarise(closely, z, z, z, z, size, *given),
         scalarise(tangent, z, z, z, size, *given),
     )
