@@ -31,7 +31,9 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
 
-    figure, (above, below) = plt.subplots(2, 1, figsize=(5.4, 5.6), sharex=True, layout="constrained")
+    figure, (above, below) = plt.subplots(
+        2, 1, figsize=(5.4, 5.6), sharex=True, layout="constrained"
+    )
     for method, dt, colour, style in METHODS:
         run = da.simulate(
             da.systems.damped_kubo(BETA, NU),

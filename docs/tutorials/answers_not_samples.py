@@ -49,7 +49,7 @@ print(found)
 # variances fall as $\mathrm{dt}^4$ with this method, whose mean-square order is two here.
 
 # %%
-figure, axes = plt.subplots(figsize=(5.4, 3.6), layout="constrained")
+figure, axes = plt.subplots(figsize=(5.4, 4), layout="constrained")
 found.plot(axes)
 axes.set_title("")
 figure.savefig("levels.png")

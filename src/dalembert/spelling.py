@@ -177,6 +177,8 @@ BY_ROOM = {
         "time_step step_size stepsize h",
     },
     "systems": {
+        "each parameter is an argument of its own; a potential with parameters is that of a "
+        "da.System(H=…, params=…)": "params parameters args",
         "bind the positions of any system by dataclasses.replace(system, constraints=g) with "
         "g(q, params) -> (c,), or by da.System(…, constraints=g)": "constraints constraint rigid "
         "shake bonds",
@@ -188,6 +190,16 @@ NOT_HERE = {
     "there is none here; scipy.optimize.minimize finds a minimum of a potential to start from": (
         "minimize minimise minimizer energy_minimization minimize_energy local_energy_minimizer "
         "fire fire_descent gradient_descent"
+    ),
+    "there is none here: boxes keep their size": (
+        "npt nph barostat monte_carlo_barostat npt_nose_hoover"
+    ),
+    "there is none here; da.baoab() on da.systems.langevin(…) keeps a temperature": (
+        "nose_hoover nose_hoover_chain nvt_nose_hoover berendsen andersen andersen_thermostat csvr "
+        "bussi thermostat nvt"
+    ),
+    "there is none here; between runs a system changes by system.with_params(…)": (
+        "replica_exchange parallel_tempering umbrella umbrella_sampling metadynamics annealing"
     ),
 }
 """What is said of functions of others that have no counterpart."""
@@ -205,7 +217,12 @@ NAMES = {
     "da.systems.triangles()": "water tip3p spce rigid_water",
     "da.simulate": "solve run integrate sdeint diffeqsolve odeint sample",
     "da.observables": "reporters",
+    "da.plasma.vlasov_poisson": "vlasov_poisson vlasov pic particle_in_cell species landau_damping",
+    "da.plasma.Spline(cells)": "grid mesh deposit deposition",
     "da.Histogram": "hist",
+    "da.Histogram(da.Axis(distances, …))": "rdf radial_distribution radial_distribution_function "
+    "pair_correlation",
+    "da.simulate(…, observe={…})": "msd mean_squared_displacement mean_square_displacement",
     "da.System": "hamiltonian problem sde model",
     "t": "ts time times",
     'mean["energy"], by the name of what was observed': "energy observables means averages avg",

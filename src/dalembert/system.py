@@ -275,6 +275,12 @@ class System(Fields):
         """The same system with other parameters, e.g. `system.with_params(nu=0.1)`."""
         if params is None:
             params = self._changed(changes)
+        are_named = isinstance(self.params, Mapping) and isinstance(params, Mapping)
+        if are_named and (missing := sorted(set(self.params) - set(params))):
+            raise ValueError(
+                f"params must be all of {sorted(self.params)}, and {missing} are missing: to "
+                f"change some write system.with_params({next(iter(params), missing[0])}=…)."
+            )
         other = replace(self, params=params)
         other._kept.shared = self._kept.shared
         return other

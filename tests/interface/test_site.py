@@ -111,6 +111,9 @@ def test_nothing_spills_over(browser: chromium.Browser, page: str, width: int) -
     browser.open(SITE / page, width=width, height=800)
     assert browser.run("document.scrollingElement.scrollWidth") <= width
     assert browser.run("parseFloat(getComputedStyle(document.body).fontSize)") >= 10
+    # Pictures are seen whole: what scrolls is code, tables and formulas.
+    wide = "[...document.images].filter(i => i.getBoundingClientRect().width > innerWidth)"
+    assert not browser.run(f"{wide}.map(i => i.src)")
 
 
 @pytest.mark.parametrize(

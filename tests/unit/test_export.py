@@ -354,6 +354,8 @@ def test_films(run, tmp_path):
         replace(run, kept={"q": run.q[-1], "p": run.p[-1]}).animate()
     with pytest.raises(ValueError, match="one of the 300 that were kept, not 300"):
         run.animate(path=300)
+    with pytest.raises(TypeError, match=r"number of a path, not 'film.gif': write file='film.gif'"):
+        run.animate("film.gif")
 
 
 def test_portraits_say_which_entries_they_show():

@@ -232,3 +232,10 @@ def test_lists_of_langevin_have_their_shapes_checked():
             da.systems.langevin(dim=2, **{name: [1.0, 2.0, 3.0]})
         system = da.systems.langevin(dim=2, **{name: [1.0, 2.0]})
         np.testing.assert_array_equal(system.params[name], [1.0, 2.0])
+
+
+def test_parameters_as_a_whole_are_complete():
+    system = da.systems.pendulum()
+    with pytest.raises(ValueError, match=r"\['kappa', 'sigma'\] are missing: .*with_params\(nu=…"):
+        system.with_params({"nu": 1.0})
+    assert system.with_params({**system.params, "nu": 1.0}).params["nu"] == 1.0

@@ -298,6 +298,7 @@ def test_merge_is_exact_for_split_samples():
         ({"keep": "some"}, "keep must be one of 'nothing', 'final', 'all', not 'some'"),
         ({"on_failure": "ignore"}, "on_failure must be one of"),
         ({"initial": ([2], [0])}, "q0 has int64 entries.*2.0 instead of 2"),
+        ({"initial": ([[2.0], [0.0]], [[0.0]] * 2)}, "for 2 paths write paths=2"),
         ({"initial": ([2.0, 0.0], [0.0])}, r"q0 must have shape \(1,\).*or \(300, 1\), not \(2,\)"),
         ({"initial": ([float("nan")], [0.0])}, "q0 contains NaN or infinity"),
         ({"initial": [1.0]}, "initial state must be a pair"),

@@ -43,6 +43,9 @@ def test_other_functions():
         (lambda: da.systems.langevin(beta=2.0), r"write temperature=1/beta\."),
         (lambda: da.systems.langevin(damp=2.0), r"write gamma=1/damp\b"),
         (lambda: da.systems.damped_kubo(mass=1.0), "it takes beta, nu"),
+        (lambda: da.systems.langevin(params={}), r"potential with parameters is that of a da\.Sys"),
+        (lambda: da.systems.langevin(lambda q, k: k * q[0]), r"U\(q\) of positions alone .*'k'"),
+        (lambda: da.strong_order(KUBO, [da.midpoint()], START, t_end=1.0), "One at a time"),
         (lambda: da.expect(tol=1e-3), "write tolerance="),
         (lambda: da.strong_order(nsteps=[1]), "did you mean steps="),
         (lambda: da.plasma.vlasov_poisson(10, 1.0, grid=3), "write field="),
@@ -81,6 +84,11 @@ def test_words_of_molecular_dynamics():
         (lambda: da.LangevinMiddleIntegrator, r"da\.baoab comes nearest"),
         (lambda: da.VerletIntegrator, r"da\.stormer_verlet comes nearest"),
         (lambda: da.minimize, r"none here; scipy\.optimize\.minimize"),
+        (lambda: da.nose_hoover, r"none here; da\.baoab\(\) on da\.systems\.langevin"),
+        (lambda: da.vlasov_poisson, r"da\.plasma\.vlasov_poisson comes nearest"),
+        (lambda: da.plasma.Grid, r"da\.plasma\.Spline\(cells\) comes nearest"),
+        (lambda: da.barostat, "none here: boxes keep their size"),
+        (lambda: da.rdf, r"da\.Histogram\(da\.Axis\(distances, …\)\) comes nearest"),
         (lambda: da.systems.water, r"da\.systems\.triangles\(\) comes nearest"),
     ):
         with pytest.raises(AttributeError, match=said):

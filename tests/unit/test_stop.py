@@ -112,6 +112,7 @@ def test_the_printed_time_of_paths_that_have_not_all_stopped_is_the_restricted_m
     assert f"E[min(τ, 2)] = {found.restricted_mean:.6g}" in text
     assert f"{found.survival[-1]:.3g} on their way at 2" in text
     assert f"{found.mean:.6g}" not in text
+    assert f"stopped: {found}" in text and "array" not in str(found)
     whole = da.simulate(system, da.midpoint(), start, t_end=12.0, stop=lambda q, p: q[0], **given)
     assert whole.stopped.censored == 0 and f"mean time {tau.mean():.6g}" in repr(whole)
 

@@ -3,6 +3,7 @@
 import inspect
 import math
 import re
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -497,6 +498,24 @@ def test_lenard_bernstein_gibbs_density_is_stationary(mu, D, E0):
 
 
 @pytest.mark.slow
+@dataclass(frozen=True)
+class Spring:
+    """A potential with an array, as modules of networks are: its hash is an error."""
+
+    k: np.ndarray
+
+    def __call__(self, q):
+        return jnp.sum(self.k * q**2) / 2
+
+
+def test_potentials_may_be_objects_with_arrays():
+    for k in (1.0, 4.0):
+        spring = Spring(np.array([k]))
+        with pytest.raises(TypeError, match="unhashable"):
+            hash(spring)
+        np.testing.assert_allclose(langevin(spring).drift([2.0], [0.0])[1], [-2.0 * k])
+
+
 def test_langevin_gibbs_weight_is_stationary():
     system = langevin(quartic, 2, gamma=0.7, temperature=0.4, mass=2.5)
 

@@ -87,5 +87,5 @@ def plot_answer(e: Expectation, ax: Any = None) -> Any:
     allowed = e.tolerance * (abs(e.found.value[0]) if e.relative else 1)
     axes.axhline(allowed, color="0.6", linestyle=":", label="tolerance")
     axes.set(xlabel="dt", ylabel=f"{e.labels[0]}, and its changes by halving", title=e.title)
-    axes.legend()
+    axes.legend(fontsize="small")
     return axes

@@ -36,7 +36,8 @@ def plot(run: Run, observables: Any, ax: Any, errors: float) -> Any:
         if left_out:
             text += f"\n(first {len(places)} of {len(places) + left_out})"
         axes.set_ylabel(text)
-    panels[0].set_title(run.provenance["system"]["name"])
+    if (title := run.provenance["system"]["name"]) != "system":  # the name of those without one
+        panels[0].set_title(title)
     panels[-1].set_xlabel("time")
     return panels[0] if len(names) == 1 or (ax is not None and not np.ndim(ax)) else panels
 

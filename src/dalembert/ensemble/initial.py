@@ -102,9 +102,12 @@ def ask_start(system: System, initial: Any) -> None:
 def check_state_shape(name: str, shape: tuple[int, ...], one: tuple[int, ...], paths: int) -> None:
     """Refuse initial states of another shape than that of one path or of all."""
     if shape not in (one, (paths, *one)):
+        says = "an initial state is (q, p), for dim=1 for example ([2.0], [0.0])."
+        if shape[1:] == one and shape[0]:
+            says = f"for {shape[0]} paths write paths={shape[0]}."
         raise ValueError(
             f"{name} must have shape {one} (all paths alike) or {(paths, *one)}, not {shape}: "
-            "an initial state is (q, p), for dim=1 for example ([2.0], [0.0])."
+            f"{says}"
         )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 
 import jax
@@ -29,7 +30,10 @@ class _OfObservables(Mapping[str, np.ndarray]):
 
     def __getitem__(self, observable: str) -> np.ndarray:
         if observable not in self._moments:
-            raise KeyError(f"no observable {observable!r}; there are {sorted(self._moments)}")
+            raise KeyError(
+                f"no observable {observable!r}; there are {sorted(self._moments)}, and others by "
+                f"da.simulate(…, observe={{{observable!r}: a function}})"
+            )
         moments = self._moments[observable]
         fewest = int(np.min(moments.count))
         if fewest < self._least:
@@ -264,6 +268,10 @@ class Run(RunStatistics):
         """
         from dalembert.ensemble.export import animate
 
+        if isinstance(path, str | PathLike):
+            raise TypeError(
+                f"path must be the number of a path, not {path!r}: write file={path!r}."
+            )
         return animate(self, path, component, file, fps)
 
     def _summary(self) -> tuple[str, list[tuple[str, str]]]:

@@ -112,7 +112,10 @@ def fit_growth(t: Any, y: Any, error: Any = None) -> WaveFit:
     """
     t, y, error, series = _checked(t, y, error, least=3)
     if np.min(y) * np.max(y) <= 0:
-        raise ValueError("y changes its sign: fit_growth is for values of one sign; use fit_wave.")
+        raise ValueError(
+            "y changes its sign: fit_growth is for values of one sign, such as those of a part of "
+            "the times, t[a:b] and y[a:b]; waves are for fit_wave."
+        )
     guess = np.polyfit(t, np.log(np.abs(y)), 1)[:1]
 
     def model(gamma: float) -> np.ndarray:

@@ -47,6 +47,19 @@ class Stopped(NamedTuple):
     above: Any = None
     t: Any = None
 
+    def __str__(self) -> str:
+        text = f"{int(self.count):,} stopped, {int(self.censored):,} did not"
+        if self.count + self.censored < 2:
+            return f"{text}; {_begun(self)}"
+        if self.censored:  # the mean of those that have stopped would be too short
+            end = f"{self.times.edges[0][-1]:.6g}"
+            restricted = f"{self.restricted_mean:.6g} ± {self.restricted_stderr:.2g}"
+            alive = f"{self.survival[-1]:.3g} on their way at {end}"
+            text = f"{text}; {alive}, restricted mean time E[min(τ, {end})] = {restricted}"
+        else:
+            text = f"{text}; mean time {self.mean:.6g} ± {self.stderr:.2g}"
+        return f"{text}; {_begun(self)}"
+
 
 @dataclass(frozen=True)
 class StopTimes(Statistic):
@@ -188,17 +201,7 @@ class StopTimes(Statistic):
         return {**values, **memory}, row, left
 
     def summary(self, result: Stopped) -> str:
-        text = f"{int(result.count):,} stopped, {int(result.censored):,} did not"
-        if result.count + result.censored < 2:
-            return f"{text}; {_begun(result)}"
-        if result.censored:  # the mean of those that have stopped would be too short
-            end = f"{result.times.edges[0][-1]:.6g}"
-            restricted = f"{result.restricted_mean:.6g} ± {result.restricted_stderr:.2g}"
-            alive = f"{result.survival[-1]:.3g} on their way at {end}"
-            text = f"{text}; {alive}, restricted mean time E[min(τ, {end})] = {restricted}"
-        else:
-            text = f"{text}; mean time {result.mean:.6g} ± {result.stderr:.2g}"
-        return f"{text}; {_begun(result)}"
+        return str(result)
 
 
 def _begun(result: Stopped) -> str:

@@ -135,6 +135,7 @@ def check_family(method: Any) -> None:
     if not isinstance(method, Method):
         hint = " Call the function to get the method." if callable(method) else ""
         hint = f" {_by_name(method)}" if isinstance(method, str) else hint
+        hint = " One at a time." if isinstance(method, list | tuple) else hint
         raise TypeError(f"method must be a da.Method such as da.midpoint(), not {method!r}.{hint}")
     if not is_dataclass(method) or type(method).__hash__ is None:
         raise TypeError(

@@ -1,6 +1,7 @@
 """Langevin dynamics in any potential: friction and noise in balance at one temperature."""
 
-from collections.abc import Callable, Hashable
+import inspect
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -35,8 +36,11 @@ def harmonic(q: Any) -> Any:
 # Compiled steps are found again by the identity of a system's functions, so equal arguments
 # must give the same functions.
 def _hamiltonian(potential: Potential) -> Callable[..., Any]:
-    build = _new_hamiltonian
-    return build(potential) if isinstance(potential, Hashable) else build.__wrapped__(potential)
+    try:
+        hash(potential)
+    except TypeError:  # modules of arrays, such as networks
+        return _new_hamiltonian.__wrapped__(potential)
+    return _new_hamiltonian(potential)
 
 
 @bounded(64)
@@ -85,6 +89,7 @@ def langevin(
             f"potential must be a function U(q) -> scalar, not {potential!r}: "
             "write for example lambda q: jnp.sum(q**4) / 4."
         )
+    _check_arguments(potential)
     shape = tuple(dim) if isinstance(dim, list | tuple) else (dim,)
     # Lists are checked entry by entry, arrays by their shapes, too.
     gamma, mass = (
@@ -105,6 +110,19 @@ def langevin(
         name="langevin",
         check=check,
     )
+
+
+def _check_arguments(potential: Potential) -> None:
+    """Refuse a function of more than the positions."""
+    try:
+        inspect.signature(potential).bind(None)
+    except TypeError as error:
+        raise TypeError(
+            f"potential must be a function U(q) of positions alone ({error}): parameters of its "
+            "own are constants in it, or, to vary them, those of a da.System(H=…, params=…)."
+        ) from None
+    except ValueError:  # nothing is known of its arguments
+        pass
 
 
 def _rules(shape: tuple[int, ...]) -> dict[str, Rule]:
