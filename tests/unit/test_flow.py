@@ -1,5 +1,7 @@
 """Flows: a part of the motion as a map, composed with the steps of a method."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -93,6 +95,50 @@ def test_runs_of_any_method_have_the_law_of_the_composition(name):
     for what, value in expected.items():
         gaps = np.abs(run.mean[what][-1] - value) / run.stderr[what][-1]
         assert np.all(gaps < 4.5), (what, gaps)
+
+
+def shifted(q, p, w, h, params):
+    return q, p + 0.1 * q**2 + w
+
+
+def test_the_map_after_a_step_may_be_another_one(tmp_path):
+    """Of a step, of what a system is known by, and of checkpoints."""
+    flow = da.Flow(thermostat, 2, "both", after=shifted)
+    system, dt = pendulum(flow=flow), 0.3
+    increments = da.Increments(dW=np.array([0.4, -0.3]), dZ=np.array([0.05, 0.02]))
+    q, p, _ = da.step(system, da.midpoint(), *START, dt, increments)
+    rest = np.sqrt(3) * (increments.dZ / dt - increments.dW / 2)
+    first, second = increments.dW / 2 + rest, increments.dW / 2 - rest
+    _, P = thermostat(None, np.array(START[1]), first, dt / 2, system.params)
+    Q, P, _ = da.step(system.fields, da.midpoint(), START[0], P, dt, [])
+    _, P = shifted(Q, P, second, dt / 2, system.params)
+    assert np.allclose(q, Q, rtol=0, atol=1e-15) and np.allclose(p, P, rtol=0, atol=1e-15)
+    assert system.key != replace(system, flow=da.Flow(thermostat, 2, "both")).key
+    assert system.key == replace(system, flow=replace(flow, keeps={})).key
+    options = dict(dt=0.1, t_end=0.2, paths=2, checkpoint=tmp_path / "a.ckpt", progress=False)
+    da.simulate(system, da.midpoint(), START, **options)
+    with pytest.raises(ValueError, match="flow after"):
+        other = pendulum(flow=da.Flow(thermostat, 2, "both", after=thermostat))
+        da.simulate(other, da.midpoint(), START, **options)
+    with pytest.raises(ValueError, match="must return"):
+        pendulum(flow=da.Flow(thermostat, 2, "both", after=lambda q, p, w, h, params: (q, p[:1])))
+    (tried,) = (
+        x
+        for x in da.diagnose(
+            pendulum(flow=da.Flow(keeping, 2, "half", {"p": first_momentum}, after=shifted)),
+            methods=[da.midpoint()],
+        ).flow
+        if x.name == "p"
+    )
+    assert not tried.holds
+
+
+def keeping(q, p, w, h, params):
+    return q, p
+
+
+def first_momentum(q, p, params):
+    return p[0]
 
 
 def test_runs_are_the_same_bits_under_any_cut_and_after_a_stop(tmp_path):

@@ -149,7 +149,7 @@ class Colliding:
         params = {**plasma["params"], **values}
         operators = self.given or (LenardBernstein(),)
         is_inside = self.inside or not self.given
-        parts = [
+        parts: list[Any] = [
             (_forces_of(one) if is_inside else one.flow)(
                 particles, axes, _own(params, i if self.is_several else None)
             )
@@ -233,7 +233,8 @@ def _flow(flows: Sequence[Flow]) -> Flow:
 
 def _forces(forces: Sequence[Forces]) -> Forces:
     """The sum of forces, each with noises of its own."""
-    Fs, fs, shapes = (tuple(one[k] for one in forces) for k in range(3))
+    Fs, fs = tuple(one.F for one in forces), tuple(one.f for one in forces)
+    shapes = tuple(one.noises for one in forces)
 
     def F(q: Any, p: Any, params: Params) -> Any:
         given = [F(q, p, _own(params, i)) for i, F in enumerate(Fs) if F]

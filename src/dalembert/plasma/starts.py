@@ -180,8 +180,9 @@ class Start:
 
     def _both(self, u: Any, w: Any) -> tuple[Any, Any]:
         """x of which a share u is to the left, and v_x of which a share w is slower there."""
+        density: Any = self.distribution
         low, high = (0.0, -self.reach), (self._sides[0], self.reach)
-        quantiles, v, f = joint_quantiles(self.distribution, low, high)
+        quantiles, v, f = joint_quantiles(density, low, high)
         _check_reach(v, f)
         return quantiles(u, w)
 
