@@ -130,9 +130,14 @@ def ends_of(jobs):
 
 
 def test_means_at_ends_have_the_bits_of_runs():
-    for system, start in ((pendulum(), ([1.0], [0.0])), (da.systems.van_der_pol(), gaussian)):
+    for system, start, method in (
+        (pendulum(), ([1.0], [0.0]), None),
+        (da.systems.van_der_pol(), gaussian, None),
+        (da.systems.damped_kubo(), ([1.0], [0.0]), da.srkw1()),  # by matrices
+    ):
+        about = {"initial": start, "method": method}
         given = [
-            settings_of({"height": energy}, system, paths=paths, seed=seed, initial=start)
+            settings_of({"height": energy}, system, paths=paths, seed=seed, **about)
             for seed, paths in enumerate((700, 200, 1000, 60))
         ]
         like = prepare(given[0], None, "raise", False).ready

@@ -93,7 +93,7 @@ def expect(
         relative: whether it is a share of the value.
         confidence: probability with which the interval is to hold the expectation.
         estimator: "multilevel", the default for methods driven by ΔW; "plain", paths at one step
-            size; or "richardson", the default for weak methods, which extrapolates from two step
+            size, the default for weak methods; or "richardson", which extrapolates from two step
             sizes. Weak methods are driven by Gaussian variables in multilevel ones.
         dt: the largest step; by default the largest of t_end/4, t_end/8, … from which on levels
             pay.
@@ -242,7 +242,7 @@ def _estimator(system: System, method: Method, given: str | None) -> tuple[str, 
     extra = method.needs_for(system) - COUPLED
     is_weak = method.convergence == "weak"
     alone = extra or system.constraint_count or system.flow is not None
-    usual = "richardson" if is_weak else "plain" if alone else "multilevel"
+    usual = "plain" if is_weak or alone else "multilevel"
     chosen = usual if given is None else given
     check_choice("estimator", chosen, tuple(SCHEMES))
     if chosen == "multilevel" and extra:

@@ -63,9 +63,10 @@ def _shared(run: Ends) -> Block | None:
     at_once = work.compiled.at_end is not None and settings.is_one_stretch
     if not at_once or settings.noise != work.settings.noise:
         return None
-    maps, _ = maps_of(settings, work.kernel)
-    is_same_form = jax.tree.structure(maps) == jax.tree.structure(work.maps)
-    return told_to_all(settings, maps) if is_same_form else None
+    with jax.enable_x64(settings.dtype == np.float64):
+        maps, _ = maps_of(settings, work.kernel)
+        is_same_form = jax.tree.structure(maps) == jax.tree.structure(work.maps)
+        return told_to_all(settings, maps) if is_same_form else None
 
 
 def _of_block(run: Ends, shared: Block, number: int) -> dict[str, Data] | None:
