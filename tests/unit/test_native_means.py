@@ -10,7 +10,7 @@ import pytest
 
 import dalembert as da
 from dalembert.ensemble import blocks, engines, pool
-from dalembert.ensemble.ends import Ends, means_at_ends
+from dalembert.ensemble.ends import ShortRun, means_at_ends
 from dalembert.ensemble.job import FailedPathsError, Interrupted
 from dalembert.ensemble.march import Status
 from dalembert.ensemble.native_means import MeansAtEnd
@@ -126,7 +126,7 @@ def test_runs_at_once_have_the_bits_that_they_have_alone():
 
 def ends_of(jobs):
     made = [(job.settings, jobs[0].ready, starts_of(job.settings)) for job in jobs]
-    return means_at_ends(Ends(*one) for one in made)
+    return means_at_ends(ShortRun(*one) for one in made)
 
 
 def test_means_at_ends_have_the_bits_of_runs():

@@ -15,7 +15,7 @@ from dalembert.answers.slopes import slope
 from dalembert.caches import kept
 from dalembert.captured import Keyed
 from dalembert.ensemble.checkpoint import Checkpoint
-from dalembert.ensemble.ends import Ends, means_at_ends
+from dalembert.ensemble.ends import ShortRun, means_at_ends
 from dalembert.ensemble.executors import find_team
 from dalembert.ensemble.initial import InitialStates
 from dalembert.ensemble.job import FailedPathsError, Job
@@ -205,13 +205,13 @@ class Sampler:
             if x is not None
         }
 
-    def _end(self, row: TableRow, batch: int, paths: int) -> Ends:
+    def _end(self, row: TableRow, batch: int, paths: int) -> ShortRun:
         """A batch of samples of the ends of paths."""
         settings = self._settings(row, batch, paths)
         starts = self.starts.get(row.is_pair)
         if starts is None or starts.common is None:
             starts = self.starts[row.is_pair] = starts_of(settings)
-        return Ends(settings, self._like(row, settings), starts)
+        return ShortRun(settings, self._like(row, settings), starts)
 
     def _job(self, row: TableRow, batch: int, paths: int) -> Job:
         """A batch of samples, ready to begin."""

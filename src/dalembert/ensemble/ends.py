@@ -24,7 +24,7 @@ from dalembert.precision import as_told_here
 from dalembert.statistics.statistic import Data
 
 
-class Ends(NamedTuple):
+class ShortRun(NamedTuple):
     """A run of which the means at the end are asked for.
 
     Attributes:
@@ -38,7 +38,7 @@ class Ends(NamedTuple):
     starts: InitialStates
 
 
-def means_at_ends(runs: Iterable[Ends]) -> list[dict[str, Data] | None]:
+def means_at_ends(runs: Iterable[ShortRun]) -> list[dict[str, Data] | None]:
     """What the statistics of each run have, by key; None where it has to be run as a whole.
 
     Its first blocks run while later ones are made.
@@ -57,7 +57,7 @@ def means_at_ends(runs: Iterable[Ends]) -> list[dict[str, Data] | None]:
             raise
 
 
-def _shared(run: Ends) -> Block | None:
+def _shared(run: ShortRun) -> Block | None:
     """What all paths are told; None if vector code does not take them to their ends at once."""
     settings, work = run.settings, run.like.work
     at_once = work.compiled.at_end is not None and settings.is_one_stretch
@@ -69,7 +69,7 @@ def _shared(run: Ends) -> Block | None:
         return told_to_all(settings, maps) if is_same_form else None
 
 
-def _of_block(run: Ends, shared: Block, number: int) -> dict[str, Data] | None:
+def _of_block(run: ShortRun, shared: Block, number: int) -> dict[str, Data] | None:
     with jax.enable_x64(run.settings.dtype == np.float64):
         at_end, settings = run.like.work.compiled.at_end, run.settings
         try:
