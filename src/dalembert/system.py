@@ -61,6 +61,8 @@ class System(Fields):
             `(q, p, t)`, then w and params as far as there are any. One of them must read it.
         check: a function of params that raises an error where they are out of range. It is called
             when the system is made, and by `with_params`; values may be traced by JAX.
+        periods: a function of params that gives the lengths of a periodic box, an array that goes
+            with q, 0 where positions do not repeat. Pictures take positions into the box.
 
     The functions are written with `jax.numpy`. Everything is checked on construction.
     """
@@ -78,6 +80,7 @@ class System(Fields):
     flow: Flow | None = None
     time: bool = False
     check: Callable[[Any], None] | None = None
+    periods: Callable[[Any], Any] | None = None
     _backwards: frozenset[str] = field(init=False, default=frozenset())
     _kept: Any = field(init=False, default_factory=Kept)
     #: The number c of constraints, 0 if there are none.
@@ -119,6 +122,22 @@ class System(Fields):
         if not callable(self.check):
             raise TypeError(f"check must be a function of params, not {self.check!r}.")
         self.check(self.params)
+
+    def box(self) -> np.ndarray | None:
+        """The periods of positions, which go with q by broadcasting; None if there are none."""
+        if self.periods is None:
+            return None
+        lengths = np.asarray(self.periods(self.params), np.float64)
+        try:
+            np.broadcast_to(lengths, self.shape)
+        except ValueError:
+            raise ValueError(
+                f"periods has shape {lengths.shape}, which does not go with q of shape "
+                f"{self.shape}."
+            ) from None
+        if not np.all(np.isfinite(lengths) & (lengths >= 0)):
+            raise ValueError("periods must be lengths, or 0 where positions do not repeat.")
+        return lengths
 
     def _size_of_flow(self) -> "Size":
         """The noises of the flow, which must be the only ones."""

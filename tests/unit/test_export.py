@@ -15,7 +15,7 @@ import xarray
 import dalembert as da
 from dalembert.ensemble import export
 from dalembert.ensemble.failures import Failures
-from dalembert.ensemble.identity import _plain
+from dalembert.ensemble.identity import _in_runs
 from dalembert.ensemble.observed import Observed
 
 SYSTEM = da.systems.damped_kubo()
@@ -388,13 +388,14 @@ def test_pictures_of_plasmas_are_in_the_box(name):
     make, shape, axes = PLASMAS[name]
     rng, system = np.random.default_rng(0), make()
     q, p = 30 * rng.normal(size=(2, 4, 2, *shape))
+    box = json.loads(json.dumps(_in_runs(system.box())))
     made = SimpleNamespace(
         q=q, p=p, kept={"q": q}, t=np.arange(4.0), system=system, shape=shape,
-        provenance={"system": {"dim": list(shape), "params": _plain(system.params)}},
+        provenance={"system": {"dim": list(shape), "box": box}},
     )  # fmt: skip
     periods = export._periods(made)
     inside = export._wrapped(q, periods)
-    is_x = np.isfinite(periods)
+    is_x = periods > 0
     assert np.sum(is_x) == 6 * axes and np.all(is_x.reshape(shape[0], -1)[:6, :axes])
     assert np.array_equal(inside[..., ~is_x], q[..., ~is_x])
     assert np.all((inside >= 0) & (inside <= periods) | ~is_x)
@@ -407,9 +408,15 @@ def test_pictures_of_plasmas_are_in_the_box(name):
     assert np.array_equal(x[::2], inside[(..., *place)]) and np.array_equal(
         y[::2], p[(..., *place)]
     )
-    assert (
-        export._periods(SimpleNamespace(provenance={"system": {"params": {"length": 1.0}}})) is None
-    )
+    del made.provenance["system"]["box"]
+    assert not np.any(export._periods(made)), "no box that a system has not declared"
+
+
+@pytest.mark.parametrize("periods", [[1.0, 2.0], -1.0, np.inf])
+def test_boxes_that_are_none_are_refused(periods):
+    system = da.System(lambda q, p: jnp.sum(p**2), dim=(4, 3), periods=lambda params: periods)
+    with pytest.raises(ValueError, match="periods"):
+        system.box()
 
 
 def test_phase_portraits(run):

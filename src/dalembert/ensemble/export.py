@@ -151,8 +151,7 @@ def phase_portrait(run: Run, component: Any, paths: int, ax: Any) -> Any:
     q, p = (x[(..., *place)] for x in states)
     if q.ndim == 2:
         q, p = q[:, :paths], p[:, :paths]
-    if (periods := _periods(run)) is not None:
-        q, p = _wrapped_curves(q, p, periods[place])
+    q, p = _wrapped_curves(q, p, _periods(run)[place])
     axes = draw_portrait(make_axes(ax), q, p, labels)
     axes.set_title(run.provenance["system"]["name"])
     return axes
@@ -162,7 +161,7 @@ def animate(run: Run, path: int | None, component: Any, file: Any, fps: float) -
     """Kept states as a film: all paths in a phase plane, or the particles of one path."""
     q, p = _states(run, all_times=True)
     periods = _periods(run)
-    q = q if periods is None else _wrapped(q, periods)
+    q = _wrapped(q, periods)
     if path is None:
         place, labels = _entry(run, component)
         x, y = q[(..., *place)], p[(..., *place)]
@@ -170,10 +169,10 @@ def animate(run: Run, path: int | None, component: Any, file: Any, fps: float) -
         if not 0 <= path < q.shape[1]:
             raise ValueError(f"path must be one of the {q.shape[1]} that were kept, not {path!r}.")
         q, p = q[:, path], p[:, path]
-        if periods is not None:  # a plasma: of positions that nothing depends on there is no film
-            is_there = np.isfinite(periods)
-            if is_there.ndim == 1 or not is_there[0, 1]:
-                q, p = q[:, is_there], p[:, is_there]
+        is_there = periods > 0
+        # Particles in a box of one dimension, whatever else there is, are shown in phase space.
+        if np.any(is_there) and (is_there.ndim == 1 or np.sum(is_there[0]) == 1):
+            q, p = q[:, is_there], p[:, is_there]
         in_space = q.ndim == 3 and q.shape[-1] in (2, 3)
         x, y = (q[..., 0], q[..., 1]) if in_space else (q, p)
         x, y = (a.reshape(len(a), -1) for a in (x, y))
@@ -181,30 +180,25 @@ def animate(run: Run, path: int | None, component: Any, file: Any, fps: float) -
     return film_of_points(x, y, run.t, labels, file, fps)
 
 
-def _periods(run: Run) -> np.ndarray | None:
-    """Lengths of the box of a plasma, in the form of q, infinite where there are none."""
-    params = run.provenance["system"].get("params")
-    if not isinstance(params, dict) or not {"length", "charge", "weight"} <= params.keys():
-        return None
+def _periods(run: Run) -> np.ndarray:
+    """Lengths of the box of a system, in the form of q, 0 where positions do not repeat."""
     shape = run.q.shape[run.q.ndim - _axes(run) :]
-    periods = np.full(shape, np.inf)
-    if "l" in params:  # particles along x, then across, then waves of light
-        periods[: shape[0] // 2 - len(params["l"])] = params["length"][0]
-    else:
-        periods.reshape(shape[0], -1)[:, : len(params["length"])] = params["length"]
-    return periods
+    box = run.provenance["system"].get("box")
+    if box is None:
+        return np.zeros(shape)
+    return np.broadcast_to(np.repeat(box["values"], box["counts"]).reshape(box["shape"]), shape)
 
 
 def _wrapped(q: np.ndarray, periods: Any) -> np.ndarray:
     """Positions in the box."""
-    box = np.where(np.isfinite(periods), periods, 1.0)
-    return np.where(np.isfinite(periods), q - box * np.floor(q / box), q)
+    lengths = np.where(periods > 0, periods, 1.0)
+    return np.where(periods > 0, q - lengths * np.floor(q / lengths), q)
 
 
 def _wrapped_curves(q: np.ndarray, p: np.ndarray, period: Any) -> tuple[np.ndarray, np.ndarray]:
     """Points, or curves (times, paths) that are interrupted where they leave the box."""
     inside = _wrapped(q, period)
-    if q.ndim == 1 or not np.isfinite(period):
+    if q.ndim == 1 or not period:
         return inside, p
     leaves = np.diff(np.floor(q / period), axis=0) != 0
     longer = (np.repeat(x, 2, axis=0)[:-1] for x in (inside, p))

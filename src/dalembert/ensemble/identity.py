@@ -91,6 +91,7 @@ def describe_settings(settings: Settings, exactly: bool) -> Description:
                 "params": _plain(system.params),
                 "functions": functions,
                 **({"time": True} if system.time else {}),
+                **({} if (box := system.box()) is None else {"box": _in_runs(box)}),
             },
             "method": _method(settings.method, system, settings, unknown),
             "initial": _initial(settings, unknown),
@@ -229,6 +230,14 @@ def _traced(
         unknown[name] = reason
         found, _ = digest_or_reason(arrays, *like)
     return found or UNKNOWN
+
+
+def _in_runs(x: np.ndarray) -> dict[str, Any]:
+    """An array of few different neighbours as JSON: values, and how often each is repeated."""
+    flat = x.ravel()
+    starts = np.flatnonzero(np.diff(flat, prepend=np.nan) != 0)
+    counts = np.diff(starts, append=flat.size)
+    return {"shape": x.shape, "values": flat[starts].tolist(), "counts": counts.tolist()}
 
 
 def _plain(params: Any) -> Any:

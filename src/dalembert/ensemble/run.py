@@ -240,7 +240,7 @@ class Run(RunStatistics):
         """Draw kept paths in the plane of a position and its momentum; returns the axes.
 
         With keep="all" the first so many paths as curves from a dot on, with keep="final" the ends
-        of all paths as points. Positions of plasmas are taken into the box.
+        of all paths as points. Positions in a periodic box are taken into it.
 
         Args:
             component: which entry of the states, by default the first; several numbers if they
@@ -257,7 +257,8 @@ class Run(RunStatistics):
     ) -> Any:
         """A film of kept states (keep="all"), as a `matplotlib.animation.FuncAnimation`.
 
-        Positions of plasmas are taken into the box; one in one dimension is shown in phase space.
+        Positions in a periodic box are taken into it; a plasma in one dimension is shown in
+        phase space.
 
         Args:
             path: show the particles of this path, in the plane of their first two coordinates if

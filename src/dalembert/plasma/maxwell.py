@@ -122,6 +122,8 @@ def vlasov_maxwell(
         invariants["momentum_x"] = total_momentum
     plasma = {"H": H, "dim": 2 * N + 2 * modes, "name": "vlasov_maxwell", "check": check}
     plasma |= {"params": params, "invariants": invariants}
+    lengths = np.repeat([1.0, 0.0], [N, N + 2 * modes])  # only x is a place in the box
+    plasma["periods"] = lambda params: lengths * np.asarray(params["length"][0])
     return colliding.added(plasma, (N, 2), 1, light=True)
 
 

@@ -126,7 +126,13 @@ def vlasov_poisson(
         invariants |= {f"momentum_{a}": _momentum(i) for i, a in enumerate("xyz"[:components])}
     params = {"length": length, **parameters(**values)}
     plasma = {"H": H, "dim": shape, "name": "vlasov_poisson", "check": check, "params": params}
+    plasma["periods"] = partial(_periods, components)
     return colliding.added({**plasma, "invariants": invariants}, shape, field.axes)
+
+
+def _periods(components: int, params: Params) -> list[Any]:
+    """Sides of the box, and none for positions beyond its dimensions."""
+    return [*params["length"], *[0.0] * (components - len(params["length"]))]
 
 
 def _hamiltonian(field: Field, potential: Callable[[Any], Any] | None) -> Callable[..., Any]:
