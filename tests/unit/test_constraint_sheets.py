@@ -146,7 +146,7 @@ SIDES = [
     pytest.param(crossing, 2, 0.3, [0, 1], 40, id="crossing"),
     pytest.param(lemniscate, 2, 0.2, [0, 1], 0, id="lemniscate"),
     pytest.param(cusp, 2, 0.2, [1], 0, id="cusp"),
-    pytest.param(hyperbola, 2, 0.5, [0], 0, id="hyperbola"),
+    pytest.param(hyperbola, 2, 2.0, [0], 0, id="hyperbola"),
     pytest.param(touching, 3, 0.3, [0], 0, id="touching"),
 ]
 
@@ -175,7 +175,7 @@ def test_no_step_with_kicks_goes_over_a_singular_point_or_a_gap(phi, dim, dt, ke
     assert not np.any(info & ~stays(found))
     # Those that are refused are few where the step is small beside the way to the origin.
     is_small = np.linalg.norm(dt * (p + kicks / 2), axis=1) < 0.3 * np.linalg.norm(q, axis=1)
-    assert np.mean(info[is_small]) > 0.95 and np.count_nonzero(is_small) > 50
+    assert np.mean(info[is_small]) > 0.95 and np.count_nonzero(is_small) > 30
     # Newton's method for the whole step, with normals at its ends that agree: a control.
     assert np.count_nonzero(is_solved & ~stays(at_once)) > many
 
@@ -260,8 +260,8 @@ def test_no_fast_way_accepts_another_sheet(phi, dt, monkeypatch):
         found, is_accepted = fast_steps(*way, np.full(len(q), dt))
         is_right = exists & (np.max(np.abs(found[:, :3] - exact), axis=1) < 1e-6)
         assert not np.any(is_accepted & ~is_right)
-        # Those that are not accepted are few of those that exist.
-        assert np.count_nonzero(exists & ~is_accepted) < 0.1 * np.count_nonzero(exists)
+        # Few of those that exist have to grow in shares, at steps longer than the tube is wide.
+        assert np.count_nonzero(exists & ~is_accepted) < 0.15 * np.count_nonzero(exists)
     is_right = exists & (np.max(np.abs(at_once - exact), axis=1) < 1e-6)
     assert np.count_nonzero(is_solved & ~is_right) > 10
 

@@ -604,9 +604,9 @@ def test_blocks_of_different_sizes_are_solved_like_one(size):
 def test_what_has_no_solution_is_reported(safely):
     blocks = Blocks(np.zeros((1, 1), int), np.zeros(1, int))
     way, rest = Way(lambda change: -change, (jnp.ones(1),), True), (1.0, blocks, 2, safely)
-    report = solve_multipliers(way, lambda u: u * u + 1, *rest).report
+    _, report = solve_multipliers(way, lambda u: u * u + 1, *rest)
     assert not report.residual <= tolerance(np.float64)
-    found, report, _ = solve_multipliers(way, lambda u: u + u**3 - 30, *rest)
+    found, report = solve_multipliers(way, lambda u: u + u**3 - 30, *rest)
     assert float(found[0, 0]) == pytest.approx(3.0, abs=1e-12)
     assert report.residual <= tolerance(np.float64)
 

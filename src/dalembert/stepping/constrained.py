@@ -223,10 +223,10 @@ class ConstrainedStepper(Stepper):
         given = equal.cut.numbers(params)
         if part.moves:
             start, pace = jax.jvp(lambda p: moved(p)[0], (p,), (jnp.ones_like(p),))
-            change, size, found = equal.positions(rows, start, pace, given)
+            change, around, found = equal.positions(rows, start, pace, given)
             q, p, report, terms = moved(p + change)
             old, rows = rows, equal.rows(q)
-            missed = equal.left(old, rows, start, pace, size, given)
+            missed = equal.left(old, rows, pace, around, given)
             report = _both(Report(found.iterations, missed), report)
         else:
             q, p, report, terms = moved(p)

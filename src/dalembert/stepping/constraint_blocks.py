@@ -147,7 +147,7 @@ class Blocks:
         """The same for split numbers, given the products with all `colours`, shape (m, count)."""
         matrix = self._matrix(columns)
         if isinstance(matrix, list):
-            return eliminated(matrix)
+            return eliminated(matrix)[0]
         return lambda b: jax.vmap(_eliminated_in_a_loop, (2, 1), (1, 1))(matrix, b)[0]
 
     def is_definite(self, columns: Any) -> Any:
@@ -175,13 +175,14 @@ class Blocks:
         return rows
 
 
-def eliminated(matrix: list[list[Any]]) -> Callable[[Any], Any]:
-    """Elimination in matrices whose entries are arrays, one number for each block.
+def eliminated(matrix: list[list[Any]]) -> tuple[Callable[[Any], Any], list[Any]]:
+    """Elimination in matrices whose entries are arrays, one number for each block, and its pivots.
 
     Rows stay in their order.
     """
-    a, n = matrix, len(matrix)
+    a, n, pivots = matrix, len(matrix), []
     for k in range(n):
+        pivots.append(a[k][k])
         a[k][k] = 1 / a[k][k]
         for i in range(k + 1, n):
             a[i][k] = a[i][k] * a[k][k]
@@ -199,7 +200,7 @@ def eliminated(matrix: list[list[Any]]) -> Callable[[Any], Any]:
             x[i] = x[i] * a[i][i]
         return jnp.stack(x)
 
-    return solve
+    return solve, pivots
 
 
 def _pivots(matrix: list[list[Any]]) -> list[Any]:

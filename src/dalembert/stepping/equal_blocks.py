@@ -35,8 +35,8 @@ MAX_COMPONENTS = 64
 """Coordinates of a block that is written out."""
 
 SURE_SLOPE = 0.6
-"""How much of Dg W Dgᵀ has to be left at both ends of a step without multipliers, and with them,
-for quadratic g: more than `has_left` asks for, because the tangent step is not looked at."""
+"""How much of Dg W Dgᵀ has to be left for quadratic g where a step leads without multipliers: twice
+what `has_left` asks for, because nothing but that is looked at, and pivots of Newton's method."""
 
 MAX_OPERATIONS = 5000
 """Of a Newton step of a block that is written out."""
@@ -57,10 +57,11 @@ class EqualBlocks:
 
     Attributes:
         cut: the constraints of one block.
-        first, better: multipliers after two Newton steps, and after one more, with what they miss.
+        first, better: multipliers after two Newton steps, and after one more, with what they miss;
+            infinite where its matrix is not positive.
         change: what multipliers change momenta by.
         missed: what constraints are missed by, in units of rounding; infinite where a step may
-            have left its sheet on the way, by a look at its ends.
+            have left its sheet on the way, by one look.
         closely: the same by `has_left`.
         tangent: what momenta are changed by for velocities along g = 0, and what is missed then.
     """
@@ -75,8 +76,8 @@ class EqualBlocks:
 
     def positions(
         self, rows: Any, start: Any, pace: Any, given: list[Any]
-    ) -> tuple[Any, Any, Report]:
-        """The change of momenta that leads to g = 0, sizes of positions, and a report.
+    ) -> tuple[Any, tuple[Any, Any], Report]:
+        """The change of momenta that leads to g = 0, what `left` takes, and a report.
 
         Args:
             rows: `rows` of the old positions, where Dg is taken.
@@ -99,11 +100,12 @@ class EqualBlocks:
         begin = _Now(tuple(u), jnp.asarray(jnp.inf, dtype), jnp.int32(2), True)
         end = lax.while_loop(lambda now: now.is_open, again, again(begin))
         change = self._of_all(self.change, given, jnp.stack(end.u), rows)
-        return self._flat(change), size, Report(end.steps, end.error)
+        return self._flat(change), (there[0], size), Report(end.steps, end.error)
 
-    def left(self, rows: Any, new: Any, start: Any, pace: Any, size: Any, given: list[Any]) -> Any:
+    def left(self, rows: Any, new: Any, pace: Any, around: Any, given: list[Any]) -> Any:
         """The largest of what new positions miss, in units of rounding for Dg at old ones."""
-        there = rows, new, self._columns(start), self._columns(pace)
+        start, size = around
+        there = rows, new, start, self._columns(pace)
 
         def look(program: Stages) -> Any:
             return _largest(*self._of_all(program, given, *there, size=size))
@@ -192,8 +194,8 @@ def _programs(one: Cut, count: int, is_quadratic: bool) -> tuple[Program, ...]:
     def slopes(x: Any, *given: Any) -> Any:
         return jax.jacfwd(one.alone)(x, *given)
 
-    def solved(left: Any, pace: Any, right: Any) -> Callable[[Any], Any]:
-        """By left diag(pace) rightᵀ."""
+    def solved(left: Any, pace: Any, right: Any) -> tuple[Callable[[Any], Any], list[Any]]:
+        """By left diag(pace) rightᵀ, and the pivots of that."""
         matrix = (left * pace[None]) @ right.T
         return eliminated([list(row) for row in matrix])
 
@@ -201,21 +203,25 @@ def _programs(one: Cut, count: int, is_quadratic: bool) -> tuple[Program, ...]:
         floor = jnp.max(jnp.abs(slopes), axis=1) * size + tiny
         return reduce(worse, map(worst_if_nan, jnp.abs(miss) / floor))
 
+    def worst_where(left: Any, found: Any) -> Any:
+        return reduce(worse, jnp.where(left, jnp.full((), jnp.inf, z.dtype), found))
+
     def newton_step(u: Any, along: Any, start: Any, pace: Any, *given: Any) -> Any:
         x = start - pace * (u @ along)
-        return u + solved(slopes(x, *given), pace, along)(one.alone(x, *given))
+        inverse, pivots = solved(slopes(x, *given), pace, along)
+        return u + inverse(one.alone(x, *given)), jnp.stack(pivots)
 
     def first(q: Any, start: Any, pace: Any, *given: Any) -> Any:
         along, u = slopes(q, *given), jnp.zeros(count, z.dtype)
         for _ in range(2):
-            u = newton_step(u, along, start, pace, *given)
+            u, _ = newton_step(u, along, start, pace, *given)
         return u
 
     def better(u: Any, q: Any, start: Any, pace: Any, size: Any, *given: Any) -> Any:
         along = slopes(q, *given)
-        u = newton_step(u, along, start, pace, *given)
+        u, pivots = newton_step(u, along, start, pace, *given)
         x = start - pace * (u @ along)
-        return u, relative(one.alone(x, *given), size, along)
+        return u, worst_where(~(pivots > 0), relative(one.alone(x, *given), size, along))
 
     def change(u: Any, q: Any, *given: Any) -> Any:
         return -(u @ slopes(q, *given))
@@ -234,20 +240,12 @@ def _programs(one: Cut, count: int, is_quadratic: bool) -> tuple[Program, ...]:
             return closely(q, new, start, pace, size, *given)
         along = slopes(q, *given)
         found = relative(one.alone(new, *given), size, along)
-        begin = (along * pace) @ along.T
-
-        def has_turned(x: Any) -> Any:
-            rest = (slopes(x, *given) * pace) @ along.T - SURE_SLOPE * begin
-            return ~block.is_definite(list(rest.T))
-
-        return worst_where(has_turned(start) | has_turned(new), found)
-
-    def worst_where(left: Any, found: Any) -> Any:
-        return reduce(worse, jnp.where(left, jnp.full((), jnp.inf, z.dtype), found))
+        rest = ((slopes(start, *given) - SURE_SLOPE * along) * pace) @ along.T
+        return worst_where(~block.is_definite(list(rest.T)), found)
 
     def tangent(q: Any, v: Any, pace: Any, size: Any, *given: Any) -> Any:
         along = slopes(q, *given)
-        inverse, u = solved(along, pace, along), jnp.zeros(count, z.dtype)
+        (inverse, _), u = solved(along, pace, along), jnp.zeros(count, z.dtype)
         # The second time for what rounding has left.
         for _ in range(2):
             u = u + inverse(along @ (v - pace * (u @ along)))
