@@ -28,7 +28,7 @@ the middle may be from those of a cubic along it; and how far that may be from a
 two are displacements relative to the step.
 
 With a slope of 0.1 some steps pass that end elsewhere. At steps of 0.4 times the radius of a tube
-one in 250 grows in shares for nothing."""
+one in 170 grows in shares for nothing."""
 
 FIRST_SHARE, LEAST_SHARE, MAX_TRIES = 1 / 16, 2.0**-20, 200
 """The first and the largest share of a step that is added at a time, the least, and how often."""
