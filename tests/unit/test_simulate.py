@@ -385,10 +385,13 @@ def test_an_observable_that_is_not_finite_is_named_as_the_reason():
     assert result.failures.non_finite == result.failures.unconverged == 0
 
 
-def test_a_derivative_that_is_not_finite_is_named_as_the_reason():
+@pytest.mark.parametrize(
+    "start", [([0.0], [0.0]), lambda key: (jax.random.normal(key, (1,)), jnp.zeros(1))]
+)
+def test_a_derivative_that_is_not_finite_is_named_as_the_reason(start):
     system = da.System(H=lambda q, p: jnp.linalg.norm(p) ** 2 / 2 + q[0] ** 2 / 2, dim=1)
     with pytest.warns(RuntimeWarning, match="not finite at its initial state: .* jnp.linalg.norm"):
-        da.simulate(system, da.heun(), ([0.0], [0.0]), **SHORT)
+        da.simulate(system, da.heun(), start, **SHORT)
 
 
 @pytest.mark.parametrize(

@@ -342,7 +342,7 @@ class Job:
     def _has_finite_fields(self, path: int | None) -> bool:
         """Whether drift and noise are finite where a path starts; a flow is not looked at."""
         system = self.settings.system.fields
-        q, p = (system.shaped(x[0]) for x in self.work.starts(np.array([path])))
+        q, p = (system.shaped(x[0]) for x in self.work.starts(np.array([path], np.uint64)))
         t = (0.0,) if system.time else ()
         fields = (*system.drift(q, p, *t), *system.diffusion(q, p, *t))
         return all(bool(np.all(np.isfinite(x))) for x in fields)

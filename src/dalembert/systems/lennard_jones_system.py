@@ -88,7 +88,9 @@ def _box(q: Any, params: Params) -> Any:
 
 def _depth(q: Any, params: Params) -> Any:
     """ε, or NaN where a particle would see two images of another one."""
-    fits = 2 * params["cutoff"] * params["sigma"] <= _box(q, params)
+    # The root is rounded, by each compiler in its way, and a box may be as large as it has to be.
+    box = _box(q, params) * (1 + 8 * jnp.finfo(q.dtype).eps)
+    fits = 2 * params["cutoff"] * params["sigma"] <= box
     return jnp.where(fits, params["epsilon"], jnp.nan)
 
 
@@ -220,7 +222,7 @@ def check_cutoff(N: int, params: Params) -> None:
     # As numbers first: inside someone's jit a product of known arrays of JAX is traced.
     cutoff, sigma, density = float(cutoff), float(sigma), float(density)
     reach, half = cutoff * sigma, float(np.cbrt(N / density) / 2)
-    if reach > half:
+    if reach > half * (1 + 1e-15):
         raise ValueError(
             f"the cut-off, {reach:g}, is more than half the side of the box, {half:g}: take at "
             f"least N={int(np.ceil(8 * reach**3 * density))} particles, a lower density or a "
