@@ -248,8 +248,8 @@ def _warm_up(
         if what not in work.warm:
             began = time.perf_counter()
             room = work.settings.schedule.saves_per_leg
-            like = jax.tree.map(lambda x: (np.shape(x), x.dtype), (state, memory, block))
-            types = place, room, tuple(jax.tree.leaves(like)), jax.tree.structure(like)
+            leaves, tree = jax.tree.flatten((state, memory, block))
+            types = place, room, tuple((np.shape(x), x.dtype) for x in leaves), tree
             # Of large states to take no step, and to look once, is as long as some steps are.
             if types not in compiled.known:
                 # What a function raises here it raises in a leg, if that is to see these states.
