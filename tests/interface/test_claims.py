@@ -109,6 +109,7 @@ def test_solvers_of_diffrax_say_what_certificates_say(kind, monkeypatch):
             assert found == verdict.strong == da.certify(verdict.method).order[kind], name
 
 
+@pytest.mark.slow
 def test_a_diagnosis_of_constraints_says_what_certificates_say():
     found = da.diagnose(da.systems.brownian_sphere(), methods=[make() for make in HELD.values()])
     assert found.noise_kind == "additive" and len(found.methods) == len(HELD) > 3

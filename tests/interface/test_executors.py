@@ -175,6 +175,7 @@ def test_a_run_on_an_executor_goes_on_to_a_later_end(tmp_path):
     assert not differences(on_pool, simulate(save_every=130))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("paths", "is_large"), [(10 * 256 + 30, False), (70_000, True)])
 def test_what_is_large_is_sent_to_workers_that_do_not_know_it(paths, is_large, monkeypatch):
     """A worker that has forgotten it, or was never told, says so and is told."""
@@ -371,6 +372,7 @@ def test_a_worker_with_another_derivative_rule_is_refused_by_name(monkeypatch):
         da.simulate(system, da.heun(), ([1.0], [0.0]), dt=0.1, t_end=0.1, executor=pool)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("context", "value"),
     [

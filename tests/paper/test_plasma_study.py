@@ -51,6 +51,7 @@ def test_claims_about_waves_have_the_tolerance_of_the_size_and_tell_operators_ap
             assert claims[0].expected == bound
 
 
+@pytest.mark.slow
 def test_the_beam_meets_a_whole_maxwellian(studies):
     (part,) = [part for part in studies["quick"].parts if part.name == "beam"]
     q, p = part.initial

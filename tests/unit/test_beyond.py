@@ -382,6 +382,7 @@ def test_without_friction_a_splitting_is_verlet():
         np.testing.assert_allclose(np.ravel(found), end, atol=1e-15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_runs_take_the_steps_of_da_step(name):
     """Fast code and single steps agree, whatever the noise."""

@@ -171,6 +171,7 @@ def test_redundant_constraints_are_refused():
         da.step(twice, da.rattle(), *START, 0.1, [])
 
 
+@pytest.mark.slow
 def test_projection_inside_of_transformations():
     """What is found there is what is found outside, and derivatives are those of the solution."""
     state = np.array([0.5, 0.1, 0.9]), np.array([1.0, 2.0, 3.0])
@@ -192,6 +193,7 @@ def test_projection_inside_of_transformations():
         assert np.all(np.isnan(compiled(0 * q, p)))
 
 
+@pytest.mark.slow
 def test_samplers_may_project():
     def sampler(key):
         return da.project(SPHERE, jax.random.normal(key, (3,)), jnp.ones(3))
@@ -203,6 +205,7 @@ def test_samplers_may_project():
     assert np.linalg.norm(run.q, axis=1) == pytest.approx(np.ones(3), abs=1e-14)
 
 
+@pytest.mark.slow
 def test_traced_starts_off_the_constraints_give_nothing():
     off = START[0] + 1e-6
 
@@ -224,6 +227,7 @@ def test_traced_starts_off_the_constraints_give_nothing():
         assert [int(jax.jit(failed)(jnp.asarray(q))) for q in (START[0], off)] == [0, 2]
 
 
+@pytest.mark.slow
 def test_discrete_hamiltonians_are_of_positions_on_the_constraints():
     given = START[1], 0.1, DW
 
@@ -702,6 +706,7 @@ def test_what_has_no_straight_line_form_stays_on_arrays():
 # What is said
 
 
+@pytest.mark.slow
 def test_explanations_name_constraints_and_engines():
     text = da.explain(SPHERE, da.g_baoab(3))
     assert "1 constraint, in 1 block of up to 1" in text
@@ -712,6 +717,7 @@ def test_explanations_name_constraints_and_engines():
     assert reason in " ".join(many.split())
 
 
+@pytest.mark.slow
 def test_explanations_say_what_is_solved_for():
     text = da.explain(SPHERE, da.rattle())
     assert "1 × 1 of positions (Newton), 1 × 1 of momenta (linear)" in text

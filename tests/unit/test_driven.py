@@ -151,6 +151,7 @@ def test_symplectic_at_every_time(method, keeps):
         assert np.max(found.symplectic_defect) < 1e-13
 
 
+@pytest.mark.slow
 def test_runs_know_the_time_and_do_not_show_it(tmp_path):
     system, method, start = oscillator(), da.midpoint(), ([1.0], [0.0])
     observe = {"t": lambda q, p, t, c: t, "energy": system.H}

@@ -503,6 +503,7 @@ def test_no_finer_steps_for_want_of_paths():
         assert found.levels[-1].dt == 0.0625 and found.error <= 0.01
 
 
+@pytest.mark.slow
 def test_what_was_made_ready_is_used_for_its_like_alone():
     """Numbers that are read from a long list, in all digits; parameters of another type."""
     many = [1.0] * 3000

@@ -224,6 +224,7 @@ def test_what_is_done_within_a_line_is_said_in_it(terminal, clock):
     assert progress._line_now.get() is None and screen(terminal.getvalue()) == ""
 
 
+@pytest.mark.slow
 def test_measured_orders_say_what_they_do(terminal, at_once, monkeypatch):
     monkeypatch.setattr(progress, "TICK", 1e-4)
     pendulum, start = da.systems.pendulum(), ([1.0], [0.5])

@@ -200,6 +200,7 @@ def quartic(q):
     return *prepare(QUARTIC, da.midpoint(), 0.3, da.Gaussian(), q=q, p=0.0), compiled_quartic()
 
 
+@pytest.mark.slow
 def test_a_path_takes_the_newton_steps_that_it_needs_whatever_the_others_do():
     far = np.full(PATHS, 0.5)
     far[3] = 5.0

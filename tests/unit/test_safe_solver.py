@@ -120,6 +120,7 @@ def test_a_run_inside_jit_whose_paths_have_all_failed_has_no_mean():
     assert np.isfinite(fine.mean["q"]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:truncation=1", "ignore:20 of 20 paths failed")
 def test_a_run_inside_jit_reports_what_one_outside_does():
     """Truncated increments, and the residual of the step at which a path fails."""

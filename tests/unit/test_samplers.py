@@ -150,6 +150,7 @@ def test_inverse_cdf_sampling_of_a_step_and_of_a_narrow_peak():
     assert follows(p, PEAK_CDF)
 
 
+@pytest.mark.slow
 def test_tables_of_an_inverse_cdf_sampler_are_as_fine_as_the_density_needs(monkeypatch):
     """Four intervals do not resolve the peak, which the control without finer ones shows.
 

@@ -411,6 +411,7 @@ def where_every_path_fails(q, stop=None):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [None, lambda q, p, params: q[0] - 1])
 def test_a_run_in_which_every_path_failed_knows_nothing(stop):
     with pytest.warns(RuntimeWarning, match="150 of 150 paths failed"):
@@ -429,6 +430,7 @@ def test_a_run_in_which_every_path_failed_knows_nothing(stop):
     assert tried | {da.Statistic, Unknown} == ours - (set() if stop else {StopTimes})
 
 
+@pytest.mark.slow
 def test_nor_does_one_inside_jit():
     @jax.jit
     def run(q):

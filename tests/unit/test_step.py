@@ -184,6 +184,7 @@ def reports(H, noise, dt, dim):
 IN_THE_PLANE = tiered(product([1, 2], NOISES), fast=["1-separable"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dim", "noise"), IN_THE_PLANE)
 @pytest.mark.parametrize("distance", [1.0, 1e3, 1e6])
 def test_particles_far_from_the_origin_are_no_failures(dim, noise, distance):
@@ -557,6 +558,7 @@ def test_chain_of_500_oscillators_solves_the_midpoint_equations():
     np.testing.assert_allclose(p1, p + dt * force + dW * noise, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1.0, 10.0])
 def test_chain_that_starts_at_rest(scale):
     q = scale * np.random.default_rng(2).normal(size=500)

@@ -95,6 +95,7 @@ def test_times_states_and_survival_agree_with_the_kept_paths():
     assert run.histograms["p"].counts[-1].sum() > momenta.sum(), "a control: all paths"
 
 
+@pytest.mark.slow
 def test_the_printed_time_of_paths_that_have_not_all_stopped_is_the_restricted_mean():
     """At a rate of one, with the end at 2: the mean of those that stop is 0.69, the truth is 1."""
     system = da.System(
@@ -130,6 +131,7 @@ def test_paths_before_their_event_are_those_that_do_not_stop():
         _ = free.stopped
 
 
+@pytest.mark.slow
 def test_every_statistic_sees_where_paths_have_stopped(tmp_path):
     run = escape(
         observe={"q": lambda q, p, params: q[0]},
@@ -216,6 +218,7 @@ def test_weak_methods_and_large_systems_stop_too():
     np.testing.assert_allclose(run.q.reshape(2, -1)[has_stopped, 0], 0.09, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_events_that_are_not_finite_are_named():
     with pytest.raises(ValueError, match="stop gives nan at the start of path 0: the event must"):
         escape(lambda q, p, params: jnp.sqrt(q[0]))
@@ -375,6 +378,7 @@ def test_events_that_are_true_at_the_start_are_refused_where_that_is_known():
         escape_from_both(lambda q, p, params: jnp.sqrt(q[0]))
 
 
+@pytest.mark.slow
 def test_a_run_says_from_which_side_paths_came():
     run = escape_from_both(top, keep="final")
     found = run.stopped

@@ -105,6 +105,7 @@ def test_single_steps_report_what_is_true(name):
     assert true_residuals(friction, *states) < 8 * residuals.tolerance(np.float64)
 
 
+@pytest.mark.slow
 def test_a_residual_that_is_not_a_number_is_not_forgotten_by_the_steps_after_it():
     """Twelve degrees of freedom, on arrays: a force that is there beyond |q| = 0.1 only."""
 
