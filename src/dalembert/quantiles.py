@@ -160,7 +160,9 @@ def _sheet(
 def _misplaced(f: np.ndarray) -> float:
     """The share of all mass that is elsewhere if every other row is the mean of its neighbours."""
     gaps = np.abs(f[1::2, ::2] - (f[:-2:2, ::2] + f[2::2, ::2]) / 2)
-    return float(np.sum(gaps) / np.sum(f[1::2, ::2] + f[2::2, ::2]))
+    total = np.sum(f[1::2, ::2] + f[2::2, ::2])
+    # Where these rows are all zero, what there is lies between them: nothing is known of it.
+    return float(np.sum(gaps) / total) if total > 0 else 1.0
 
 
 def _heights(

@@ -117,6 +117,8 @@ class System(Fields):
             )
 
     def _check_params(self) -> None:
+        if self.periods is not None and not callable(self.periods):
+            raise TypeError(f"periods must be a function of params, not {self.periods!r}.")
         if self.check is None:
             return
         if not callable(self.check):

@@ -516,6 +516,26 @@ def test_each_operator_has_its_own_rate():
     assert not np.allclose(*orders)
 
 
+class Unequal:
+    """An operator with another map after a step than before."""
+
+    reads_temperature = False
+
+    def flow(self, shape, axes, params):
+        return da.Flow(
+            lambda q, p, w, h, params: (q, p + 1), 1, after=lambda q, p, w, h, params: (q, 2 * p)
+        )
+
+
+@pytest.mark.parametrize("collisions", [Unequal(), [Unequal()], [Unequal(), Unequal()]])
+def test_maps_after_a_step_are_those_of_each_of_several(collisions):
+    flow = (system := vlasov_poisson(6, nu=0.1, collisions=collisions)).flow
+    q, w, h = np.zeros(6), np.zeros(flow.noises), jnp.asarray(0.1)
+    before, after = (act(q, np.ones(6), w, h, system.params)[1] for act in flow.maps)
+    count = len(collisions) if isinstance(collisions, list) else 1
+    assert np.all(before == 1 + count) and np.all(after == 2**count)
+
+
 @pytest.mark.parametrize("inside", [False, True])
 def test_other_rates_and_temperatures_are_the_same_code(inside):
     options = dict(velocities=2, collisions=[LenardBernstein(), Lorentz()], inside=inside)

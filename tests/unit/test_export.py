@@ -419,6 +419,11 @@ def test_boxes_that_are_none_are_refused(periods):
         system.box()
 
 
+def test_a_box_must_be_a_function():
+    with pytest.raises(TypeError, match="periods must be a function of params"):
+        da.System(lambda q, p: jnp.sum(p**2), dim=2, periods=1.0)
+
+
 def test_phase_portraits(run):
     axes = run.phase_portrait(paths=3)
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("q", "p")

@@ -1,6 +1,7 @@
 """The canonical Vlasov–Maxwell system: its equations, what is kept, and Weibel's instability."""
 
 import re
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -207,6 +208,28 @@ def test_another_given_field_is_another_plasma():
     assert system.with_params(c=2.0).params["c"] == 2.0
     with pytest.raises(ValueError, match="vector_potential is part of H: make another plasma"):
         system.with_params(vector_potential=jnp.sin)
+
+
+def test_a_given_field_may_be_a_function_with_some_arguments_bound():
+    """And is what the same field is as a function of its own."""
+    systems = [
+        plasma(vector_potential=field)[0]
+        for field in (partial(lambda B, x: B * jnp.sin(x), 0.4), lambda x: 0.4 * jnp.sin(x))
+    ]
+    state = np.random.default_rng(0).normal(size=(2, 6, 2))
+    begun = [canonical_state(tuple(state), system)[1] for system in systems]
+    assert np.array_equal(*begun) and not np.array_equal(begun[0][6:12], state[1][:, 1])
+    (x, y) = (system.with_params(c=2.0) for system in systems)
+    assert x.H(*2 * [begun[0]], x.params) == y.H(*2 * [begun[0]], y.params)
+
+
+def test_light_needs_a_plasma_that_has_it():
+    for other in (
+        da.plasma.vlasov_poisson(6, velocities=2),
+        da.System(lambda q, p: jnp.sum(p**2), dim=16),
+    ):
+        with pytest.raises(ValueError, match="is not a system of"):
+            canonical_state((np.zeros((6, 2)), np.zeros((6, 2))), other)
 
 
 def test_particles_come_back_as_they_were_given():

@@ -345,6 +345,11 @@ def test_plasmas_that_are_none_are_refused(arguments, match):
         ),
         (lambda: Start(8, distribution=lambda x, v: x * v).quiet(), "a finite scalar ≥ 0"),
         (lambda: Start(8, distribution=lambda x, v: 0.0 * x * v).quiet(), "zero everywhere"),
+        # Between the rows of the first table, and seen in its middles alone.
+        (
+            lambda: Start(8, distribution=lambda x, v: abs(v - 1 / 64) < 1e-4 + 0 * x).quiet(),
+            "too narrow",
+        ),
         (
             lambda: Start(8, distribution=lambda x, v: jnp.exp(-0.01 * v * v)).quiet(),
             "larger reach",

@@ -1,6 +1,6 @@
 """States of particles and waves of light: made from particles, and taken apart."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -102,7 +102,7 @@ def canonical_state(
 
 def is_canonical(params: Params) -> bool:
     """Whether states are those of `vlasov_maxwell`, by its parameters."""
-    return "l" in params and "c" in params
+    return isinstance(params, Mapping) and "l" in params and "c" in params
 
 
 def canonical_view(q: Any, p: Any, params: Params, N: int | None = None) -> Canonical:

@@ -215,9 +215,10 @@ def _own(params: Params, i: int | None) -> Params:
 def _flow(flows: Sequence[Flow]) -> Flow:
     """One flow after the other before a step, and in the opposite order after it."""
     # Maps, and not the records: compiled code is known by what functions read.
-    maps, shapes = tuple(flow.map for flow in flows), tuple(flow.noises for flow in flows)
+    before, after = tuple(flow.map for flow in flows), tuple(flow.maps[-1] for flow in flows)
+    shapes = tuple(flow.noises for flow in flows)
 
-    def in_order(order: tuple[int, ...]) -> Callable[..., Any]:
+    def in_order(maps: Sequence[Any], order: tuple[int, ...]) -> Callable[..., Any]:
         def act(q: Any, p: Any, w: Any, h: Any, params: Params) -> tuple[Any, Any]:
             of_each = _split(w, shapes)
             for i in order:
@@ -227,8 +228,9 @@ def _flow(flows: Sequence[Flow]) -> Flow:
         return act
 
     order = tuple(range(len(flows)))
-    after = in_order(order[::-1]) if len(order) > 1 else None
-    return Flow(in_order(order), sum(map(prod, shapes)), _names(flows), _keeps(flows), after)
+    is_same = len(flows) == 1 and flows[0].after is None
+    maps = in_order(before, order), None if is_same else in_order(after, order[::-1])
+    return Flow(maps[0], sum(map(prod, shapes)), _names(flows), _keeps(flows), maps[1])
 
 
 def _forces(forces: Sequence[Forces]) -> Forces:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import Partial
 
 from dalembert.plasma.canonical import total_momentum, wave_numbers, wave_potential
 from dalembert.plasma.colliding import Colliding, Collisions
@@ -88,22 +88,21 @@ def vlasov_maxwell(
     ):
         raise ValueError("vlasov_maxwell has one dimension: give one number of modes, and a field.")
     require_particles(N)
+    for name, given in (("potential", potential), ("vector_potential", vector_potential)):
+        if given is not None:
+            check_potential(name, given, (N,))
+    # No numbers, but observables, which are told parameters, need it for velocities.
+    given_A = {} if vector_potential is None else {"vector_potential": Partial(vector_potential)}
     colliding = Colliding(nu, temperature, collisions, inside)
     of = {**particle_rules(N), **colliding.rules(N)}
     of |= {"c": of["length"], "l": Rule(shape=(modes,), is_exact=True)}
-    of["vector_potential"] = _Same(fun=vector_potential)
+    of |= {name: _Same(fun=given.func) for name, given in given_A.items()}
     check = Rules(of, partial(colliding.check, 1))
     values = {"c": c, "charge": charge, "mass": mass, "weight": weight}
     check({"length": (length,), **values, **colliding.values})
     numbers = np.arange(1.0, modes + 1)
     length, values = parameters(length=length)["length"], parameters(**values)
-    params = {"length": (length,), **values, "l": numbers}
-    for name, given in (("potential", potential), ("vector_potential", vector_potential)):
-        if given is not None:
-            check_potential(name, given, (N,))
-    if vector_potential is not None:
-        # No numbers, but observables, which are told parameters, need it for velocities.
-        params["vector_potential"] = jax.tree_util.Partial(vector_potential)
+    params = {"length": (length,), **values, "l": numbers, **given_A}
 
     def H(q: Any, p: Any, params: Params) -> Any:
         x, p_x, p_y = q[:N], p[:N], p[N : 2 * N]
