@@ -566,6 +566,21 @@ def test_maps_of_another_form_are_compiled_anew():
     np.testing.assert_allclose(expect(), before - (1 - np.cos(1.0)), atol=0.05)
 
 
+def test_samplers_are_asked_in_the_type_of_the_run():
+    seen = set()
+
+    def start(key):
+        q = jax.random.normal(key, (1,), float)
+        seen.add(q.dtype)
+        return q, jnp.zeros_like(q)
+
+    still = da.System(H=lambda q, p: p[0] ** 2 / 2, f=(lambda q, p: jnp.ones(1),), dim=1)
+    how = {"tolerance": 1.0, "dt": 0.5, "estimator": "plain"}
+    with jax.enable_x64(False):
+        da.expect(still, da.midpoint(), start, lambda q, p: q[0] ** 2, t_end=1.0, **how)
+    assert seen == {np.dtype(np.float64)}
+
+
 def driven_by(drive):
     return da.System(
         H=lambda q, p, t: (p[0] ** 2 + q[0] ** 2) / 2 - q[0] * drive(q, t),
@@ -592,6 +607,38 @@ def test_steps_that_see_one_phase_of_a_drive_are_known(name):
     steps = sorted({max(least // 16, 1), max(least // 2, 1), least, 2**14})
     seen = [sees_drive(system, ([0.0], [0.0]), 4.0, n) for n in steps]
     assert seen == [n >= least for n in steps]
+
+
+def test_a_drive_is_looked_at_as_it_is_now():
+    size = np.ones(1)
+    system = driven_by(lambda q, t: size[0] * jnp.cos(FAST * t))
+    start = [0.0], [0.0]
+    assert not sees_drive(system, start, 4.0, 4)
+    size[0] = 0.0
+    assert sees_drive(system, start, 4.0, 4)
+
+
+def test_a_drive_is_looked_at_inside_jit_too():
+    system, found = driven_by(DRIVES["whole periods"][0]), []
+
+    @jax.jit
+    def inside(x):
+        found.append(sees_drive(system, ([0.0], [0.0]), 4.0, 4))
+        return x
+
+    inside(1.0)
+    assert found == [False]
+
+
+def test_forces_that_are_infinite_are_no_drive_and_no_warning():
+    infinite = driven_by(lambda q, t: jnp.cos(t) / jnp.zeros_like(t))
+    assert sees_drive(infinite, ([0.0], [0.0]), 4.0, 4)
+
+
+def test_of_a_driven_system_that_is_too_large_to_be_looked_at_nothing_is_said():
+    dim = 2**21 + 1
+    large = da.System(H=lambda q, p, t: jnp.sum(p**2) / 2 - q[0] * t, dim=dim, time=True)
+    assert sees_drive(large, (np.zeros(dim), np.zeros(dim)), 1.0, 4)
 
 
 def test_without_a_drive_all_steps_see_it():

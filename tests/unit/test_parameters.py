@@ -239,3 +239,16 @@ def test_parameters_as_a_whole_are_complete():
     with pytest.raises(ValueError, match=r"\['kappa', 'sigma'\] are missing: .*with_params\(nu=…"):
         system.with_params({"nu": 1.0})
     assert system.with_params({**system.params, "nu": 1.0}).params["nu"] == 1.0
+
+
+@pytest.mark.parametrize("number", [2, True])
+def test_whole_numbers_and_truth_values_may_be_parameters(number):
+    def H(q, p, params):
+        return p[0] ** 2 / 2 + q[0] ** 2 * jnp.sum(jnp.asarray(params["n"], q.dtype)) / 2
+
+    def energy(n):
+        system = da.System(H=H, f=(lambda q, p, n: jnp.ones(1),), dim=1, params={"n": n})
+        run = da.simulate(system, da.midpoint(), ([1.0], [0.0]), dt=0.1, t_end=0.5, paths=4)
+        return run.mean["energy"]
+
+    np.testing.assert_allclose(energy(number), energy(float(np.sum(number))), rtol=1e-13)

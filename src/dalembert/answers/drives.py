@@ -39,7 +39,7 @@ def sees_drive(system: System, initial: Any, t_end: float, steps: int) -> bool:
     if not system.time:
         return True
     size, halves = 4 * int(system.dim) * (1 + system.noises), 2 * steps
-    count = min(INSTANTS, 1 << (NUMBERS // size).bit_length() - 1)
+    count = min(INSTANTS, 1 << max(NUMBERS // size, 1).bit_length() - 1)
     every = (count - 1) // halves - 1
     if every < LEAST:
         return True
@@ -48,16 +48,18 @@ def sees_drive(system: System, initial: Any, t_end: float, steps: int) -> bool:
     share = ((places % every + (places * 0.6180339887498949) % 1) / every).reshape(halves, every)
     t = np.arange(halves)[:, None] + np.pad(share, ((0, 0), (1, 0)))
     t = np.append(t, np.full(count - t.size, halves)) * (t_end / halves)
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), jax.ensure_compile_time_eval():
         q, p = _state(system, initial)
         params = cast(system.params, np.dtype(np.float64))
-        found = np.asarray(_over_time(system)(t, q, p, params)).reshape(count, -1)
+        found = np.asarray(_over_time(system.shared)(t, q, p, params)).reshape(count, -1)
     last, found = found[-1:], found[: halves * (every + 1)].reshape(halves, every + 1, -1)
     begins, inside = found[:, 0], found[:, 1:]
-    rise = np.concatenate([begins[1:], last]) - begins
-    beside = inside - begins[:, None] - share[..., None] * rise[:, None]
-    change = np.abs(inside - inside.mean(axis=(0, 1)))
-    unseen, most, whole = (np.abs(x).mean(axis=(0, 1)) for x in (beside, change, inside))
+    # Forces may be infinite near a start; of those nothing is said.
+    with np.errstate(over="ignore", invalid="ignore"):
+        rise = np.concatenate([begins[1:], last]) - begins
+        beside = inside - begins[:, None] - share[..., None] * rise[:, None]
+        change = inside - inside.mean(axis=(0, 1))
+        unseen, most, whole = (np.abs(x).mean(axis=(0, 1)) for x in (beside, change, inside))
     return not np.any(unseen > np.maximum(UNSEEN * most, SMALL * whole))
 
 

@@ -249,7 +249,7 @@ def _warm_up(
             began = time.perf_counter()
             room = work.settings.schedule.saves_per_leg
             leaves, tree = jax.tree.flatten((state, memory, block))
-            types = place, room, tuple((np.shape(x), x.dtype) for x in leaves), tree
+            types = place, room, tuple(map(jax.typeof, leaves)), tree
             # Of large states to take no step, and to look once, is as long as some steps are.
             if types not in compiled.known:
                 # What a function raises here it raises in a leg, if that is to see these states.

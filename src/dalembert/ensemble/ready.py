@@ -124,9 +124,10 @@ def _check_room(settings: Settings, observing: Observing, workers: int, ends: bo
 
 
 def starts_of(settings: Settings) -> InitialStates:
-    return initial_states(
-        settings.system, settings.initial, settings.paths, settings.seed, settings.dtype
-    )
+    """Where the paths of a run start; what a sampler is known by is traced in the run's type."""
+    of = settings
+    with jax.enable_x64(of.dtype == np.float64):
+        return initial_states(of.system, of.initial, of.paths, of.seed, of.dtype)
 
 
 def maps_of(settings: Settings, kernel: Kernel) -> tuple[Maps | None, Report]:
