@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import pytest
+from jax import lax
 
 from dalembert.stepping.kept_rules import with_kept_rules
 
@@ -56,3 +57,28 @@ def test_derivatives_are_those_of_the_function(fun):
     found = jax.vmap(jax.value_and_grad(kept))(many)
     for a, b in zip(found, jax.vmap(jax.value_and_grad(fun))(many), strict=True):
         assert jnp.allclose(a, b, rtol=1e-6)
+
+
+@jax.custom_jvp
+def told(x):
+    return lax.stop_gradient(x**2)
+
+
+@jax.custom_jvp
+def told_slope(x):
+    return lax.stop_gradient(2 * x)
+
+
+told.defjvps(lambda slope, _, x: slope * told_slope(x))
+told_slope.defjvps(lambda slope, _, x: 2 * slope)
+
+
+def repeated(fun):
+    return lambda x: lax.scan(lambda x, _: (fun(x), None), x, None, length=1)[0]
+
+
+@pytest.mark.parametrize(
+    "fun", [told, repeated(told), lambda x: lax.cond(x > 0, told, jnp.sin, x), jax.checkpoint(told)]
+)
+def test_second_derivatives_of_a_scan_are_as_told(fun):
+    assert jax.grad(jax.grad(repeated(with_kept_rules(fun))))(0.7) == 2

@@ -14,7 +14,7 @@ from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
 from dalembert.primitives import RULES
-from dalembert.traces import alone, called, contains, evaluate, name_of
+from dalembert.traces import alone, apply_equation, called, contains, evaluate, name_of
 
 FORGOTTEN = "custom_jvp_call"
 
@@ -38,6 +38,9 @@ def _evaluated(trace: Any, args: Sequence[Any]) -> list[Any]:
         one, values = alone(trace, eqn, args)
         if name_of(eqn) == FORGOTTEN:
             return _bind(one, values)
+        if name_of(eqn) == "scan" and contains(body := eqn.params["jaxpr"], (FORGOTTEN,)):
+            kept = jax.make_jaxpr(with_kept_rules(jaxpr_as_fun(body)))(*body.in_avals)
+            return apply_equation(eqn, args, jaxpr=kept)
         # What has a rule for reverse mode would lose it if it were taken apart.
         inner = None if name_of(eqn) in RULES else called(eqn)
         if inner is not None and contains(inner, (FORGOTTEN,)):
