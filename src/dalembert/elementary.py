@@ -139,7 +139,7 @@ def _after_half_turns(sign: Any, t: Any) -> Any:
 
 
 def _filled(x: Any, number: int) -> Any:
-    """A whole number in every place of x; of one place a known one, so that nothing is compiled."""
+    """A whole number in every entry of x; NumPy's for a scalar: JAX would compile code for it."""
     return jnp.full_like(x, number, np.int64) if x.ndim else np.int64(number)
 
 

@@ -96,8 +96,9 @@ def _reduce_sum(params: Any, x: np.ndarray) -> np.ndarray | None:
         size = np.abs(x).sum()
         if not size * np.finfo(x.dtype).eps < 1 or np.any(x != np.rint(x)):
             return None
-    # A sum begins at zero: that of negative zeros is no negative zero.
-    return x.sum(tuple(params["axes"]), x.dtype) + x.dtype.type(0)
+    found = x.sum(tuple(params["axes"]), x.dtype)
+    # XLA adds to zero, so that negative zeros are lost, but not where it takes entries as they are.
+    return x.reshape(found.shape) if found.size == x.size else found + x.dtype.type(0)
 
 
 def _reshape(params: Any, x: np.ndarray, *rest: Any) -> np.ndarray | None:

@@ -45,6 +45,7 @@ CASES = {
         (lambda x: jnp.sum(x, dtype=x.dtype), N),
         (lambda x: jnp.sum(x, 0), np.rint(9 * X)),
         (lambda x: jnp.sum(x, 0), -0.0 * np.abs(X)),
+        (lambda x: jnp.sum(x, 0), -0.0 * np.abs(X[:1])),
     ],
     "reshape": [
         (lambda x: lax.reshape(x, (4, 6)), X),

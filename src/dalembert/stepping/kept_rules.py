@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import numpy as np
+import jax.numpy as jnp
 from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
-from dalembert.traces import alone, called, contains, evaluate, name_of
+from dalembert.primitives import RULES
+from dalembert.traces import alone, apply_equation, called, contains, evaluate, name_of
 
 FORGOTTEN = "custom_jvp_call"
 
@@ -37,7 +38,11 @@ def _evaluated(trace: Any, args: Sequence[Any]) -> list[Any]:
         one, values = alone(trace, eqn, args)
         if name_of(eqn) == FORGOTTEN:
             return _bind(one, values)
-        inner = called(eqn)
+        if name_of(eqn) == "scan" and contains(body := eqn.params["jaxpr"], (FORGOTTEN,)):
+            kept = jax.make_jaxpr(with_kept_rules(jaxpr_as_fun(body)))(*body.in_avals)
+            return apply_equation(eqn, args, jaxpr=kept)
+        # What has a rule for reverse mode would lose it if it were taken apart.
+        inner = None if name_of(eqn) in RULES else called(eqn)
         if inner is not None and contains(inner, (FORGOTTEN,)):
             return _evaluated(inner, args)
         return one(*values)
@@ -53,7 +58,7 @@ def _jvp(
     primals: Sequence[Any], tangents: Sequence[Any], *, fun: Callable[..., Any], call_jaxpr: Any
 ) -> tuple[list[Any], list[Any]]:
     """What JAX was told, with the rules in it kept as well."""
-    moved = [i for i, x in enumerate(primals) if np.issubdtype(x.dtype, np.inexact)]
+    moved = [i for i, x in enumerate(primals) if jnp.issubdtype(x.dtype, jnp.inexact)]
 
     def both(primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
         def of_moved(*some: Any) -> Any:
@@ -74,6 +79,22 @@ def _batch(
     return found, [0] * len(found)
 
 
+def _transpose(
+    slopes: Sequence[Any], *args: Any, fun: Callable[..., Any], call_jaxpr: Any
+) -> list[Any]:
+    """Of a function that a rule applies to tangents."""
+    is_open = [ad.is_undefined_primal(x) for x in args]
+    known = [None if here else x for here, x in zip(is_open, args, strict=True)]
+
+    def of_tangents(*some: Any) -> Any:
+        rest = iter(some)
+        return fun(*(next(rest) if here else x for here, x in zip(is_open, known, strict=True)))
+
+    like = [x.aval for here, x in zip(is_open, args, strict=True) if here]
+    found = iter(jax.linear_transpose(of_tangents, *like)(list(map(ad.instantiate_zeros, slopes))))
+    return [next(found) if here else None for here in is_open]
+
+
 def _computed(*args: Any, fun: Callable[..., Any], call_jaxpr: Any) -> list[Any]:
     return fun(*args)
 
@@ -83,5 +104,6 @@ _kept.multiple_results = True
 _kept.def_impl(_computed)
 _kept.def_abstract_eval(lambda *_, call_jaxpr, fun: call_jaxpr.out_avals)
 ad.primitive_jvps[_kept] = _jvp
+ad.primitive_transposes[_kept] = _transpose
 batching.primitive_batchers[_kept] = _batch
 mlir.register_lowering(_kept, mlir.lower_fun(_computed, multiple_results=True))
