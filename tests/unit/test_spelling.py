@@ -52,7 +52,7 @@ def test_other_functions():
         (lambda: da.plasma.Start(10, temperature=2.0), r"and velocities=da\.plasma\.Maxwellian"),
         (
             lambda: da.plasma.vlasov_poisson(10, collisions="dougherty"),
-            r"such as da\.plasma\.Dougherty\(cells=32\), not 'dougherty'",
+            r"such as da\.plasma\.Dougherty\(cells=32\), or a list of such, not 'dougherty'",
         ),
         (
             lambda: da.plasma.vlasov_poisson(10, collisions="Lenard-Bernstein"),

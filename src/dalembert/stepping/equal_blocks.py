@@ -240,7 +240,7 @@ def _programs(one: Cut, count: int, is_quadratic: bool) -> tuple[Program, ...]:
             return closely(q, new, start, pace, size, *given)
         along = slopes(q, *given)
         found = relative(one.alone(new, *given), size, along)
-        rest = ((slopes(start, *given) - SURE_SLOPE * along) * pace) @ along.T
+        rest = ((slopes(start, *given) - SURE_SLOPE * along) * pace[None]) @ along.T
         return worst_where(~block.is_definite(list(rest.T)), found)
 
     def tangent(q: Any, v: Any, pace: Any, size: Any, *given: Any) -> Any:
