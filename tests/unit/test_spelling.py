@@ -56,7 +56,7 @@ def test_other_functions():
         ),
         (
             lambda: da.plasma.vlasov_poisson(10, collisions="Lenard-Bernstein"),
-            r"such as da\.plasma\.LenardBernstein\(\), not",
+            r"such as da\.plasma\.LenardBernstein\(\), or a list of such, not",
         ),
         (
             lambda: da.simulate(KUBO, da.midpoint(), ([2.0],), dt=0.1, t_end=1.0),
