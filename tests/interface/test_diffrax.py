@@ -124,6 +124,7 @@ def test_parameters_as_arguments_and_derivatives_with_respect_to_them():
     assert slope < -0.05
 
 
+@pytest.mark.slow
 def test_a_stage_equation_without_a_solution_is_reported():
     blow_up = da.System(H=lambda q, p: p[0] ** 2 / 2 - q[0] ** 3, h=[lambda q, p: q[0]], dim=1)
     start = (jnp.array([4.0]), jnp.array([4.0]))

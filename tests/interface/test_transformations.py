@@ -207,7 +207,7 @@ THIRD = [way + ways for way in "fr" for ways in SECOND]
             *(("all functions", kind, w) for kind in WAYS for w in ["fr", "rf"]),
             ("all functions", "one step", "fff"),
         ],
-        fast=["cosine-a run-rf"],
+        fast=[],
     ),
 )
 def test_derivatives_of_every_order_in_every_nesting(forces, kind, ways):

@@ -553,7 +553,7 @@ def test_everything_can_be_reached_with_the_tabulator(page):
     assert page.run("document.activeElement.className") == "skip"
 
 
-@pytest.mark.parametrize("width", [390, 768, 1280])
+@pytest.mark.parametrize("width", [390, pytest.param(768, marks=pytest.mark.slow), 1280])
 def test_page_fits_the_screen(browser, folder, width):
     browser.open(write_report(folder), width=width)
     browser.run("document.querySelectorAll('details').forEach(part => part.open = true)")

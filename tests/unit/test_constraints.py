@@ -131,6 +131,7 @@ def test_points_that_are_not_there_are_refused(g, shape, words):
 # States
 
 
+@pytest.mark.slow
 def test_projection():
     q, p = da.project(SPHERE, [0.5, 0.1, 0.9], [1.0, 2.0, 3.0])
     assert abs(q @ q - 1) < 1e-14
@@ -528,7 +529,7 @@ def test_steps_over_a_singular_point_are_reported(method):
     np.testing.assert_allclose(run.q[1], turning(0.95 + 1.4, 1.0)[0], atol=5e-3)
 
 
-@pytest.mark.parametrize("copies", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("copies", [pytest.param(n, marks=SLOW) for n in (1, 3)])
 def test_one_block_that_goes_over_a_singular_point_is_enough(copies):
     """On scalars and on arrays."""
     states = [turning(1.0, 0.1 * (k % 5)) for k in range(copies - 1)]

@@ -65,11 +65,8 @@ def test_halves_are_one_brownian_path():
         np.testing.assert_allclose(rows[:, 2], getattr(whole, name), rtol=1e-13)
 
 
-@pytest.mark.parametrize(
-    "method",
-    [da.additive_midpoint(), pytest.param(da.midpoint(), marks=pytest.mark.slow)],
-    ids=lambda m: m.name,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [da.additive_midpoint(), da.midpoint()], ids=lambda m: m.name)
 def test_a_pair_is_a_path_and_the_same_with_larger_steps(method):
     found = pairs(method, seed=4)
     assert found.provenance["code"] == "vector code (LLVM)", "pairs run as fast as paths"
@@ -379,7 +376,8 @@ def test_one_path_that_makes_much_of_the_error_is_said_where_the_budget_ends():
     assert found.steps <= 5e5
 
 
-@pytest.mark.parametrize("estimator", ["plain", pytest.param(None, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("estimator", ["plain", None])
 def test_a_rare_event_that_the_first_paths_miss_is_looked_for(estimator):
     """P = 1.45e-4, normal: 4096 paths of the first batch have none with probability ½."""
     system = da.systems.langevin(gamma=0.5, temperature=0.5)

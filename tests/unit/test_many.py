@@ -133,7 +133,11 @@ def test_equations_without_a_matrix(residual, width, affine, most):
     assert report.residual < 1e-14 and report.iterations <= most
 
 
-@pytest.mark.parametrize("method", [da.stormer_verlet(), da.midpoint()], ids=lambda m: m.name)
+@pytest.mark.parametrize(
+    "method",
+    [da.stormer_verlet(), pytest.param(da.midpoint(), marks=pytest.mark.slow)],
+    ids=lambda m: m.name,
+)
 def test_particles_in_a_magnetic_field(method):
     """A force v × B mixes the components of a particle, and couples no particles."""
     turn = 2.0 * np.array([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
@@ -163,7 +167,11 @@ def test_particles_in_a_magnetic_field(method):
         np.testing.assert_allclose(new_p[k], one_p, rtol=1e-13)
 
 
-@pytest.mark.parametrize(("dt", "most"), [(0.05, 12), (0.3, None)], ids=["usual", "stiffer"])
+@pytest.mark.parametrize(
+    ("dt", "most"),
+    [(0.05, 12), pytest.param(0.3, None, marks=pytest.mark.slow)],
+    ids=["usual", "stiffer"],
+)
 def test_forces_on_a_chain_are_evaluated_at_most_twelve_times(dt, most):
     """Midpoint on a chain of springs k = β = 1 with friction, at temperature one."""
     chain = da.systems.fput(100, 0.0, 1.0, gamma=1.0, temperature=1.0)
@@ -207,6 +215,7 @@ def test_sweeps_are_written_out_on_a_gpu_and_a_loop_on_a_cpu():
     assert evaluations("cuda") - evaluations("cpu") == blind - 2
 
 
+@pytest.mark.slow
 def test_every_path_is_solved_alone():
     """The same sweeps alone as beside a path that takes many more."""
 
@@ -409,7 +418,7 @@ ROUNDS = {
 }
 
 
-@pytest.mark.parametrize("name", tiered(ROUNDS, fast=["alone"]))
+@pytest.mark.parametrize("name", tiered(ROUNDS, fast=[]))
 def test_rounds_of_a_known_number_of_steps_are_the_same_steps(name):
     """Rounds have 32 steps: 75 are two of them and a part of one."""
     method, paths, dt = ROUNDS[name]
@@ -425,6 +434,7 @@ def test_rounds_of_a_known_number_of_steps_are_the_same_steps(name):
     assert np.max(np.abs(other.p - usual.p)) > 0.1
 
 
+@pytest.mark.slow
 def test_what_sweeps_do_not_solve_is_compiled_when_it_is_needed(monkeypatch):
     """A path that needs Newton's method changes no bit of the others; without it, none is made."""
     made, make = [], compiled._compiled_again

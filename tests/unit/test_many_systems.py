@@ -321,6 +321,7 @@ def test_mean_energy_of_the_chain_is_that_of_a_sum_over_all_states():
 # φ⁴
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("T", "m2", "coupling"), [(0.7, 0.5, 1.2), (0.05, -1.0, 1.0)])
 def test_ring_moments_satisfy_the_virial_theorem_and_fit_a_sum_over_states(T, m2, coupling):
     for N in (3, 40):
@@ -394,6 +395,7 @@ def test_a_box_may_be_twice_the_cutoff(dtype):
         assert np.isnan(energy(q, dtype(density * 1.0001)))
 
 
+@pytest.mark.slow
 def test_large_fluids_are_looked_at_a_few_particles_at_a_time():
     N, density, cutoff = 150, 0.3, 2.0
     assert N > PAIRS_AT_A_TIME // N > N % (PAIRS_AT_A_TIME // N) > 0
@@ -640,6 +642,7 @@ def test_kinetic_energy_from_momenta_that_are_not_zero_at_rest():
     assert observables.kinetic_temperature(planar())(q, p, planar().params).shape == ()
 
 
+@pytest.mark.slow
 def test_temperatures_with_constraints_count_the_directions_that_are_left():
     """Of Gaussian momenta along three rigid points, nine coordinates of which six may move."""
     T, mass = 0.7, np.array([[[1.0], [2.0], [3.0]]])

@@ -369,7 +369,7 @@ def wide_run(name, **more):
     return da.simulate(system, method, (start, 0 * start), **options | more)
 
 
-@pytest.mark.parametrize("name", tiered(WIDE, fast=["midpoint", "driven"]))
+@pytest.mark.parametrize("name", tiered(WIDE, fast=["driven"]))
 def test_systems_of_up_to_sixteen_degrees_of_freedom_are_written_out_for_vector_code(name):
     ours, cut, arrays = (
         wide_run(name, **more) for more in ({}, {"save_every": 3}, {"engine": "arrays (XLA)"})
@@ -415,6 +415,7 @@ def test_larger_systems_stay_on_arrays(reason):
     assert wider(stepper) is found
 
 
+@pytest.mark.slow
 def test_explain_says_what_is_written_out_for_vector_code_alone():
     text = da.explain(chain(9), da.baoab())
     assert text.endswith("\n  engine on this machine: vector code (LLVM)")

@@ -161,6 +161,7 @@ def test_a_run_with_a_path_that_is_not_fine_is_left_to_be_run_as_a_whole(monkeyp
     assert [x is None for x in ends_of(jobs)] == [False, True, False]
 
 
+@pytest.mark.slow
 def test_of_runs_at_once_the_first_that_fails_is_named():
     def cliff(q):
         return jnp.sqrt(q[0] - 0.5)

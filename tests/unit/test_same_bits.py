@@ -165,7 +165,7 @@ WHERE = {"vector code (LLVM)": (1, 0.5, 1.2), "XLA": (1, 0.5, 1.2), "arrays (XLA
     ("code", "save_every"),
     tiered(
         [(code, every) for code in WHERE for every in (1, 7, 40)],
-        fast=["vector code (LLVM)-7", "arrays (XLA)-40"],
+        fast=["vector code (LLVM)-7"],
     ),
 )
 def test_paths_of_implicit_methods_fail_at_the_step_that_has_no_solution(code, save_every):
