@@ -85,10 +85,10 @@ for axes in (left, right):
 figure.savefig("first_ten_lines.png")
 
 # %% [markdown]
-# Two errors are to be seen on the right. The bars are the *sampling* error: they shrink with the
-# number of paths. The distance of the line from zero is the error of the *step size*: it shrinks
-# with `dt`. The first is what `run.stderr` tells; the second it cannot know. `da.exact_moments`
-# gives it here because the system is linear.
+# Two errors are to be seen in the second picture. The bars are the *sampling* error: they shrink
+# with the number of paths. The distance of the line from zero is the error of the *step size*: it
+# shrinks with `dt`. The first is what `run.stderr` tells; the second it cannot know.
+# `da.exact_moments` gives it here because the system is linear.
 
 # %%
 print("    t     sampled               method     exact")

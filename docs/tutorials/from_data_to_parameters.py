@@ -14,8 +14,8 @@
 # \end{aligned}
 # $$
 #
-# is seen 0.4 apart. Its friction $\gamma$ and its temperature $T$ are not known. The data are
-# simulated with steps that are twenty times shorter.
+# is seen at times that are 0.4 apart. Its friction $\gamma$ and its temperature $T$ are not known.
+# The data are simulated with steps that are twenty times shorter.
 
 # %%
 import blackjax

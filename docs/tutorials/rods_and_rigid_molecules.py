@@ -8,8 +8,11 @@
 # keep Cartesian coordinates and add what binds them:
 #
 # $$
-# dq = H_p\,dt,\qquad dp = (-H_q + F)\,dt + \sum_i (\dots)\circ dW_i - Dg(q)^T d\lambda,
-# \qquad g(q) = 0 .
+# \begin{aligned}
+# dq &= H_p\,dt, \\
+# dp &= (-H_q + F)\,dt + \sum_i (\dots)\circ dW_i - Dg(q)^T d\lambda, \\
+# 0 &= g(q).
+# \end{aligned}
 # $$
 #
 # ## A pendulum on a sphere
@@ -47,7 +50,7 @@ print("moved to", *(np.round(x, 3) for x in start))
 # %% [markdown]
 # RATTLE is Störmer–Verlet between two projections of momenta. On the manifold it is symplectic, so
 # that its energy stays where it is. The same projections around Heun's method keep the constraint
-# as well, and lose the energy.
+# as well, and let the energy grow.
 
 # %%
 methods = {"RATTLE": da.rattle(), "Heun, projected": da.ProjectedMethod(da.heun(), "heun")}

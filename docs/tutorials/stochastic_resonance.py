@@ -69,7 +69,8 @@ figure.savefig("driven.png")
 # %% [markdown]
 # ## The answer and Kramers' formula
 #
-# Particles that jump between two states at a rate $r$ follow $A\cos\Omega t$ with the amplitude
+# Particles that jump between two states at a rate $r$ follow a drive $A\cos\Omega t$ with the
+# amplitude
 #
 # $$\frac{A}{T}\,\frac{2r}{\sqrt{4r^2 + \Omega^2}}, \qquad
 # r = \Big(\sqrt{\gamma^2/4 + 1} - \gamma/2\Big)\frac{\sqrt2}{2\pi}\, e^{-1/4T}.$$
