@@ -119,11 +119,12 @@ class System(Fields):
     def _check_params(self) -> None:
         if self.periods is not None and not callable(self.periods):
             raise TypeError(f"periods must be a function of params, not {self.periods!r}.")
-        if self.check is None:
-            return
-        if not callable(self.check):
-            raise TypeError(f"check must be a function of params, not {self.check!r}.")
-        self.check(self.params)
+        if self.check is not None:
+            if not callable(self.check):
+                raise TypeError(f"check must be a function of params, not {self.check!r}.")
+            self.check(self.params)
+        if not is_traced(self.params):
+            self.box()
 
     def box(self) -> np.ndarray | None:
         """The periods of positions, which go with q by broadcasting; None if there are none."""
