@@ -168,7 +168,7 @@ class Colliding:
         made["invariants"] = {
             k: fun for k, fun in plasma["invariants"].items() if NEEDS[k] in names
         }
-        together = all_forces if is_inside else all_flows
+        together: Any = all_forces if is_inside else all_flows
         part: Any = together(parts) if self.is_several else parts[0]
         if light:
             part = with_light(part)
