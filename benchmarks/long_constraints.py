@@ -18,7 +18,7 @@ from jax import lax
 from measure import comparison_options, print_table, write_comparison
 
 import dalembert as da
-from dalembert.noise import Increments
+from dalembert.noise import usual_noise
 from dalembert.stepping.block_solver import Solver
 from dalembert.stepping.stepper import make_stepper
 from dalembert.systems.double_pendulum_system import double_pendulum_start
@@ -67,19 +67,13 @@ def by_tenths(
     """
     stepper = make_stepper(system, method, np.float64)
     fast = Solver.LOOP if stepper.is_scalar else Solver.FAST
-    is_weak, shape = method.convergence == "weak", (system.noises,)
+    noise = usual_noise(method.convergence, method.needs_for(system), dt)
 
-    def driving(key: Any) -> Increments:
-        keys = jax.random.split(key)
-        dW = jax.random.normal(keys[0], shape)
-        if is_weak:
-            throw = jax.random.randint(keys[0], shape, 0, 6)
-            dW = np.sqrt(3) * ((throw == 0) * 1.0 - (throw == 1) * 1.0)
-        return Increments(dW=np.sqrt(dt) * dW, dZ=dt**1.5 * jax.random.normal(keys[1], shape))
+    def step(number: Any, q: Any, p: Any) -> Any:
+        driving = noise.draw(0, 0, number, dt, system.noises, np.float64)
 
-    def step(key: Any, q: Any, p: Any) -> Any:
         def taken(solver: Solver) -> Any:
-            given = dt, driving(key), system.params, solver
+            given = dt, driving, system.params, solver
             q1, p1, info = stepper.advance(stepper.enter(q), stepper.enter(p), *given)
             return stepper.leave(q1), stepper.leave(p1), info.converged
 
@@ -90,8 +84,7 @@ def by_tenths(
     def tenth(number: Any, q: Any, p: Any) -> Any:
         def one(k: Any, now: Any) -> Any:
             q, p, is_solved, (least, largest, total) = now
-            key = jax.random.fold_in(jax.random.key(0), number * (steps // TENTHS) + k)
-            q, p, found = step(key, q, p)
+            q, p, found = step(number * (steps // TENTHS) + k, q, p)
             x = of(q.reshape(system.shape), p.reshape(system.shape), system.params)
             extremes = jnp.minimum(least, x), jnp.maximum(largest, x), total + x
             return q, p, is_solved & found, extremes

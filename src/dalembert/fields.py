@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from dalembert.driven import Timed
+from dalembert.kept_rules import with_kept_rules
 from dalembert.precision import with_precision
 
 ALL = -1
@@ -44,6 +45,7 @@ class Fields:
     told: Any
     evaluate: Any
     _backwards: Any
+    _forgetful: Any
 
     def term(self, term: Term) -> Callable[..., Any] | None:
         """One term of the equations as a function of (q, p, params), or None if it is zero.
@@ -74,6 +76,8 @@ class Fields:
             return call
         name = "H" if kind in DRIFT_TERMS else "h" if self.is_joint else f"h[{i}]"
         gradient = _gradient_by_both if name in self._backwards else jax.grad
+        if name in self._forgetful:
+            call = with_kept_rules(call)
         if kind in ("H_p", "h_p"):
             return gradient(call, argnums=1)
         return lambda *args: -gradient(call, argnums=0)(*args)

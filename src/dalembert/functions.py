@@ -14,6 +14,7 @@ from jax import lax
 
 from dalembert.dependence import Degree, degree, is_linear
 from dalembert.digest import derivative
+from dalembert.kept_rules import forgets_rules
 from dalembert.precision import float_hint, is_traced, warn_if_rounded
 from dalembert.traces import (
     called,
@@ -29,14 +30,19 @@ from dalembert.traces import (
 
 
 class Checked(NamedTuple):
-    """A function that may be used: the shape of its result, and whether it has rules backwards.
+    """A function that may be used.
 
-    Also whether it depends on the time that it is told.
+    Attributes:
+        shape: of its result.
+        has_rules: whether it has derivative rules by `jax.custom_vjp`.
+        reads_time: whether it depends on the time that it is told.
+        forgets: whether derivatives of its gradient would forget rules by `jax.custom_jvp`.
     """
 
     shape: tuple[int, ...]
     has_rules: bool
     reads_time: bool
+    forgets: bool
 
 
 def check_function(
@@ -62,7 +68,7 @@ def check_function(
         states_read: ("q",) for functions of positions alone.
 
     Returns:
-        The shape of its result, and whether it has derivative rules by `jax.custom_vjp`.
+        What is found of it.
     """
     names = [*states_read, *(["t"] if time else []), *(["w"] if noises else [])]
     names += [] if params is None else ["params"]
@@ -120,7 +126,7 @@ def check_function(
         _check_rules(name, call, given, shape)
     with jax.enable_x64(True):
         reads_time = time and degree(call, given, (2,)) > Degree.CONSTANT
-    return Checked(out.shape, has_rules, reads_time)
+    return Checked(out.shape, has_rules, reads_time, forgets_rules(trace))
 
 
 def arguments_like(

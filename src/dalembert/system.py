@@ -23,7 +23,7 @@ from dalembert.digest import ORDERS, traced_key
 from dalembert.driven import Timed, at_time, degree_in_time, extended, is_driven, refusal, time_of
 from dalembert.fields import ALL, BRACKET_TERMS, DRIFT_TERMS, NOISE_TERMS, Bracket, Fields, Term
 from dalembert.flow import Flow
-from dalembert.functions import check_function, check_linear
+from dalembert.functions import Checked, check_function, check_linear
 from dalembert.joint import Joint, joint_terms
 from dalembert.precision import array_of_shape, is_traced
 from dalembert.sizes import Size, functions_by_name, noise_lists, size_of
@@ -82,6 +82,7 @@ class System(Fields):
     check: Callable[[Any], None] | None = None
     periods: Callable[[Any], Any] | None = None
     _backwards: frozenset[str] = field(init=False, default=frozenset())
+    _forgetful: frozenset[str] = field(init=False, default=frozenset())
     _kept: Any = field(init=False, default_factory=Kept)
     #: The number c of constraints, 0 if there are none.
     constraint_count: int = field(init=False, default=0)
@@ -107,7 +108,9 @@ class System(Fields):
         self._set("invariants", functions_by_name(self.invariants))
         if not isinstance(self.time, bool):
             raise TypeError(f"time must be True or False, not {self.time!r}.")
-        self._set("_backwards", frozenset(self._checked()))
+        checked = self._checked()
+        self._set("_backwards", frozenset(k for k, found in checked.items() if found.has_rules))
+        self._set("_forgetful", frozenset(k for k, found in checked.items() if found.forgets))
         self._set("constraint_count", self._checked_constraints())
         if self.time and not is_driven(self.fields):
             raise ValueError(
@@ -119,11 +122,12 @@ class System(Fields):
     def _check_params(self) -> None:
         if self.periods is not None and not callable(self.periods):
             raise TypeError(f"periods must be a function of params, not {self.periods!r}.")
-        if self.check is None:
-            return
-        if not callable(self.check):
-            raise TypeError(f"check must be a function of params, not {self.check!r}.")
-        self.check(self.params)
+        if self.check is not None:
+            if not callable(self.check):
+                raise TypeError(f"check must be a function of params, not {self.check!r}.")
+            self.check(self.params)
+        if not is_traced(self.params):
+            self.box()
 
     def box(self) -> np.ndarray | None:
         """The periods of positions, which go with q by broadcasting; None if there are none."""
@@ -162,8 +166,8 @@ class System(Fields):
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 
-    def _checked(self) -> list[str]:
-        """The names of functions with rules for reverse mode; anything wrong is an error."""
+    def _checked(self) -> dict[str, Checked]:
+        """What is found of all functions, by name; anything wrong is an error."""
         invariants = {f"invariants[{k!r}]": fun for k, fun in self.invariants.items()}
         found = {}
         for name, fun in {"H": self.H, **invariants, **self.functions}.items():
@@ -181,7 +185,7 @@ class System(Fields):
                 f"time=True, but none of the functions of {self.name!r} depends on t: leave "
                 "time=True and the argument t out, or use t."
             )
-        return [name for name, checked in found.items() if checked.has_rules]
+        return found
 
     def _checked_constraints(self) -> int:
         if self.constraints is None:

@@ -536,6 +536,35 @@ def test_maps_after_a_step_are_those_of_each_of_several(collisions):
     assert np.all(before == 1 + count) and np.all(after == 2**count)
 
 
+class Pushes(Unequal):
+    """An operator with one noise for all, as a force and a flow."""
+
+    def flow(self, shape, axes, params):
+        return da.Flow(lambda q, p, w, h, params: (q, p + w[0]), 1)
+
+    def forces(self, shape, axes, params):
+        return da.plasma.Forces(None, lambda q, p, w, params: w[0] * jnp.ones_like(p), 1)
+
+
+@pytest.mark.parametrize("make", [vlasov_poisson, da.plasma.vlasov_maxwell])
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_number_of_noises_is_a_shape_in_a_list_too(make, inside):
+    for collisions, shape in ((Pushes(), (1,)), ([Pushes(), Pushes()], (2,))):
+        assert make(4, nu=0.1, collisions=collisions, inside=inside).noise_shape == shape
+
+
+class Odd(Unequal):
+    """An operator that returns something else."""
+
+    flow = forces = lambda self, shape, axes, params: None
+
+
+@pytest.mark.parametrize(("inside", "needed"), [(False, "a da.Flow"), (True, "da.plasma.Forces")])
+def test_what_is_no_flow_and_no_forces_is_refused(inside, needed):
+    with pytest.raises(TypeError, match=f"must return {needed}, not None"):
+        vlasov_poisson(4, nu=0.1, collisions=Odd(), inside=inside)
+
+
 @pytest.mark.parametrize("inside", [False, True])
 def test_other_rates_and_temperatures_are_the_same_code(inside):
     options = dict(velocities=2, collisions=[LenardBernstein(), Lorentz()], inside=inside)

@@ -260,6 +260,46 @@ def test_errors_of_several_series_are_weights_alone():
         fit_wave(t, wave + noise[0], ones)
 
 
+@pytest.mark.parametrize("time", [1e-15, 1e12])
+@pytest.mark.parametrize("size", [1e-250, 1e250])
+def test_fits_are_the_same_in_all_units(time, size):
+    rng, t = np.random.default_rng(8), np.linspace(1.0, 11.0, 21)
+    shapes = {fit_growth: np.exp(0.3 * t), fit_wave: np.exp(0.1 * t) * np.cos(2.0 * t)}
+    for fit, shape in shapes.items():
+        y = shape + 0.05 * rng.normal(size=(4, t.size))
+        for values, error in ((y, None), (y[0], None), (y[0], 0.05)):
+            scaled = fit(t * time, values * size, None if error is None else error * size)
+            expected = np.array(fit(t, values, error)[:6]) * ([1 / time] * 4 + [size] * 2)
+            assert np.allclose(scaled[:6], expected, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("t", "y", "error"),
+    [
+        ([0, 1e5, 2e5], [1e-300, 1, 1], None),
+        ([0, 1e5, 2e5], [1e-300, 1e-150, 1], [1e-301, 1e-151, 0.1]),
+        ([0, 1, 2], [1e-40, 1e-20, 1], None),
+        (np.arange(11), np.exp(-30.0 * np.arange(11)), None),
+        ([0, 1, 2], [1, 1.1, 1.2], [1e-9, 1.0, 1.0]),
+    ],
+)
+def test_growth_that_one_value_alone_would_tell_is_refused(t, y, error):
+    with pytest.raises(ValueError, match="the others are nothing, and say nothing of a growth"):
+        fit_growth(t, y, error)
+
+
+def test_errors_of_steep_growth_are_those_of_two_values():
+    """y = (A, A g, …): of alike errors σ the last two have the growth, of relative ones all."""
+    t = np.arange(5.0)
+    y = np.exp(10.0 * t)
+    steep = fit_growth(t, y, 1e-3 * y)
+    slope = np.sum((t - 2) ** 2)
+    assert steep.gamma == pytest.approx(10.0)
+    assert steep.gamma_error == pytest.approx(1e-3 / np.sqrt(slope))
+    alike = fit_growth(t, y, 1.0)
+    assert alike.gamma_error == pytest.approx(np.hypot(1 / y[-2], 1 / y[-1]), rel=1e-3)
+
+
 def test_complex_series_are_refused():
     t = np.arange(9.0)
     for fit in (fit_wave, fit_growth):
@@ -295,7 +335,7 @@ def test_error_bars_of_several_plasmas_are_those_of_their_rates():
         (lambda: fit_wave(np.arange(9.0), np.zeros(9)), "y is 0 at all times"),
         (
             lambda: fit_growth([0, 1, 2], [1, -2, 3]),
-            r"changes its sign: .* t\[a:b\] and y\[a:b\]; waves are for fit_wave",
+            r"changes its sign, or is 0: .* t\[a:b\] and y\[a:b\]; waves are for fit_wave",
         ),
         (lambda: fit_growth([0, 1, 2], [1, 2, 3], 0.0), "positive standard errors"),
     ],

@@ -633,6 +633,27 @@ def test_forces_that_are_infinite_are_no_drive_and_no_warning():
     assert sees_drive(infinite, ([0.0], [0.0]), 4.0, 4)
 
 
+def test_a_force_that_is_no_number_at_one_time_hides_no_drive():
+    drive = driven_by(lambda q, t: jnp.cos(FAST * t) + jnp.sin(t) / t)
+    assert [sees_drive(drive, ([0.0], [0.0]), 4.0, n) for n in (4, 512)] == [False, True]
+
+
+@pytest.mark.parametrize("is_joint", [False, True])
+def test_opposite_noises_hide_no_drive(is_joint):
+    """Both act along one momentum, and their sum is nothing."""
+
+    def force(sign):
+        return lambda q, p, t: sign * jnp.cos(FAST * t) * jnp.ones(1)
+
+    each = {"f": (force(1), force(-1))}
+    joint = {"f": lambda q, p, t, w: force(1)(q, p, t) * (w[0] - w[1]), "noises": 2}
+    system = da.System(
+        H=lambda q, p, t: (p[0] ** 2 + q[0] ** 2) / 2, dim=1, time=True,
+        **(joint if is_joint else each),
+    )  # fmt: skip
+    assert [sees_drive(system, ([0.0], [0.0]), 4.0, n) for n in (4, 512)] == [False, True]
+
+
 def test_of_a_driven_system_that_is_too_large_to_be_looked_at_nothing_is_said():
     dim = 2**21 + 1
     large = da.System(H=lambda q, p, t: jnp.sum(p**2) / 2 - q[0] * t, dim=dim, time=True)

@@ -33,6 +33,7 @@ FLOORS = (
         "digest",
         "from_outside",
         "captured",
+        "kept_rules",
         "functions",
         "joint",
         "flow",

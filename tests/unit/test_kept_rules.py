@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from dalembert.stepping.kept_rules import with_kept_rules
+import dalembert as da
+from dalembert.kept_rules import with_kept_rules
 
 
 @jax.custom_vjp
@@ -77,8 +78,26 @@ def repeated(fun):
     return lambda x: lax.scan(lambda x, _: (fun(x), None), x, None, length=1)[0]
 
 
-@pytest.mark.parametrize(
-    "fun", [told, repeated(told), lambda x: lax.cond(x > 0, told, jnp.sin, x), jax.checkpoint(told)]
-)
+FORMS = [
+    told,
+    repeated(told),
+    lambda x: lax.cond(x > 0, told, jnp.sin, x),
+    lambda x: lax.switch(0, [told, jnp.sin], x),
+    lambda x: lax.map(told, x[None])[0],
+    jax.checkpoint(told),
+]
+
+
+@pytest.mark.parametrize("fun", FORMS)
 def test_second_derivatives_of_a_scan_are_as_told(fun):
     assert jax.grad(jax.grad(repeated(with_kept_rules(fun))))(0.7) == 2
+
+
+@pytest.mark.parametrize("fun", FORMS)
+def test_derivatives_of_forces_are_as_told(fun):
+    """Those of H are gradients, which JAX takes apart before others are asked for."""
+    system = da.System(H=lambda q, p: p[0] ** 2 / 2 + fun(q[0]), dim=1)
+    force, q = system.term(("H_q", 0)), jnp.array([0.7])
+    assert jnp.allclose(force(q, q, None), -1.4)
+    for slope in (jax.jacfwd(force), jax.jacrev(force)):
+        assert jnp.allclose(slope(q, q, None), -2)

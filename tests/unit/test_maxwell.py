@@ -20,6 +20,7 @@ from dalembert.plasma import (
     linear,
     vlasov_maxwell,
 )
+from dalembert.plasma.canonical import particles_of
 from dalembert.theory import jacobian, symplectic_defect
 from dalembert.theory.flows import try_flow
 from tiers import tiered
@@ -168,6 +169,54 @@ def test_collisions_decide_which_invariants_are_left():
     assert all(x.holds for x in try_flow(free) if x.declared)
     friction = vlasov_maxwell(6, 5.0, nu=0.5)
     assert not friction.invariants and friction.noise_shape == (6, 2)
+
+
+class Carried:
+    """An operator of a user that moves positions, and keeps what it says of particles."""
+
+    reads_temperature = False
+
+    def __init__(self, wrong=0.0):
+        self.wrong = wrong
+
+    def flow(self, shape, axes, params):
+        def act(q, p, w, h, params):
+            return q + h * p, p + h * (jnp.mean(p, axis=0, keepdims=True) - p) + self.wrong
+
+        def shown(q, p, params):
+            assert q.shape == p.shape == shape
+            return jnp.sum(p[:, 0])
+
+        return da.Flow(act, 1, "carrying", {"momentum": da.plasma.momentum, "along x": shown})
+
+
+def test_operators_of_users_see_particles_and_may_move_them():
+    """With A that bends, positions that are not moved along would change M v_y = p_y − Q A."""
+    make = partial(plasma, nu=0.5, vector_potential=bent)
+    system, (q, p) = make(collisions=Carried())
+    with jax.enable_x64(True):
+        q, p, w, h = jnp.asarray(q), jnp.asarray(p), jnp.zeros(1), jnp.asarray(0.3)
+        old = particles_of(q, p, system.params)
+        after = system.flow.map(q, p, w, h, system.params)
+        own = Carried().flow((6, 2), 1, {}).map(*old, w, h, system.params)
+        for found, expected in zip(particles_of(*after, system.params), own, strict=True):
+            assert np.allclose(found, expected, rtol=1e-13, atol=1e-13)
+        for new, z in zip(after, (q, p), strict=True):  # light stays
+            assert np.array_equal(new[12:], z[12:])
+    kept = {x.name: x.holds for x in try_flow(system) if x.declared}
+    assert kept == {"momentum": True, "along x": True}
+    wrong, _ = make(collisions=Carried(wrong=0.1))
+    assert not any(x.holds for x in try_flow(wrong))
+
+
+def test_flows_of_other_shapes_than_particles_are_refused():
+    with pytest.raises(ValueError, match=r"must return \(q, p\), both real and of shape \(6, 2\)"):
+        plasma(nu=0.5, collisions=Narrow())
+
+
+class Narrow(Carried):
+    def flow(self, shape, axes, params):
+        return da.Flow(lambda q, p, w, h, params: (q, p[:, :1]), 1)
 
 
 def test_friction_inside_is_that_of_velocities():

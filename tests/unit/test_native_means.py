@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import dalembert as da
+from dalembert.answers import sampling
 from dalembert.ensemble import blocks, engines, pool
 from dalembert.ensemble.ends import ShortRun, means_at_ends
 from dalembert.ensemble.job import FailedPathsError, Interrupted
@@ -147,6 +148,27 @@ def test_means_at_ends_have_the_bits_of_runs():
             for name, x in job.run().observed["statistics/height"].data.items():
                 np.testing.assert_array_equal(data["statistics/height"][name], x)
         assert len({float(data["statistics/height"]["mean"][0]) for data in found}) == 4
+
+
+def test_means_of_no_runs_are_none():
+    assert means_at_ends(iter(())) == []
+
+
+@pytest.mark.slow
+def test_small_rounds_of_expectations_are_means_at_ends(monkeypatch):
+    """What falls back on runs is right, and only slower: it must not happen unseen."""
+    alone, system = [], da.systems.damped_kubo()
+    monkeypatch.setattr(
+        sampling, "run_together", lambda steps, job: alone.extend(steps) or run_together(steps, job)
+    )
+    about = {"t_end": 1.0, "tolerance": 0.1, "dt": 0.25, "estimator": "plain", "progress": False}
+    for start in (([1.0], [0.0]), gaussian):
+        da.expect(system, da.midpoint(), start, system.H, **about)
+    assert not alone
+    # But of paths that have no start, which are named.
+    with pytest.raises(ValueError, match="the sampler gave NaN or infinity for path"):
+        da.expect(system, da.midpoint(), lambda key: (gaussian(key)[0] / 0,) * 2, system.H, **about)
+    assert alone
 
 
 def test_a_run_with_a_path_that_is_not_fine_is_left_to_be_run_as_a_whole(monkeypatch):

@@ -56,6 +56,30 @@ def test_no_parameter_takes_an_array_of_another_shape(name):
             system.with_params(**{each: np.ones((2, 1, 7, 1))})
 
 
+@pytest.mark.parametrize("name", [name for name in READY if READY[name].params])
+def test_no_parameter_takes_a_tuple_in_the_place_of_an_array(name):
+    """But those that are one for each side of a box, or for each operator, and are counted."""
+    system = READY[name]
+    for each in set(system.params) - {"nu", "length"}:
+        for pair in ((1.0, 2.0), [1.0, 2.0]):
+            with pytest.raises(TypeError, match=rf"{each} must .* write {each}=np.array\(\[1.0, 2"):
+                system.with_params(**{each: pair})
+
+
+def test_the_box_is_looked_at_when_a_system_is_made():
+    made = da.System(
+        lambda q, p, params: jnp.sum(p**2 + q**2),
+        dim=2, params={"side": 2.0}, periods=lambda params: params["side"] * np.ones(2),
+    )  # fmt: skip
+    assert np.array_equal(made.box(), [2.0, 2.0])
+    with pytest.raises(ValueError, match="periods must be lengths, or 0"):
+        made.with_params(side=-1.0)
+    with pytest.raises(ValueError, match=r"periods has shape \(3,\)"):
+        replace(made, periods=lambda params: np.ones(3))
+    # Values that are not known yet are not looked at.
+    jax.jit(lambda side: made.with_params(side=side).H(*np.ones((2, 2)), {"side": side}))(-1.0)
+
+
 @pytest.mark.parametrize("each", ["mass", "gamma"])
 def test_one_for_each_particle_is_not_one_for_each_axis(each):
     with pytest.raises(ValueError, match=rf"{each} has the shape \(3,\), .* such as {each}\[:, "):

@@ -14,6 +14,7 @@ import numpy as np
 from dalembert.caches import kept
 from dalembert.driven import Timed
 from dalembert.ensemble.initial import example_key, sampled_state
+from dalembert.fields import ALL, DRIFT_TERMS, NOISE_TERMS
 from dalembert.precision import cast
 from dalembert.system import System
 
@@ -22,6 +23,9 @@ __all__ = ["sees_drive"]
 INSTANTS, NUMBERS, LEAST = 2**17, 2**23, 4
 """Times at which a drive is looked at, fewer of large systems, for so many numbers of all of them;
 and in half a step, without its ends. Of steps that are too many for that nothing is said."""
+
+PIECE = 2**20
+"""Numbers that are compared at a time, for the memory."""
 
 UNSEEN, SMALL = 0.02, 1e-6
 """Part of all that the drive changes that may lie beside lines from the ends of steps to their
@@ -38,7 +42,7 @@ def sees_drive(system: System, initial: Any, t_end: float, steps: int) -> bool:
     """
     if not system.time:
         return True
-    size, halves = 4 * int(system.dim) * (1 + system.noises), 2 * steps
+    size, halves = 4 * int(system.dim) * (2 if system.noises else 1), 2 * steps
     count = min(INSTANTS, 1 << max(NUMBERS // size, 1).bit_length() - 1)
     every = (count - 1) // halves - 1
     if every < LEAST:
@@ -53,14 +57,27 @@ def sees_drive(system: System, initial: Any, t_end: float, steps: int) -> bool:
         params = cast(system.params, np.dtype(np.float64))
         found = np.asarray(_over_time(system.shared)(t, q, p, params)).reshape(count, -1)
     last, found = found[-1:], found[: halves * (every + 1)].reshape(halves, every + 1, -1)
+    pieces = np.array_split(np.arange(found.shape[-1]), max(found.size // PIECE, 1))
+    return all(_is_seen(found[..., some], last[:, some], share[..., None]) for some in pieces)
+
+
+def _is_seen(found: np.ndarray, last: np.ndarray, share: np.ndarray) -> bool:
+    """Whether numbers, shape (halves, times, numbers), are near lines between those at ends."""
     begins, inside = found[:, 0], found[:, 1:]
-    # Forces may be infinite near a start; of those nothing is said.
+    # Forces may be infinite near a start, or no number at one time: others are looked at.
     with np.errstate(over="ignore", invalid="ignore"):
         rise = np.concatenate([begins[1:], last]) - begins
-        beside = inside - begins[:, None] - share[..., None] * rise[:, None]
-        change = inside - inside.mean(axis=(0, 1))
-        unseen, most, whole = (np.abs(x).mean(axis=(0, 1)) for x in (beside, change, inside))
+        beside = inside - begins[:, None] - share * rise[:, None]
+        change = inside - _mean(inside)
+        unseen, most, whole = (_mean(np.abs(x)) for x in (beside, change, inside))
     return not np.any(unseen > np.maximum(UNSEEN * most, SMALL * whole))
+
+
+def _mean(x: np.ndarray) -> np.ndarray:
+    """The mean of what is finite over the first two axes, 0 of nothing."""
+    is_finite = np.isfinite(x)
+    total = np.sum(x, axis=(0, 1), where=is_finite)
+    return total / np.maximum(np.sum(is_finite, axis=(0, 1)), 1)
 
 
 def _state(system: System, initial: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -74,16 +91,29 @@ def _state(system: System, initial: Any) -> tuple[np.ndarray, np.ndarray]:
 
 @kept
 def _over_time(system: System) -> Any:
-    """A compiled function of times and states: all forces and noises."""
-    fields, weights = system.fields, np.ones(system.noises)
+    """A compiled function of times and states: all forces, and the sum of all noises.
+
+    That has a weight for each, so that alike or opposite ones do not cancel each other.
+    """
+    fields = system.fields
+    weights = np.random.default_rng(0).uniform(0.5, 1.5, fields.noises)
 
     def at(t: Any, q: Any, p: Any, params: Any) -> Any:
-        told = Timed(t, params)
-        parts = [*fields._drift(q, p, told)]
-        for i in fields.noise_numbers:
-            args = (q, p, told, jnp.asarray(weights)) if fields.is_joint else (q, p, told)
-            terms = (fields.term((kind, i)) for kind in ("h_p", "h_q", "f"))
-            parts += [term(*args) for term in terms if term is not None]
+        told = q, p, Timed(t, params)
+
+        def of(kinds: Any, i: int, *w: Any) -> Any:
+            terms = (fields.term((kind, i)) for kind in kinds)
+            return [jnp.zeros_like(q) if term is None else term(*told, *w) for term in terms]
+
+        def together(velocity: Any, *forces: Any) -> Any:
+            return jnp.stack([velocity, sum(forces)])
+
+        parts = [together(*of(DRIFT_TERMS, 0))]
+        if fields.is_joint:
+            parts.append(together(*of(NOISE_TERMS, ALL, jnp.asarray(weights, q.dtype))))
+        elif fields.noises:
+            each = enumerate(weights.tolist())
+            parts.append(sum(weight * together(*of(NOISE_TERMS, i)) for i, weight in each))
         return jnp.stack(parts)
 
     of_states = jax.vmap(at, in_axes=(None, 0, 0, None))

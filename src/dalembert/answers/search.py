@@ -208,11 +208,12 @@ class Search:
             # First the bias: as long as it is not known, it takes up more than its share.
             biases = [(weights, SEEN * allowed) for weights in scheme.biases]
             missing = self._missing(scheme, biases)
-            bias = found.bias
-            for _ in () if missing else range(AGAIN):
-                rest = allowed - np.minimum(bias, (SHARE_OF_BIAS + SEEN) * allowed)
-                missing = self._missing(scheme, [(scheme.value, rest), *biases])
-                bias = self._bias(scheme, missing)
+            if not missing:
+                bias = found.bias
+                for _ in range(AGAIN):
+                    rest = allowed - np.minimum(bias, (SHARE_OF_BIAS + SEEN) * allowed)
+                    missing = self._missing(scheme, [(scheme.value, rest), *biases])
+                    bias = self._bias(scheme, missing)
             missing = self._steadied(scheme, missing)
             if not missing:
                 return scheme, found
@@ -303,20 +304,18 @@ class Search:
         )
 
     def _bias(self, scheme: Scheme, more: Mapping[TableRow, int]) -> np.ndarray:
-        """The bias, and its own error; or how much of it is to be expected of more paths.
+        """The bias, and its own error, as they are to be expected when some rows have more paths.
 
         What a mean differs from zero by may itself be an error, and then falls with it.
         """
-        levels = [self.levels[row] for row in scheme.rows]
-        squared = np.square(scheme.biases)
+        levels, squared = [self.levels[row] for row in scheme.rows], np.square(scheme.biases)
+        paths = [max(more.get(level.row, 0), level.paths) for level in levels]
         size = np.square(scheme.biases @ np.stack([level.mean for level in levels]))
         errors = squared @ np.stack([level.variance / level.paths for level in levels])
-        if more:
-            paths = [max(more.get(level.row, 0), level.paths) for level in levels]
-            rows = [level.variance / n for level, n in zip(levels, paths, strict=True)]
-            ahead = squared @ np.stack(rows)
-            size, errors = np.maximum(size - errors, 0) + np.minimum(size, ahead), ahead
-        return MORE * np.max(np.sqrt(size) + np.sqrt(errors), axis=0)
+        rows = [level.variance / n for level, n in zip(levels, paths, strict=True)]
+        ahead = squared @ np.stack(rows)
+        size = np.maximum(size - errors, 0) + np.minimum(size, ahead)
+        return MORE * np.max(np.sqrt(size) + np.sqrt(ahead), axis=0)
 
     def plain_steps(self, scheme: Scheme) -> float:
         """Path-steps of plain Monte Carlo at the finest step, for the errors of a scheme."""

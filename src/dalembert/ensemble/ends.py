@@ -44,7 +44,9 @@ def means_at_ends(runs: Iterable[ShortRun]) -> list[dict[str, Data] | None]:
     Its first blocks run while later ones are made.
     """
     runs, one, begun = iter(runs), as_told_here(_of_block), []
-    first = next(runs)
+    first = next(runs, None)
+    if first is None:
+        return []
     with ending_on_sigterm(), ThreadPoolExecutor(first.like.workers, "dalembert") as cores:
         try:
             for run in chain([first], runs):
@@ -74,9 +76,9 @@ def _of_block(run: ShortRun, shared: Block, number: int) -> dict[str, Data] | No
         at_end, settings = run.like.work.compiled.at_end, run.settings
         try:
             starts = run.starts.common or run.starts(padded_numbers(settings, number))
-            ends = ends_of_block(at_end, settings, starts, shared, number)
-        except Exception:  # as a run of its own it says which path it was
+        except Exception:  # what a sampler raises a run of its own says of a path
             return None
+        ends = ends_of_block(at_end, settings, starts, shared, number)
     return None if ends is None else ends.data
 
 

@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from dalembert.kept_rules import with_kept_rules
 from dalembert.noise import Group, Increments, Noise, pick
 from dalembert.stepping.block_solver import Solver
-from dalembert.stepping.kept_rules import with_kept_rules
 from dalembert.stepping.propagator import Propagator
 from dalembert.stepping.residuals import tolerance, worse
 from dalembert.stepping.stepper import Stepper

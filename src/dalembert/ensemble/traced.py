@@ -23,12 +23,12 @@ from dalembert.ensemble.kernel import Kernel, Saves, told_to_all
 from dalembert.ensemble.march import PathState, Status, Stretch, lost, march_safe
 from dalembert.ensemble.observed import RunStatistics
 from dalembert.ensemble.settings import Settings
+from dalembert.kept_rules import with_kept_rules
 from dalembert.methods.coefficients import counted
 from dalembert.noise import initial_key, seed_words
 from dalembert.precision import cast, check_real, is_traced
 from dalembert.statistics.observing import Observing, at_door
 from dalembert.stepping.block_solver import Solver
-from dalembert.stepping.kept_rules import with_kept_rules
 from dalembert.stepping.project import only_on_constraints
 from dalembert.stepping.residuals import Report
 from dalembert.stepping.stepper import make_stepper

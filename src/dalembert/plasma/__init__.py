@@ -13,7 +13,13 @@ from dalembert.plasma.canonical import (
     light_energies,
 )
 from dalembert.plasma.colliding import Collisions
-from dalembert.plasma.collisions import CoulombPairs, Dougherty, LenardBernstein, Lorentz
+from dalembert.plasma.collisions import (
+    CoulombPairs,
+    Dougherty,
+    Forces,
+    LenardBernstein,
+    Lorentz,
+)
 from dalembert.plasma.estimates import DeltaF
 from dalembert.plasma.fields import Field, Fourier, Spline, mode_numbers
 from dalembert.plasma.fits import WaveFit, fit_growth, fit_wave
@@ -39,6 +45,7 @@ __all__ = [
     "DeltaF",
     "Dougherty",
     "Field",
+    "Forces",
     "Fourier",
     "LenardBernstein",
     "Lorentz",

@@ -24,6 +24,7 @@ __all__ = [
     "wave_numbers",
     "wave_potential",
     "with_momenta",
+    "with_particles",
 ]
 
 
@@ -123,7 +124,7 @@ def canonical_view(q: Any, p: Any, params: Params, N: int | None = None) -> Cano
 
 def particles_of(q: Any, p: Any, params: Params) -> tuple[Any, Any]:
     """Positions and momenta M v of particles: the state, or what `canonical_view` has of it."""
-    if not is_canonical(params):
+    if not is_canonical(params) or q.ndim == 2:  # particles that have been taken out of a state
         return q, p
     view = canonical_view(q, p, params)
     M = effective(view.x, params, "weight", "mass")
@@ -134,6 +135,19 @@ def with_momenta(p: Any, change: Any) -> Any:
     """Canonical momenta after those of the particles have changed, by (N, 2), in the same field."""
     light = jnp.zeros((p.size - change.size,), p.dtype)
     return p + jnp.concatenate([change[:, 0], change[:, 1], light])
+
+
+def with_particles(q: Any, p: Any, before: Any, after: Any, params: Params) -> tuple[Any, Any]:
+    """The state after its particles, positions and M v of shape (N, 2), have become others."""
+    (x, own), (to, new) = before, after
+    change = new - own
+    if to is not x:
+        waves = q[2 * len(x) :] / np.sqrt(len(x))
+        along, first = (_potential(z[:, 0], waves, params) for z in (to, x))
+        Q = product(q, params, "weight", "charge")
+        change = change.at[:, 1].add(Q * (along - first))
+        q = jnp.concatenate([to[:, 0], to[:, 1], q[2 * len(x) :]])
+    return q, with_momenta(p, change)
 
 
 @written("da.plasma.light_energies()")

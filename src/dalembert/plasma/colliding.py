@@ -1,17 +1,15 @@
 """Which collisions a plasma has: their rates, and whether they are flows or forces."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 from typing import Any, Protocol
 
-import jax.numpy as jnp
 import numpy as np
 
 from dalembert.flow import Flow
-from dalembert.plasma.canonical import particles_of, with_momenta
 from dalembert.plasma.collisions import Forces, LenardBernstein
+from dalembert.plasma.combined import all_flows, all_forces, with_light, with_own_rate
 from dalembert.plasma.particles import check_sides, is_finite_or_zero
 from dalembert.precision import is_traced
 from dalembert.system import System
@@ -28,12 +26,20 @@ OPERATORS = {
 }
 """What is written for the name of an operator."""
 
+NEEDS = {"energy": "kinetic energy"} | {f"momentum_{axis}": "momentum" for axis in "xyz"}
+"""What collisions must keep, by its name in `keeps`, for an invariant of a plasma to be left."""
+
 
 class Collisions(Protocol):
     """What an operator must have to be that of a plasma.
 
     One with `reads_temperature = False` has no parameter `temperature`; one that can be a force
-    inside a method has `forces` besides, with the same arguments.
+    inside a method has `forces` besides, with the same arguments, which returns
+    `da.plasma.Forces`.
+
+    All functions see the particles: positions, and momenta M v, of that shape, also in
+    `vlasov_maxwell`. Of the invariants of a plasma those are left whose part is among `keeps`:
+    "momentum", and "kinetic energy" of what leaves positions where they are.
     """
 
     def flow(self, shape: tuple[int, ...], axes: int, params: Params) -> Flow:
@@ -65,10 +71,9 @@ class Colliding:
             what = f"collisions={self.collisions!r}" if self.given else "collisions inside=True"
             raise ValueError(f"{what} act at the rate nu=: give one, such as nu=0.1.")
         self.check_rates({"nu": self.nu})
-        if self.temperature is not None and not (self.reads_temperature and self.nu is not None):
+        if self.temperature is not None and (why := self._why_no_temperature()):
             raise ValueError(
-                f"temperature is {self.temperature}, which collisions are to lead to, but "
-                f"{'without nu= there are no collisions' if self.nu is None else self._readers()}: "
+                f"temperature is {self.temperature}, which collisions are to lead to, but {why}: "
                 "leave it out. The temperature that particles begin with is that of their start, "
                 "da.plasma.Start(N, length, velocities=da.plasma.Maxwellian(temperature=T))."
             )
@@ -90,8 +95,12 @@ class Colliding:
         """Whether collisions lead to a temperature that is given; others say that they do not."""
         return not self.given or any(getattr(x, "reads_temperature", True) for x in self.given)
 
-    def _readers(self) -> str:
-        """Who does not read a temperature."""
+    def _why_no_temperature(self) -> str:
+        """Why nothing reads a temperature; empty if something does."""
+        if self.nu is None:
+            return "without nu= there are no collisions"
+        if self.reads_temperature:
+            return ""
         one = f"{self.given[0]!r} reads none"
         return one if len(self.given) == 1 else f"none of {list(self.given)} reads one"
 
@@ -106,7 +115,7 @@ class Colliding:
     def rules(self, N: int) -> dict[str, Rule]:
         """What these parameters must be."""
         return {
-            "nu": Rule("at least 0", "it is a collision rate", is_finite_or_zero),
+            "nu": Rule("at least 0", "it is a collision rate", is_finite_or_zero, is_tuple=True),
             "temperature": Rule(
                 "at least 0", "the noise is √(2νTm)", is_finite_or_zero, (N,), True
             ),
@@ -149,24 +158,23 @@ class Colliding:
         params = {**plasma["params"], **values}
         operators = self.given or (LenardBernstein(),)
         is_inside = self.inside or not self.given
-        parts: list[Any] = [
-            (_forces_of(one) if is_inside else one.flow)(
-                particles, axes, _own(params, i if self.is_several else None)
-            )
+        make = _forces_of if is_inside else _flow_of
+        parts = [
+            make(one, particles, axes, with_own_rate(params, i if self.is_several else None))
             for i, one in enumerate(operators)
         ]
         names = set.intersection(*(set(part.keeps) for part in parts))
-        kept = {name.replace("kinetic ", "") for name in names}
         made = {**plasma, "params": params}
         made["invariants"] = {
-            name: fun for name, fun in plasma["invariants"].items() if name.split("_")[0] in kept
+            k: fun for k, fun in plasma["invariants"].items() if NEEDS[k] in names
         }
-        together = _forces if is_inside else _flow
+        together: Any = all_forces if is_inside else all_flows
         part: Any = together(parts) if self.is_several else parts[0]
+        if light:
+            part = with_light(part)
         if is_inside:
-            forces: Forces = _forces_with_light(part) if light else part
-            return System(**made, F=forces.F, f=forces.f, noises=forces.noises)
-        return System(**made, flow=_flow_with_light(part) if light else part)
+            return System(**made, F=part.F, f=part.f, noises=part.noises)
+        return System(**made, flow=part)
 
 
 def _check_operator(one: Any) -> None:
@@ -181,97 +189,23 @@ def _check_operator(one: Any) -> None:
         )
 
 
-def _forces_of(one: Any) -> Callable[..., Forces]:
-    """What makes forces of an operator, or an error."""
+def _flow_of(one: Any, shape: tuple[int, ...], axes: int, params: Params) -> Flow:
+    """The flow of an operator, or an error."""
+    flow = one.flow(shape, axes, params)
+    if not isinstance(flow, Flow):
+        raise TypeError(f"flow of {one!r} must return a da.Flow, not {flow!r}.")
+    flow.check(shape, params)
+    return flow
+
+
+def _forces_of(one: Any, shape: tuple[int, ...], axes: int, params: Params) -> Forces:
+    """The forces of an operator, or an error."""
     if not hasattr(one, "forces"):
         why = getattr(one, "why_not_inside", "it has no forces")
         raise ValueError(
             f"inside=True, but {one!r} is no force: {why}. Leave inside out, for a flow."
         )
-    return one.forces
-
-
-def _split(w: Any, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
-    """The increments of each of several, one after the other."""
-    ends = np.cumsum([prod(shape) for shape in shapes])[:-1].tolist()
-    return [x.reshape(shape) for x, shape in zip(jnp.split(w, ends), shapes, strict=True)]
-
-
-def _names(parts: Sequence[Any]) -> str:
-    return " and ".join(part.name for part in parts)
-
-
-def _keeps(parts: Sequence[Any]) -> dict[str, Any]:
-    first, *others = parts
-    return {k: fun for k, fun in first.keeps.items() if all(k in one.keeps for one in others)}
-
-
-def _own(params: Params, i: int | None) -> Params:
-    """The parameters as operator i reads them, with its own rate; None: as they are."""
-    nu = params["nu"]
-    return {**params, "nu": nu[i]} if i is not None and isinstance(nu, tuple | list) else params
-
-
-def _flow(flows: Sequence[Flow]) -> Flow:
-    """One flow after the other before a step, and in the opposite order after it."""
-    # Maps, and not the records: compiled code is known by what functions read.
-    before, after = tuple(flow.map for flow in flows), tuple(flow.maps[-1] for flow in flows)
-    shapes = tuple(flow.noises for flow in flows)
-
-    def in_order(maps: Sequence[Any], order: tuple[int, ...]) -> Callable[..., Any]:
-        def act(q: Any, p: Any, w: Any, h: Any, params: Params) -> tuple[Any, Any]:
-            of_each = _split(w, shapes)
-            for i in order:
-                q, p = maps[i](q, p, of_each[i], h, _own(params, i))
-            return q, p
-
-        return act
-
-    order = tuple(range(len(flows)))
-    is_same = len(flows) == 1 and flows[0].after is None
-    maps = in_order(before, order), None if is_same else in_order(after, order[::-1])
-    return Flow(maps[0], sum(map(prod, shapes)), _names(flows), _keeps(flows), maps[1])
-
-
-def _forces(forces: Sequence[Forces]) -> Forces:
-    """The sum of forces, each with noises of its own."""
-    Fs, fs = tuple(one.F for one in forces), tuple(one.f for one in forces)
-    shapes = tuple(one.noises for one in forces)
-
-    def F(q: Any, p: Any, params: Params) -> Any:
-        given = [F(q, p, _own(params, i)) for i, F in enumerate(Fs) if F]
-        return sum(given, start=jnp.zeros_like(p))
-
-    def f(q: Any, p: Any, w: Any, params: Params) -> Any:
-        of_each = enumerate(zip(fs, _split(w, shapes), strict=True))
-        return sum(f(q, p, w, _own(params, i)) for i, (f, w) in of_each)
-
-    size = sum(map(prod, shapes))
-    return Forces(F if any(Fs) else None, f, (size,), _names(forces), _keeps(forces))
-
-
-def _flow_with_light(flow: Flow) -> Flow:
-    """A flow of particles in the field that they are in, which stays as it is."""
-
-    def moved(by: Callable[..., Any]) -> Callable[..., Any]:
-        def act(q: Any, p: Any, w: Any, h: Any, params: Params) -> tuple[Any, Any]:
-            x, before = particles_of(q, p, params)
-            return q, with_momenta(p, by(x, before, w, h, params)[1] - before)
-
-        return act
-
-    return replace(flow, map=moved(flow.map), after=flow.after and moved(flow.after))
-
-
-def _forces_with_light(forces: Forces) -> Forces:
-    """Forces on the velocities of particles, which are those on canonical momenta."""
-    own_F, own_f = forces.F, forces.f
-
-    def F(q: Any, p: Any, params: Params) -> Any:
-        assert own_F is not None, "asked for below"
-        return with_momenta(jnp.zeros_like(p), own_F(*particles_of(q, p, params), params))
-
-    def f(q: Any, p: Any, w: Any, params: Params) -> Any:
-        return with_momenta(jnp.zeros_like(p), own_f(*particles_of(q, p, params), w, params))
-
-    return forces._replace(F=own_F and F, f=f)
+    forces = one.forces(shape, axes, params)
+    if not isinstance(forces, Forces):
+        raise TypeError(f"forces of {one!r} must return da.plasma.Forces, not {forces!r}.")
+    return forces

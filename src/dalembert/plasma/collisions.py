@@ -6,9 +6,9 @@ of the box are where local means are taken.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -21,27 +21,33 @@ from dalembert.plasma.observables import kinetic_energy, momentum
 from dalembert.plasma.particles import beside, effective, product, scalar
 from dalembert.plasma.turning import turned
 from dalembert.precision import is_traced
+from dalembert.sizes import size_of
 from dalembert.systems._parameters import Params, require
 
 __all__ = ["CoulombPairs", "Dougherty", "Forces", "LenardBernstein", "Lorentz"]
 
 
-class Forces(NamedTuple):
+@dataclass(frozen=True)
+class Forces:
     """Collisions as forces of particles inside a method.
 
-    Attributes:
+    Args:
         F: the force, `(q, p, params)`, or None.
         f: the noise force, `(q, p, w, params)`, linear in w.
-        noises: the shape of w.
+        noises: the number of Wiener processes, or the shape of w.
         name: what they are called.
         keeps: what they keep along every path, as `da.Flow` has it.
     """
 
     F: Callable[..., Any] | None
     f: Callable[..., Any]
-    noises: tuple[int, ...]
-    name: str
-    keeps: Mapping[str, Callable[..., Any]]
+    noises: Any
+    name: str = "forces"
+    keeps: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        name = f"noises of the forces {self.name!r}"
+        object.__setattr__(self, "noises", size_of(name, "Wiener processes", self.noises).shape)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Means over particles with less noise: control variates (δf)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,6 +121,8 @@ class DeltaF:
 
     def weights(self, q: Any, p: Any, params: Params) -> Any:
         """1 − f₀/f at every particle, shape (N,)."""
+        if not isinstance(params, Mapping) or "length" not in params:
+            raise ValueError("DeltaF is for systems of da.plasma.vlasov_poisson, and this is none.")
         if "nu" in params:
             raise ValueError(
                 "DeltaF needs f to be constant along particles, and this plasma has collisions: "

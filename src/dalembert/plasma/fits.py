@@ -17,6 +17,13 @@ CLEAR = 5.0
 SCATTERS = 4.0
 """Of the relative scatter about a fit: noise that is alike for long imitates a growth by one."""
 
+COUNTS = 1e-7
+"""Of the largest fitted value, in its errors, what the next one must have: a growth is that of two
+values, and of less the numbers here have not the digits."""
+
+MOST = 300.0
+"""Of γ times the length of a series: beyond, squares of its values are no numbers."""
+
 GAMMAS = 9
 """Growth rates among the first guesses, at each of as many frequencies as there are times."""
 
@@ -62,10 +69,10 @@ def fit_wave(t: Any, y: Any, error: Any = None) -> WaveFit:
         error: standard errors of y, or of its mean; if not given, all are alike, and as large as
             what the fit leaves. With several series they only say what counts for how much.
     """
-    t, y, error, series = _checked(t, y, error, least=9)
+    t, y, error, series, units = _checked(t, y, error, least=9)
 
     def model(gamma: float, omega: float) -> np.ndarray:
-        grown = np.exp(gamma * (t - t[0]))
+        grown = _grown(t, gamma)
         return np.stack([grown * np.cos(omega * t), grown * np.sin(omega * t)], axis=1)
 
     def slopes(at: np.ndarray, linear: np.ndarray, gamma: float) -> list[np.ndarray]:
@@ -88,17 +95,18 @@ def fit_wave(t: Any, y: Any, error: Any = None) -> WaveFit:
 
     found, errors = _of_all(fit, y, series, np.array(start))
     rest = _projected(model(*found[:2]), y, error)[2]
-    gap = "" if series is None or found[3] > CLEAR * errors[3] else f" ± {errors[3]:.2g}"
+    most, spread = found[3] * units.y, errors[3] * units.y
+    gap = "" if series is None or most > CLEAR * spread else f" ± {spread:.2g}"
+    fitted, note = _as_record(found[:3], errors[:3], units), ""
     # With several series errors are weights, and their size says nothing.
-    note = ""
     if gap or _chance(rest, y, error, error is not None and series is None) > CHANCE:
         note = (
-            f"no wave is significant: noise alone could give the one of omega = {found[1]:.4g} "
-            f"and the amplitude {found[3]:.2g}{gap} that was fitted. Take more particles or paths, "
+            f"no wave is significant: noise alone could give the one of omega = {fitted.omega:.4g} "
+            f"and the amplitude {most:.2g}{gap} that was fitted. Take more particles or paths, "
             "a larger amplitude, or times at which the wave is there."
         )
         warnings.warn(note, stacklevel=2)
-    return _as_record(found[:3], errors[:3], note)
+    return fitted._replace(note=note)
 
 
 def fit_growth(t: Any, y: Any, error: Any = None) -> WaveFit:
@@ -110,16 +118,16 @@ def fit_growth(t: Any, y: Any, error: Any = None) -> WaveFit:
     first time to the last, than they scatter about the fit anyway. Of noise that is alike for a
     tenth of the time one series in 25 passes all the same, and several series tell more.
     """
-    t, y, error, series = _checked(t, y, error, least=3)
-    if np.min(y) * np.max(y) <= 0:
+    t, y, error, series, units = _checked(t, y, error, least=3)
+    if np.min(y) <= 0 <= np.max(y):
         raise ValueError(
-            "y changes its sign: fit_growth is for values of one sign, such as those of a part of "
-            "the times, t[a:b] and y[a:b]; waves are for fit_wave."
+            "y changes its sign, or is 0: fit_growth is for values of one sign, such as those of a "
+            "part of the times, t[a:b] and y[a:b]; waves are for fit_wave."
         )
     guess = np.polyfit(t, np.log(np.abs(y)), 1)[:1]
 
     def model(gamma: float) -> np.ndarray:
-        return np.exp(gamma * (t - t[0]))[:, None]
+        return _grown(t, gamma)[:, None]
 
     def slopes(at: np.ndarray, linear: np.ndarray, gamma: float) -> list[np.ndarray]:
         return [(t - t[0]) * (at @ linear)]
@@ -127,31 +135,62 @@ def fit_growth(t: Any, y: Any, error: Any = None) -> WaveFit:
     def fit(y: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return _gauss_newton(model, slopes, start, y, error)
 
+    _check_growth(t, y, error, guess[0], units)
     (gamma, size), (gamma_error, size_error) = _of_all(fit, y, series, guess)
+    _check_growth(t, y, error, gamma, units)
     rest = _projected(model(gamma), y, error)[2]
     fitted = (y if error is None else y / error) - rest
     scatter = np.linalg.norm(rest) / np.linalg.norm(fitted)
+    record = _as_record([gamma, 0.0, size], [gamma_error, 0.0, size_error], units)
     change, note = abs(gamma) * (t[-1] - t[0]), ""
     if abs(gamma) <= CLEAR * gamma_error or change <= SCATTERS * scatter:
+        first, last = units.t * t[0], units.t * t[-1]
         note = (
-            f"nothing grows clearly: gamma = {gamma:.2g} ± {gamma_error:.1g} is a change by a "
-            f"factor of {np.exp(np.sign(gamma) * change):.3g} from t = {t[0]:g} to {t[-1]:g}, and "
-            f"values scatter by {scatter:.0%} about it. Take times at which there is growth, or "
-            "more particles or paths."
+            f"nothing grows clearly: gamma = {record.gamma:.2g} ± {record.gamma_error:.1g} is a "
+            f"change by a factor of {np.exp(np.sign(gamma) * change):.3g} from t = {first:g} to "
+            f"{last:g}, and values scatter by {scatter:.0%} about it. Take times at which there is "
+            "growth, or more particles or paths."
         )
         warnings.warn(note, stacklevel=2)
-    found, errors = [gamma, 0.0, size], [gamma_error, 0.0, size_error]
-    return _as_record(np.array(found), np.array(errors), note)
+    return record._replace(note=note)
 
 
-def _as_record(found: np.ndarray, errors: np.ndarray, note: str) -> WaveFit:
-    """A fit from γ, ω and amplitude, their errors, and what is doubtful."""
-    (gamma, omega, size), (by_gamma, by_omega, by_size) = found.tolist(), errors.tolist()
-    return WaveFit(omega, gamma, by_omega, by_gamma, size, by_size, note)
+class _Units(NamedTuple):
+    """What times and values are divided by: the powers of two above the length and the largest."""
+
+    t: float
+    y: float
 
 
-def _checked(t: Any, y: Any, error: Any, least: int) -> tuple[Any, Any, Any, Any]:
-    """Times, values or their mean, errors, and the series that it is the mean of."""
+def _grown(t: np.ndarray, gamma: float) -> np.ndarray:
+    """e^{γ(t − t₀)}; guesses that would overflow are as bad with the last number before."""
+    return np.exp(np.minimum(gamma * (t - t[0]), 2 * MOST))
+
+
+def _check_growth(t: Any, y: Any, error: Any, gamma: float, units: _Units) -> None:
+    """Refuse a growth that no two values tell."""
+    change = gamma * (t[-1] - t[0])
+    fitted = np.exp(gamma * (t - (t[-1] if gamma > 0 else t[0])))
+    *_, second, first = np.sort(fitted if error is None else fitted / error)
+    if abs(change) > MOST or second < COUNTS * first:
+        raise ValueError(
+            f"gamma is about {gamma / units.t:.3g}, a change by e^{change:.3g} in {len(t)} times: "
+            "beside the largest value the others are nothing, and say nothing of a growth. Take "
+            "times that are closer together, a part of them, or the slope of log(abs(y))."
+        )
+
+
+def _as_record(found: Any, errors: Any, units: _Units) -> WaveFit:
+    """A fit from γ, ω and amplitude, and their errors."""
+    scales = np.array([1 / units.t, 1 / units.t, units.y])
+    (gamma, omega, size), (by_gamma, by_omega, by_size) = (
+        (np.asarray(x) * scales).tolist() for x in (found, errors)
+    )
+    return WaveFit(omega, gamma, by_omega, by_gamma, size, by_size)
+
+
+def _checked(t: Any, y: Any, error: Any, least: int) -> tuple[Any, Any, Any, Any, _Units]:
+    """Times, values or their mean, errors, and the series that it is the mean of, in units."""
     y = np.asarray(y)
     if y.dtype.kind == "c":
         raise TypeError("y is complex, but must be real: fit y.real, or y.imag.")
@@ -162,20 +201,24 @@ def _checked(t: Any, y: Any, error: Any, least: int) -> tuple[Any, Any, Any, Any
     shape = y.shape
     if y.ndim == 2 and len(y):
         y = np.mean(y, axis=0)
-    if t.ndim != 1 or t.shape != y.shape or len(t) < least or not np.all(np.isfinite(y)):
+    is_finite = np.all(np.isfinite(y)) and np.all(np.isfinite(t))
+    if t.ndim != 1 or t.shape != y.shape or len(t) < least or not is_finite:
         raise ValueError(
             f"t and y have shapes {t.shape} and {shape}, but must be {least} or more times and "
             "as many finite values, or several series of them, shape (paths, times)."
         )
     steps = np.diff(t)
-    if not np.allclose(steps, steps[0], rtol=1e-6):
-        raise ValueError("t must be times at equal distances.")
+    if not np.allclose(steps, steps[0], rtol=1e-6, atol=0) or steps[0] <= 0:
+        raise ValueError("t must be times at equal distances, one after the other.")
+    _, powers = np.frexp([t[-1] - t[0], np.max(np.abs(y))])
+    units = _Units(*np.ldexp(1.0, powers).tolist())
+    t, y, series = t / units.t, y / units.y, None if series is None else series / units.y
     if error is None:
-        return t, y, None, series
-    error = np.broadcast_to(np.asarray(error, np.float64), y.shape)
+        return t, y, None, series, units
+    error = np.broadcast_to(np.asarray(error, np.float64), y.shape) / units.y
     if not np.all(error > 0):
         raise ValueError("error must be positive standard errors.")
-    return t, y, error, series
+    return t, y, error, series, units
 
 
 def _of_all(
@@ -233,8 +276,11 @@ def _gauss_newton(
     for _ in range(100):
         shapes, linear, rest = left(now)
         columns = [s * weight for s in slopes(model(*now), linear, now[0])]
-        matrix = np.column_stack([*columns, shapes])
-        step = np.linalg.lstsq(matrix, rest, rcond=None)[0][: len(now)]
+        # Columns as large as each other, whatever the growth: shapes are amplitudes of one wave.
+        sizes = [*map(np.linalg.norm, columns), *[np.linalg.norm(shapes)] * shapes.shape[1]]
+        sizes = np.where(np.array(sizes) > 0, sizes, 1.0)
+        matrix = np.column_stack([*columns, shapes]) / sizes
+        step = (np.linalg.lstsq(matrix, rest, rcond=None)[0] / sizes)[: len(now)]
         scale = 1.0
         # No step that makes the fit worse.
         while scale > 1e-6 and np.sum(left(now + scale * step)[2] ** 2) > np.sum(rest**2):
@@ -243,9 +289,9 @@ def _gauss_newton(
         if np.max(np.abs(step)) <= 1e-10 * (1 + np.max(np.abs(now))):
             break
     spread = 1.0 if error is not None else np.sum(rest**2) / max(len(y) - matrix.shape[1], 1)
-    covariance = spread * np.linalg.pinv(matrix.T @ matrix)
+    inverse = np.linalg.pinv(matrix, rcond=1e-10) / sizes[:, None]
     size = float(np.linalg.norm(linear))
     # The parts turn with ω; along the amplitude itself they do not.
-    along = np.concatenate([np.zeros(len(now)), linear / (size or 1.0)])
-    variances = np.append(np.diag(covariance)[: len(now)], along @ covariance @ along)
-    return np.append(now, size), np.sqrt(variances)
+    along = linear / (size or 1.0) @ inverse[len(now) :]
+    errors = np.linalg.norm([*inverse[: len(now)], along], axis=1)
+    return np.append(now, size), np.sqrt(spread) * errors

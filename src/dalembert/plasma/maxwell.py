@@ -1,7 +1,7 @@
 """The Vlasov–Maxwell system in one dimension with two velocities: particles and waves of light."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -95,8 +95,8 @@ def vlasov_maxwell(
     given_A = {} if vector_potential is None else {"vector_potential": Partial(vector_potential)}
     colliding = Colliding(nu, temperature, collisions, inside)
     of = {**particle_rules(N), **colliding.rules(N)}
-    of |= {"c": of["length"], "l": Rule(shape=(modes,), is_exact=True)}
-    of |= {name: _Same(fun=given.func) for name, given in given_A.items()}
+    of |= {"c": replace(of["length"], is_tuple=False), "l": Rule(shape=(modes,), is_exact=True)}
+    of |= {name: _ReadByH(fun=given.func) for name, given in given_A.items()}
     check = Rules(of, partial(colliding.check, 1))
     values = {"c": c, "charge": charge, "mass": mass, "weight": weight}
     check({"length": (length,), **values, **colliding.values})
@@ -127,7 +127,7 @@ def vlasov_maxwell(
 
 
 @dataclass(frozen=True)
-class _Same(Rule):
+class _ReadByH(Rule):
     """A parameter that is a function, which H has read: no other can take its place."""
 
     fun: Any = None

@@ -38,7 +38,7 @@ def _is_physical(value: Any) -> Any:
 def particle_rules(N: int) -> dict[str, Rule]:
     """What the parameters of N particles in a box must be: one number or one for each particle."""
     return {
-        "length": Rule("above 0", PHYSICAL, _is_physical),
+        "length": Rule("above 0", PHYSICAL, _is_physical, is_tuple=True),
         "mass": Rule("above 0", PHYSICAL, _is_physical, (N,), True),
         "weight": Rule("above 0", PHYSICAL, _is_physical, (N,), True),
         "charge": Rule("finite", "it is a charge", np.isfinite, (N,), True),

@@ -99,14 +99,15 @@ class Start:
         of_velocity: Any = self.velocities
         if not callable(of_velocity):
             velocity_parts(of_velocity)
-        if self.density is not None and self.amplitude != 0:
-            raise ValueError("a density has its waves in it: give no amplitude besides.")
+        has_wave = self.amplitude != 0 or numbers != (1,)
+        if self.density is not None and has_wave:
+            raise ValueError("a density has its waves in it: give no amplitude or mode besides.")
         if self.distribution is not None and (
-            self.density is not None or self.amplitude != 0 or of_velocity is not AT_REST
+            self.density is not None or has_wave or of_velocity is not AT_REST
         ):
             raise ValueError(
                 "a distribution is that of positions and velocities: give neither density, "
-                "amplitude nor velocities besides."
+                "amplitude, mode nor velocities besides."
             )
         for name in ("mass", "weight"):
             if np.shape(getattr(self, name)) not in ((), (self.N,)):

@@ -9,13 +9,13 @@ import numpy as np
 
 from dalembert.caches import kept
 from dalembert.driven import check_digits, time_of
+from dalembert.kept_rules import with_kept_rules
 from dalembert.methods import METHODS, Method
 from dalembert.methods.method import Convergence
 from dalembert.noise import Increments
 from dalembert.options import compiled_sooner
 from dalembert.precision import as_dtype, cast, check_dt, is_traced, with_precision
 from dalembert.stepping.block_solver import Solver
-from dalembert.stepping.kept_rules import with_kept_rules
 from dalembert.stepping.project import check_start, only_on_constraints
 from dalembert.stepping.requirements import (
     REQUIREMENTS,

@@ -1,7 +1,7 @@
 """Parameters of the ready-made systems: numbers in, numbers checked, float64 out."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
@@ -40,7 +40,8 @@ def _number(name: str, value: Any) -> Any:
     if isinstance(value, jax.Array | np.ndarray):
         return value
     _refuse_function(name, value)
-    raise TypeError(f"{name} must be a real number or an array, not {value!r}.")
+    hint = f": write {name}=np.array({list(value)})" if isinstance(value, list | tuple) else ""
+    raise TypeError(f"{name} must be a real number or an array, not {value!r}{hint}.")
 
 
 def _refuse_function(name: str, value: Any) -> None:
@@ -79,6 +80,7 @@ class Rule:
         shape: it may be an array that stretches to this shape; None for one number only.
         is_exact: whether arrays must have that very shape, one entry for each particle.
         instead: what is said to those who give an array where one number is needed.
+        is_tuple: whether it may be a tuple of such numbers, whose length others check.
     """
 
     need: str = ""
@@ -87,15 +89,16 @@ class Rule:
     shape: tuple[int, ...] | None = None
     is_exact: bool = False
     instead: str = ""
+    is_tuple: bool = False
 
     def check(self, name: str, value: Any) -> None:
         """Refuse what is no number or array, out of range, or of another shape.
 
         Traced values have a shape alone.
         """
-        if isinstance(value, list | tuple):
+        if self.is_tuple and isinstance(value, list | tuple):
             for each in value:
-                self.check(name, each)
+                replace(self, is_tuple=False).check(name, each)
             return
         _number(name, value)
         if self.holds is not None:

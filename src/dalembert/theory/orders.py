@@ -87,7 +87,7 @@ def strong_order(
         dts: step sizes; each must divide `t_end`.
         steps: numbers of steps, instead of `dts`; by default 16, 32, …, 512, and 8, 16, …, 128 for
             methods that read more than ΔW.
-        paths: number of paths.
+        paths: number of paths; without noise all are one, and two are taken.
         seed: with the path number, decides the path.
         exact: `exact(t, W, q0, p0) -> (q, p)` for one path with W = W(t) of shape (noises,).
         reference: the method for the reference, by default one of another family than `method`:
@@ -117,10 +117,12 @@ def strong_order(
         )
     usual = usual_comparison(system, method)
     sampling = _sampling(usual, paths, seed, reference, refine, exact)
+    if not system.noises:
+        sampling = sampling._replace(paths=2)
     task = OrderTask(system, method, initial, t_end, step_counts(t_end, dts, steps, usual.steps))
     with telling(f"strong order of {method.name} on {system.name}", progress, BEGINNING):
         measured = strong_errors(task, sampling, exact)
-    subject = f"{method.name} on {system.name}, t = {t_end:g}, {paths} paths, seed {seed}"
+    subject = f"{method.name} on {system.name}, t = {t_end:g}, {sampling.paths} paths, seed {seed}"
     found = estimate(StrongOrder, measured, subject, confidence)
     _warn_if_empty([found])
     return found

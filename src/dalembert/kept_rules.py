@@ -1,6 +1,7 @@
 """Derivatives that JAX has been told, kept in every nesting of forward and reverse mode.
 
-What `jax.custom_jvp` tells JAX is forgotten when a scan is linearised (jax 0.10 and 0.11):
+What `jax.custom_jvp` tells JAX is forgotten when a scan, or one of several branches, is linearised,
+as by every gradient (jax 0.10 and 0.11):
 derivatives of derivatives are then those of what the function executes. Here such a function
 becomes a primitive, which is taken apart by nothing, and whose derivative is made of others.
 """
@@ -14,9 +15,25 @@ from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
 from dalembert.primitives import RULES
-from dalembert.traces import alone, apply_equation, called, contains, evaluate, name_of
+from dalembert.traces import (
+    alone,
+    apply_equation,
+    called,
+    contains,
+    equations,
+    evaluate,
+    inside,
+    name_of,
+)
 
-FORGOTTEN = "custom_jvp_call"
+FORGOTTEN, FORGETFUL = "custom_jvp_call", ("scan", "cond")
+"""What is forgotten, and in which operations."""
+
+
+def forgets_rules(trace: Any) -> bool:
+    """Whether derivatives of a gradient of what has this trace would not be as told."""
+    found = (inside(eqn) for eqn in equations(trace) if name_of(eqn) in FORGETFUL)
+    return any(contains(inner, (FORGOTTEN,)) for all_inside in found for inner in all_inside)
 
 
 def with_kept_rules(fun: Callable[..., Any]) -> Callable[..., Any]:
@@ -39,8 +56,10 @@ def _evaluated(trace: Any, args: Sequence[Any]) -> list[Any]:
         if name_of(eqn) == FORGOTTEN:
             return _bind(one, values)
         if name_of(eqn) == "scan" and contains(body := eqn.params["jaxpr"], (FORGOTTEN,)):
-            kept = jax.make_jaxpr(with_kept_rules(jaxpr_as_fun(body)))(*body.in_avals)
-            return apply_equation(eqn, args, jaxpr=kept)
+            return apply_equation(eqn, args, jaxpr=_kept_inside(body))
+        if name_of(eqn) == "cond" and any(contains(x, (FORGOTTEN,)) for x in inside(eqn)):
+            branches = tuple(map(_kept_inside, eqn.params["branches"]))
+            return apply_equation(eqn, args, branches=branches)
         # What has a rule for reverse mode would lose it if it were taken apart.
         inner = None if name_of(eqn) in RULES else called(eqn)
         if inner is not None and contains(inner, (FORGOTTEN,)):
@@ -48,6 +67,11 @@ def _evaluated(trace: Any, args: Sequence[Any]) -> list[Any]:
         return one(*values)
 
     return evaluate(trace, args, equation, lambda x, _: x)
+
+
+def _kept_inside(body: Any) -> Any:
+    """The trace of a loop or a branch, with rules that are kept."""
+    return jax.make_jaxpr(with_kept_rules(jaxpr_as_fun(body)))(*body.in_avals)
 
 
 def _bind(fun: Callable[..., Any], args: Sequence[Any]) -> list[Any]:
