@@ -112,6 +112,11 @@ class Level:
     def stderr(self) -> np.ndarray:
         return np.sqrt(self.variance / self.paths)
 
+    @cached_property
+    def largest(self) -> np.ndarray:
+        """The share of the squared error that one path makes."""
+        return largest(self.difference)
+
     def merged(self, other: "Level") -> "Level":
         """Both samples as one."""
         return replace(
