@@ -14,7 +14,7 @@ from dalembert.ensemble.settings import USUAL_DIM
 
 __all__ = ["Estimate", "Goal", "Search"]
 
-PILOT, PILOT_STEPS, PILOT_SHARE = 512, 2**16, 64
+PILOT, PILOT_STEPS, PILOT_SHARE = 256, 2**16, 64
 """Paths of the first batch of a level, which say how large its variance is; more where all of them
 take no more path-steps than that, which take as long as what is done around them, nor more than
 such a part of the budget. What is known well after one batch needs no third one."""
