@@ -211,8 +211,10 @@ class Search:
             bias = found.bias
             for _ in () if missing else range(AGAIN):
                 rest = allowed - np.minimum(bias, (SHARE_OF_BIAS + SEEN) * allowed)
-                weights = np.vstack([scheme.value, scheme.biases])
+                weights, before = np.vstack([scheme.value, scheme.biases]), missing
                 missing = self._missing(scheme, weights, [rest, *biases])
+                if missing == before:
+                    break
                 bias = self._bias(scheme, missing)
             missing = self._steadied(scheme, missing)
             if not missing:
