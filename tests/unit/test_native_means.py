@@ -92,6 +92,47 @@ def test_means_are_those_of_xla(change):
     assert 0 < count < REAL  # nor do places beyond the last path take part
 
 
+def test_sums_lose_no_digits():
+    """Far from zero, equal, rare, with long tails, and so large that squares overflow."""
+    native, by_xla = both({
+        "far": lambda q, p, params: 1e8 + q[0],
+        "equal": lambda q, p, params: 0.1 + 0 * q[0],
+        "rare": lambda q, p, params: jnp.where(q[0] > 1.5, 1.0, 0.0),
+        "long": lambda q, p, params: 1 / q[0] ** 3,
+        "large": lambda q, p, params: 1e200 * q[0],
+    })  # fmt: skip
+    found = {key.removeprefix("statistics/"): x for key, x in native[2].rows.items()}
+    for key, wanted in by_xla[2].rows.items():
+        for name, x in wanted.items():
+            mine = native[2].rows[key][name]
+            np.testing.assert_allclose(mine, x, rtol=1e-9 if name == "deviations" else 1e-13)
+    assert found["equal"]["deviations"] == 0 and found["equal"]["mean"] == 0.1
+    assert np.isinf(found["large"]["deviations"]) and np.isfinite(found["large"]["mean"])
+    x = 1e8 + np.random.default_rng(0).normal(size=(2, PATHS, 1))[0, :REAL, 0]
+    naive = np.sum(x * x) - np.sum(x) ** 2 / REAL
+    assert abs(naive / found["far"]["deviations"][0] - 1) > 1e-3
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("paths", [7, pytest.param(1, marks=SLOW), pytest.param(REAL, marks=SLOW)])
+def test_means_of_few_paths_and_in_float32(paths):
+    """Lanes in which there is no path take no part."""
+    for dtype, rtol in ((np.float64, 1e-12), (np.float32, 2e-6)):
+        settings = settings_of({"height": energy}, paths=paths, dtype=dtype)
+        found = prepare(settings, None, "raise", False).run().statistics["height"]
+        states = replace(settings, keep="final", at_end=False)
+        run = prepare(states, None, "raise", False).run()
+        q, p = (np.asarray(x, float).reshape(-1)[-paths:] for x in (run.q, run.p))
+        height = p**2 / 2 - np.cos(q)
+        squares = np.sum((height - height.mean()) ** 2)
+        wanted = paths, height.mean(), squares, height.min(), height.max()
+        for x, y in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(np.ravel(x)[-1], y, rtol=rtol, atol=rtol)
+            assert np.asarray(x).dtype in (dtype, np.float64)
+
+
 def test_what_has_no_vector_code_is_left_to_xla():
     def sorted_state(q, p, params):
         return jnp.sort(jnp.concatenate([q, p]))[0]

@@ -56,9 +56,10 @@ def _slope(points: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
     dts, sizes, errors = np.array(points).T
     # Coarse levels bend the line: none is trusted to better than a few per cent.
     weights = 1 / (errors**2 + BENT**2)
-    centred = np.log(dts) - np.average(np.log(dts), weights=weights)
-    spread = np.sum(weights * centred**2)
-    return float(np.sum(weights * centred * np.log(sizes)) / spread), float(spread**-0.5)
+    x, y = np.log(dts), np.log(sizes)
+    centred = x - weights @ x / weights.sum()
+    spread = weights @ centred**2
+    return float((weights * centred) @ y / spread), float(spread**-0.5)
 
 
 @kept

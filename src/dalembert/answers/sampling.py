@@ -103,6 +103,8 @@ class Level:
         They differ by the range of the values, and by no more than two values vary.
         """
         found, whole = self.difference.variance, self.itself
+        if found.all():
+            return found
         with np.errstate(over="ignore", under="ignore"):
             unseen = 3 * np.square(whole.maximum - whole.minimum) / self.paths
             most = np.minimum(unseen, 4 * whole.variance)
@@ -111,6 +113,11 @@ class Level:
     @cached_property
     def stderr(self) -> np.ndarray:
         return np.sqrt(self.variance / self.paths)
+
+    @cached_property
+    def largest(self) -> np.ndarray:
+        """The share of the squared error that one path makes."""
+        return largest(self.difference)
 
     def merged(self, other: "Level") -> "Level":
         """Both samples as one."""
@@ -362,9 +369,6 @@ def _of_end(sample: SampleMean) -> SampleMean:
 
 def _together(samples: Sequence[SampleMean], place: int | None) -> SampleMean:
     """All observables, or one of the two of a pair, as one sample of rows of numbers."""
-    columns = list(zip(*samples, strict=True))[1:]
-    rest = (
-        np.concatenate([np.ravel(x if place is None else x[place]) for x in column])
-        for column in columns
-    )
+    rows = [[np.ravel(x if place is None else x[place]) for x in sample[1:]] for sample in samples]
+    rest = rows[0] if len(rows) == 1 else map(np.concatenate, zip(*rows, strict=True))
     return SampleMean(np.asarray(samples[0].count), *rest)

@@ -14,7 +14,7 @@ from dalembert.ensemble.settings import USUAL_DIM
 
 __all__ = ["Estimate", "Goal", "Search"]
 
-PILOT, PILOT_STEPS, PILOT_SHARE = 512, 2**16, 64
+PILOT, PILOT_STEPS, PILOT_SHARE = 256, 2**16, 64
 """Paths of the first batch of a level, which say how large its variance is; more where all of them
 take no more path-steps than that, which take as long as what is done around them, nor more than
 such a part of the budget. What is known well after one batch needs no third one."""
@@ -206,13 +206,15 @@ class Search:
             if np.any(found.bias - doubt > SHARE_OF_BIAS * allowed):
                 return scheme, found
             # First the bias: as long as it is not known, it takes up more than its share.
-            biases = [(weights, SEEN * allowed) for weights in scheme.biases]
-            missing = self._missing(scheme, biases)
+            biases = [SEEN * allowed] * len(scheme.biases)
+            missing = self._missing(scheme, scheme.biases, biases)
             if not missing:
-                bias = found.bias
+                weights, bias = np.vstack([scheme.value, scheme.biases]), found.bias
                 for _ in range(AGAIN):
                     rest = allowed - np.minimum(bias, (SHARE_OF_BIAS + SEEN) * allowed)
-                    missing = self._missing(scheme, [(scheme.value, rest), *biases])
+                    before, missing = missing, self._missing(scheme, weights, [rest, *biases])
+                    if missing == before:
+                        break
                     bias = self._bias(scheme, missing)
             missing = self._steadied(scheme, missing)
             if not missing:
@@ -263,12 +265,13 @@ class Search:
                 self.sample({row: FACTOR * paths})
 
     def singles(self, scheme: Scheme, weights: np.ndarray) -> np.ndarray:
-        """The share of its squared error that one path makes, of a weighted sum, for each row."""
+        """The share of its squared error that one path makes, of weighted sums, for each row."""
         levels = [self.levels[row] for row in scheme.rows]
         with np.errstate(over="ignore", under="ignore"):
-            squares = np.square(weights[:, None] * np.stack([x.stderr for x in levels]))
-            parts = squares * np.stack([largest(x.difference) for x in levels])
-            return parts / np.maximum(np.sum(squares, axis=0), np.finfo(float).tiny)
+            squares = np.square(weights[..., None] * np.array([x.stderr for x in levels]))
+            parts = squares * np.array([x.largest for x in levels])
+            whole = np.sum(squares, axis=-2, keepdims=True)
+            return parts / np.maximum(whole, np.finfo(float).tiny)
 
     def _steadied(self, scheme: Scheme, missing: dict[TableRow, int]) -> dict[TableRow, int]:
         """Missing paths, with more where one path makes much of the error, but not all at once.
@@ -277,7 +280,7 @@ class Search:
         the paths, and would ask for more and more of them.
         """
         of_value = self.singles(scheme, scheme.value)
-        of_bias = np.max([self.singles(scheme, weights) for weights in scheme.biases], axis=0)
+        of_bias = np.max(self.singles(scheme, scheme.biases), axis=0)
         wanted = {}
         for row, first, second in zip(scheme.rows, of_value, of_bias, strict=True):
             level = self.levels[row]
@@ -298,7 +301,7 @@ class Search:
 
     def estimate(self, scheme: Scheme) -> Estimate:
         """What the samples so far give; the bias may be larger than it looks by its own error."""
-        means = np.stack([self.levels[row].mean for row in scheme.rows])
+        means = np.array([self.levels[row].mean for row in scheme.rows])
         return Estimate(
             scheme.value @ means, self._spread(scheme, scheme.value), self._bias(scheme, {})
         )
@@ -310,10 +313,10 @@ class Search:
         """
         levels, squared = [self.levels[row] for row in scheme.rows], np.square(scheme.biases)
         paths = [max(more.get(level.row, 0), level.paths) for level in levels]
-        size = np.square(scheme.biases @ np.stack([level.mean for level in levels]))
-        errors = squared @ np.stack([level.variance / level.paths for level in levels])
+        size = np.square(scheme.biases @ np.array([level.mean for level in levels]))
+        errors = squared @ np.array([level.variance / level.paths for level in levels])
         rows = [level.variance / n for level, n in zip(levels, paths, strict=True)]
-        ahead = squared @ np.stack(rows)
+        ahead = squared @ np.array(rows)
         size = np.maximum(size - errors, 0) + np.minimum(size, ahead)
         return MORE * np.max(np.sqrt(size) + np.sqrt(ahead), axis=0)
 
@@ -325,29 +328,28 @@ class Search:
         return float(max(np.max(variance / squares), 1) * finest.finest)
 
     def _spread(self, scheme: Scheme, weights: np.ndarray) -> np.ndarray:
-        """The standard error of a weighted sum of means."""
-        errors = np.stack([self.levels[row].stderr for row in scheme.rows])
+        """The standard errors of weighted sums of means."""
+        errors = np.array([self.levels[row].stderr for row in scheme.rows])
         return np.sqrt(np.square(weights) @ np.square(errors))
 
     def _bias_stderr(self, scheme: Scheme) -> np.ndarray:
-        return np.max([self._spread(scheme, weights) for weights in scheme.biases], axis=0)
+        return np.max(self._spread(scheme, scheme.biases), axis=0)
 
     def _missing(
-        self, scheme: Scheme, aims: Sequence[tuple[np.ndarray, np.ndarray]]
+        self, scheme: Scheme, weights: np.ndarray, aims: Sequence[np.ndarray]
     ) -> dict[TableRow, int]:
         """Paths that rows should have and do not, by Lagrange: fewest steps for errors as aimed at.
 
-        An aim is weights of rows, and how large the error of what they make may be.
+        For each weighting of rows, an aim is how large the error of what it makes may be.
         """
-        variances = np.stack([self.levels[row].variance for row in scheme.rows])
-        costs = np.array([row.cost for row in scheme.rows], float)[:, None]
-        counts = np.zeros(len(scheme.rows))
-        for weights, allowed_error in aims:
-            spreads = np.abs(weights)[:, None] * np.sqrt(variances)
-            total = np.sum(spreads * np.sqrt(costs), axis=0)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                share = (self.goal.quantile / allowed_error) ** 2 * total * spreads / np.sqrt(costs)
-            counts = np.maximum(counts, np.max(np.where(spreads > 0, share, 0), axis=1))
+        variances = np.array([self.levels[row].variance for row in scheme.rows])
+        roots = np.sqrt(np.array([row.cost for row in scheme.rows], float))[:, None]
+        spreads = np.abs(weights)[..., None] * np.sqrt(variances)
+        total = np.sum(spreads * roots, axis=1, keepdims=True)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            scale = np.square(self.goal.quantile / np.array(aims))[:, None]
+            share = np.where(spreads > 0, scale * total * spreads / roots, 0)
+        counts = np.max(share, axis=(0, 2))
         return {
             row: int(np.ceil(MARGIN * count))
             for row, count in zip(scheme.rows, counts, strict=True)

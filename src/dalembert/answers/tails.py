@@ -34,8 +34,9 @@ def check_tails(
 
 def check_range(sample: SampleMean) -> None:
     """Refuse variances that float64 does not hold."""
-    is_small = (sample.minimum < sample.maximum) & (sample.variance < np.finfo(float).tiny)
-    if np.any(is_small) or not np.all(np.isfinite(sample.variance)):
+    variance = sample.variance
+    is_small = (sample.minimum < sample.maximum) & (variance < np.finfo(float).tiny)
+    if is_small.any() or not np.isfinite(variance).all():
         found = f"{sample.minimum} to {sample.maximum}"
         text = f"the variance of an observable with values from {found} is no number that float64"
         if np.any(is_small):

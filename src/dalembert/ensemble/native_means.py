@@ -1,13 +1,12 @@
-"""Means of what paths have become, on a CPU: observables by vector code, and sums by NumPy.
+"""Means of what paths have become, on a CPU: observables and their sums by vector code.
 
 Runs that are looked at once, at their end, are observed by it in place of `Kernel.observe_rows`:
 XLA calls the C library for every sine, and sums one number after another. Where nothing is to be
 kept on the way, the same code takes all steps first: a block that starts, walks and is observed in
-registers writes nothing to memory but what is observed.
+registers writes nothing to memory but sums.
 """
 
 import ctypes
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -39,9 +38,10 @@ from dalembert.ensemble.native_entry import (
     element,
     shared_numbers,
 )
+from dalembert.ensemble.native_sums import SUMS, Sums
 from dalembert.noise import Noise
 from dalembert.statistics import Mean
-from dalembert.statistics.mean import mean_of
+from dalembert.statistics.mean import SampleMean, mean_of
 from dalembert.statistics.observing import Observing
 from dalembert.statistics.statistic import Data
 from dalembert.stepping.expressions import vector
@@ -49,11 +49,6 @@ from dalembert.stepping.scalarise import NotScalarError, scalarise
 
 MOST_NUMBERS = 256
 """Observed numbers of a path beyond which vector code takes long to compile."""
-
-KEPT_ROOM = 2**22
-"""Bytes that a thread keeps for what the next block observes; fresh memory takes its time."""
-
-_rooms = threading.local()
 
 
 class BlockEnds(NamedTuple):
@@ -82,7 +77,7 @@ class MeansAtEnd:
         state = jax.tree.map(lambda x: np.asarray(x)[0], rows)
         real = int(np.count_nonzero(block.is_real))
         starts = [np.ascontiguousarray(x, self._dtype) for x in (*state.q, *state.p)]
-        found, _ = self._take(block, starts, 1, 0, real, 0)
+        found, sample, _ = self._take(block, starts, 1, 0, real, 0, keep=True)
         status = state.status[:real]
         solved = status == Status.FINE
         is_finite = np.isfinite(found).all(axis=0)
@@ -94,8 +89,9 @@ class MeansAtEnd:
                 failed_step=np.where(lost, np.int32(steps[0]), state.failed_step),
             )
         mask = solved & is_finite
-        found = found if mask.all() else np.compress(mask, found, axis=1)
-        return state, memory, Saves(_means(self._observing, found), None)
+        if not mask.all():
+            sample = mean_of(np.compress(mask, found, axis=1))
+        return state, memory, Saves(_means(self._observing, sample), None)
 
     def run(
         self, block: Block, q: np.ndarray, p: np.ndarray, first: int, real: int, steps: int
@@ -110,16 +106,14 @@ class MeansAtEnd:
             steps: how many each takes.
         """
         columns = [_padded(x, self._width) for x in (*np.transpose(q), *np.transpose(p))]
-        found, report = self._take(block, columns, min(len(q) - 1, 1), first, real, steps)
+        _, sample, report = self._take(block, columns, min(len(q) - 1, 1), first, real, steps)
         if report is None:
             return None
-        data = _means(self._observing, found)
-        # What is not finite on one path is not in its mean either.
-        if not all(np.isfinite(rows["mean"]).all() for rows in data.values()):
+        if not np.isfinite(sample.mean).all():  # nor is what is observed of some path
             return None
         residual, truncated, iterations = report
         ends = int(np.sum(truncated)), float(np.max(residual)), int(np.max(iterations))
-        return BlockEnds(data, *ends)
+        return BlockEnds(_means(self._observing, sample), *ends)
 
     def _take(
         self,
@@ -129,20 +123,25 @@ class MeansAtEnd:
         first: int,
         real: int,
         steps: int,
-    ) -> tuple[np.ndarray, list[np.ndarray] | None]:
-        """What is observed of paths, shape (numbers, paths), and the report of every lane, if
-        all paths are fine."""
+        keep: bool = False,
+    ) -> tuple[np.ndarray, SampleMean, list[np.ndarray] | None]:
+        """What is observed of paths, shape (numbers, paths), if it is to be kept; the sample that
+        it is; and the report of every lane, if all paths are fine."""
         (path, seen, call, _), width = self._code, self._width
         tiles = -(-real // width)
-        found = _room(seen.count, tiles * width, self._dtype)
+        found = np.empty((seen.count, tiles * width if keep else width), self._dtype)
+        sums, sample = np.empty((seen.count, SUMS, width)), np.empty((4, seen.count))
         report = [np.zeros(width, dtype) for dtype in path.state[-3:]]
         told = self._steps.told(block)
         numbers = [*np.asarray(told.seed), *flat((told.dt, told.params)), *flat(block.params)]
         types = [np.dtype(np.uint32)] * 2 + path.shared + seen.shared
         words = shared_numbers(numbers, types)
-        arrays = addresses([*starts, *found, *report])
-        bad = call(arrays, addresses([words])[0], tiles, real, stride, first, steps)
-        return found[:, :real], None if bad else report
+        arrays = addresses([*starts, *found, sums, sample, *report])
+        bad = call(arrays, addresses([words])[0], tiles, real, stride, int(keep), first, steps)
+        with np.errstate(over="ignore"):  # float32 of sums of squares: infinite is right then
+            columns = sample.astype(self._dtype, copy=False)
+        known = SampleMean(np.asarray(float(real)), *columns)
+        return found[:, :real], known, None if bad else report
 
 
 def means_at_end(kernel: Kernel, steps: Steps) -> MeansAtEnd | None:
@@ -162,25 +161,16 @@ def means_at_end(kernel: Kernel, steps: Steps) -> MeansAtEnd | None:
         return None
 
 
-def _means(observing: Observing, found: np.ndarray) -> dict[str, Data]:
-    """Means of observed numbers, shape (numbers, paths), at one save; they are overwritten."""
+def _means(observing: Observing, found: SampleMean) -> dict[str, Data]:
+    """Means of observed numbers, those of all observables in one row, at one save."""
     data, first = {}, 0
     for (key, _), ((_, shape),) in zip(observing.statistics, observing.observed, strict=True):
         last = first + int(np.prod(shape))
-        sample = mean_of(found[first:last], shape)
-        data[key] = {name: x[None] for name, x in sample._asdict().items()}
+        columns = (x[first:last].reshape(1, *shape) for x in found[1:])
+        sample = SampleMean(found.count[None], *columns)
+        data[key] = sample._asdict()
         first = last
     return data
-
-
-def _room(rows: int, columns: int, dtype: np.dtype) -> np.ndarray:
-    """Memory for what is observed; a little of it stays with the thread."""
-    size = rows * columns * dtype.itemsize
-    if size > KEPT_ROOM:
-        return np.empty((rows, columns), dtype)
-    if getattr(_rooms, "size", 0) < size:
-        _rooms.size, _rooms.bytes = size, np.empty(size, np.uint8)
-    return _rooms.bytes[:size].view(dtype).reshape(rows, columns)
 
 
 def _padded(x: np.ndarray, width: int) -> np.ndarray:
@@ -229,7 +219,7 @@ def _compiled(
     path, seen = path_code(fast, needs, noise, told), _seen(kernel, *params)
     code, address = machine_code(_write(path, seen, width))
     pointer, long, word = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint32
-    call = ctypes.CFUNCTYPE(long, pointer, pointer, long, long, long, long, word)(address)
+    call = ctypes.CFUNCTYPE(long, pointer, pointer, *[long] * 5, word)(address)
     return EndsCode(path, seen, call, code)
 
 
@@ -261,21 +251,26 @@ def _seen(kernel: Kernel, leaves: tuple[Any, ...], tree: Any) -> Seen:
 
 
 def _write(code: PathCode, seen: Seen, width: int) -> str:
-    """LLVM code of a function march(arrays, shared numbers, tiles, paths, stride, first, steps).
+    """LLVM code of march(arrays, shared numbers, tiles, paths, stride, keep, first, steps).
 
-    Arrays are starting states, room for what is observed, and the report of each lane. With the
-    stride 0 all lanes start alike. `first` is the number of the first path. It returns the number
-    of tiles in which a path is not finite or has not solved its equations.
+    Arrays are starting states, room for what is observed, room for `SUMS` and for what they come
+    to, and the report of each lane. With the stride 0 all lanes start alike. If `keep` is 0, what
+    is observed of one tile has the place of that of the tile before. `first` is the number of the
+    first path. It returns the number of tiles in which a path is not finite or has not solved its
+    equations.
     """
     report, state = code.state[-3:], code.state[:-3]
     types = [np.dtype(np.uint32)] * 2 + code.shared
-    arrays = len(state) + seen.count + len(report)
-    entry = MarchEntry(width, arrays, types + seen.shared, [LONG, LONG, LONG, LONG, WORD])
-    (tiles, real, stride, first, steps), lanes = entry.rest, entry.lanes
+    arrays = len(state) + seen.count + 2 + len(report)
+    entry = MarchEntry(width, arrays, types + seen.shared, [LONG] * 5 + [WORD])
+    (tiles, real, stride, keep, first, steps), lanes = entry.rest, entry.lanes
     b, known = lanes.builder, entry.shared
     params = known[len(types) :]
     walk = walk_of_lanes(lanes, code, known[: len(types)], WORD(0), steps)
-    given, noted = entry.arrays[: len(state)], entry.arrays[len(state) : -len(report)]
+    given, observed = entry.arrays[: len(state)], entry.arrays[len(state) : -len(report)]
+    *noted, pointer, sample = observed
+    sums = Sums(lanes, pointer, seen.count)
+    sums.begin()
     index = lanes.type(np.int64)(list(range(width)))
     word, dtype = lanes.type(np.uint32), state[0]
 
@@ -289,8 +284,10 @@ def _write(code: PathCode, seen: Seen, width: int) -> str:
         spots = [element(b, pointer, b.mul(place, stride), dtype) for pointer in given]
         start = [b.load(spot, typ=lanes.type(dtype), align=dtype.itemsize) for spot in spots]
         done = walk(low, high, start + [lanes.constant(0, kind) for kind in report])
-        for pointer, x in zip(noted, lanes.run(seen.code, [*done[:-3], *params]), strict=True):
-            b.store(x, element(b, pointer, place, dtype), align=dtype.itemsize)
+        is_first, row = b.icmp_signed("==", number, LONG(0)), b.mul(place, keep)
+        for i, x in enumerate(lanes.run(seen.code, [*done[:-3], *params])):
+            b.store(x, element(b, noted[i], row, dtype), align=dtype.itemsize)
+            sums.add(i, x, is_first, is_real)
         is_bad = lanes.any(b.and_(is_real, b.not_(is_fine(lanes, done))))
         residual, cut, taken = done[-3:]
         is_worse = b.and_(is_real, b.fcmp_ordered(">", residual, worst))
@@ -304,6 +301,7 @@ def _write(code: PathCode, seen: Seen, width: int) -> str:
 
     nothing = [LONG(0), *(lanes.constant(0, kind) for kind in report)]
     bad, *reports = loop(b, LONG(0), tiles, nothing, tile)
+    sums.finish(sample, real, index)
     for pointer, x, kind in zip(entry.arrays[-len(report) :], reports, report, strict=True):
         b.store(x, element(b, pointer, LONG(0), kind), align=kind.itemsize)
     b.ret(bad)

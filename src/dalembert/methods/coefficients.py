@@ -156,8 +156,9 @@ class Tableau(Method):
         return "\n".join(lines)
 
     def _key(self) -> tuple[Any, ...]:
-        others = {k: value for k, value in vars(self).items() if k not in self.coefficients}
-        return (type(self), *others.values(), *(a.tobytes() for a in self.coefficients.values()))
+        arrays = self.coefficients
+        others = (value for k, value in vars(self).items() if k not in arrays)
+        return (type(self), *others, *(a.tobytes() for a in arrays.values()))
 
     def _coerce(self, key: str, value: Any) -> Array:
         try:

@@ -107,24 +107,17 @@ def masked_mean(values: Any, mask: Any) -> SampleMean:
     )
 
 
-def mean_of(values: np.ndarray, shape: tuple[int, ...]) -> SampleMean:
-    """The same in NumPy, of values (numbers, paths) that are arrays of a shape for each path.
-
-    They are overwritten: fresh memory would take as long.
-    """
+def mean_of(values: np.ndarray) -> SampleMean:
+    """The same in NumPy, of values (numbers, paths)."""
     count = values.shape[1]
     share = 1 / max(count, 1)
-    least, most = values.min(1, initial=np.inf), values.max(1, initial=-np.inf)
     # Sums of squares may overflow where numbers do not: infinite is right then.
     with np.errstate(over="ignore", invalid="ignore"):
         rough = values.sum(axis=1) * share
-        values -= rough[:, None]
-        rest = values.sum(axis=1) * share
-        values -= rest[:, None]
-        values *= values
-        squares = values.sum(axis=1)
-    found = rough + rest, squares, least, most
-    return SampleMean(np.asarray(float(count)), *(x.reshape(shape) for x in found))
+        mean = rough + (values - rough[:, None]).sum(axis=1) * share
+        squares = np.square(values - mean[:, None]).sum(axis=1)
+    least, most = values.min(1, initial=np.inf), values.max(1, initial=-np.inf)
+    return SampleMean(np.asarray(float(count)), mean, squares, least, most)
 
 
 def merged_means(a: SampleMean, b: SampleMean) -> SampleMean:
