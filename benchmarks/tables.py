@@ -210,6 +210,31 @@ def constraints() -> str:
     return f"{table(head, rows)}\n\n{machine(data)}."
 
 
+def long_constraints() -> str:
+    data = read("long_constraints_cpu2")
+    rows = []
+    for name in dict.fromkeys(row["system"] for row in data["rows"]):
+        found = [row for row in data["rows"] if row["system"] == name]
+        missed, energy = (
+            [x for x in found if x["kept"] == kept] for kept in ("constraints", "energy")
+        )
+        rows.append(
+            [
+                name,
+                *(f"{max(x[key] for x in missed):.1e}" for key in ("first", "last", "largest")),
+                *(f"{max(x[key] for x in energy):.5f}" for key in ("first", "last")),
+                f"{max(abs(x['drift']) for x in energy):.0e}",
+            ]
+        )
+    head = (
+        "system",
+        *(f"largest miss, {part}" for part in ("first tenth", "last tenth", "whole run")),
+        *(f"range of energies, {part} tenth" for part in ("first", "last")),
+        "drift of their mean",
+    )
+    return f"{table(head, rows)}\n\n{machine(data)}."
+
+
 def first_seconds() -> str:
     data = read("first_seconds_cpu2")
     rows = (
@@ -343,6 +368,7 @@ PLACES: dict[str, Callable[[], str]] = {
     "plasma": plasma,
     "fluid": fluid,
     "constraints": constraints,
+    "long-constraints": long_constraints,
     "first-seconds": first_seconds,
     "second-process": second_process,
     "midpoint-for-a-path": partial(longer_for_a_path, "midpoint"),
