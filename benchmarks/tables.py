@@ -212,40 +212,30 @@ def constraints() -> str:
 
 def long_constraints() -> str:
     data = read("long_constraints_cpu2")
-    rows = []
-    for name in dict.fromkeys(row["system"] for row in data["rows"]):
-        found = [row for row in data["rows"] if row["system"] == name]
-        missed, energy = (
-            [x for x in found if x["kept"] == kept] for kept in ("constraints", "energy")
-        )
-        rows.append(
-            [
-                name,
-                *(f"{max(x[key] for x in missed):.1e}" for key in ("first", "last", "largest")),
-                *(f"{max(x[key] for x in energy):.5f}" for key in ("first", "last")),
-                f"{max(abs(x['drift']) for x in energy):.0e}",
-            ]
-        )
-    head = (
-        "system",
-        *(f"largest miss, {part}" for part in ("first tenth", "last tenth", "whole run")),
-        *(f"range of energies, {part} tenth" for part in ("first", "last")),
-        "drift of their mean",
+
+    def worst(name: str, kept: str, key: str) -> float:
+        found = (row for row in data["rows"] if (row["system"], row["kept"]) == (name, kept))
+        return max(abs(row[key]) for row in found)
+
+    rows = (
+        [
+            name,
+            *(f"{worst(name, 'constraints', key):.1e}" for key in ("first", "last", "largest")),
+            *(f"{worst(name, 'energy', key):.5f}" for key in ("first", "last")),
+            f"{worst(name, 'energy', 'drift'):.0e}",
+        ]
+        for name in dict.fromkeys(row["system"] for row in data["rows"])
     )
-    return f"{table(head, rows)}\n\n{machine(data)}."
+    missed = (f"largest miss, {part}" for part in ("first tenth", "last tenth", "whole run"))
+    ranges = (f"range of energies, {part} tenth" for part in ("first", "last"))
+    return f"{table(('system', *missed, *ranges, 'drift of their mean'), rows)}\n\n{machine(data)}."
 
 
 def first_seconds() -> str:
-    data = read("first_seconds_cpu2")
-    rows = (
-        [
-            row["case"],
-            f"{row['first, processor, s']:.1f}",
-            f"{row['second, processor, s']:.1f}",
-            f"{row['second, processor, s'] / row['first, processor, s']:.2f}",
-        ]
-        for row in data["rows"]
-    )
+    data, rows = read("first_seconds_cpu2"), []
+    for row in data["rows"]:
+        first, second = row["first, processor, s"], row["second, processor, s"]
+        rows.append([row["case"], f"{first:.1f}", f"{second:.1f}", f"{second / first:.2f}"])
     head = ("case, seconds of the processor", "first process", "second process", "ratio")
     return f"{table(head, rows)}\n\n{machine(data)}."
 

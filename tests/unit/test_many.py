@@ -418,7 +418,8 @@ ROUNDS = {
 }
 
 
-@pytest.mark.parametrize("name", tiered(ROUNDS, fast=[]))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ROUNDS)
 def test_rounds_of_a_known_number_of_steps_are_the_same_steps(name):
     """Rounds have 32 steps: 75 are two of them and a part of one."""
     method, paths, dt = ROUNDS[name]

@@ -18,6 +18,7 @@ from dalembert.stepping import newton
 from dalembert.stepping.expressions import Program, vector
 from dalembert.stepping.scalarise import MAX_SCALARS, NotScalarError, components, scalarise, stack
 from tiers import tiered
+from traced_functions import hidden_cosine
 from vector_functions import DIFFERENTIABLE, FUNCTIONS, LOOPS, PICK, TABLE, X, Y
 
 
@@ -137,20 +138,6 @@ def test_steps_can_be_differentiated_through_functions_of_our_own(name):
     z, small = jnp.array([2.0, 0.7]), 1e-6
     slopes = [(end(z + d) - end(z - d)) / (2 * small) for d in small * np.eye(2)]
     np.testing.assert_allclose(jax.jacfwd(end)(z), np.stack(slopes, axis=1), rtol=1e-8, atol=1e-9)
-
-
-@jax.custom_jvp
-def hidden_sine(x):
-    return lax.stop_gradient(jnp.sin(x))
-
-
-@jax.custom_jvp
-def hidden_cosine(x):
-    return lax.stop_gradient(jnp.cos(x))
-
-
-hidden_sine.defjvps(lambda tangent, _, x: tangent * hidden_cosine(x))
-hidden_cosine.defjvps(lambda tangent, _, x: -tangent * hidden_sine(x))
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,8 @@ class TestAdditiveNoise:
         assert np.all(made.info.converged)
         return made.q, made.p, DT, increments
 
-    @pytest.mark.parametrize("method", tiered(METHODS, fast=[], name=lambda m: m.name))
+    @pytest.mark.slow
+    @pytest.mark.parametrize("method", METHODS, ids=lambda m: m.name)
     def test_steps_are_generated(self, method: Any) -> None:
         q, p, dt, increments = self.path(method)
         assert da.certify(method).lagrange_dalembert

@@ -12,28 +12,10 @@ from dalembert.traces import equations, name_of
 
 __all__ = ["slope"]
 
-PIECEWISE = frozenset(
-    (
-        "select_n",
-        "max",
-        "min",
-        "clamp",
-        "sign",
-        "floor",
-        "ceil",
-        "round",
-        "rem",
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "while",
-        "cond",
-        "sort",
-    )
-)
+PIECEWISE = frozenset({
+    "select_n", "max", "min", "clamp", "sign", "floor", "ceil", "round", "rem",
+    "eq", "ne", "lt", "le", "gt", "ge", "while", "cond", "sort",
+})  # fmt: skip
 """Operations by which a function has pieces."""
 
 
